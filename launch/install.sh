@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the environment that the SLURM scripts use, on the login node, so that no job holds GPUs while it installs.
+# Creates the environment of the SLURM scripts on the login node, so that no job holds GPUs while it installs.
 #
 #   bash launch/install.sh
 #   DDPBENCH_DRIVER=550 DDPBENCH_VENV=/shared/venv bash launch/install.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ruff and mypy over the whole clone, in the environment of local.sh. Runs all checks; fails if one fails.
+# Runs ruff and mypy on the whole clone, in the environment of local.sh. Runs all checks; fails if one fails.
 #
 #   bash launch/lint.sh
 set -euo pipefail

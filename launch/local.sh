@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The main job on this machine: every GPU, or two CPU ranks where there is none. The first call installs.
+# Runs ddpbench on this machine: one rank per GPU, or two CPU ranks without a GPU. The first call installs it.
 #
 #   bash launch/local.sh resnet18 --amp
 #
-# Words are those of ddpbench: a workload and its flags, or a command such as `report`.
+# Takes the arguments of ddpbench: a workload and its flags, or a command such as `report`.
 set -euo pipefail
 # shellcheck source=launch/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-# ranks_flags WORD...: how many ranks the words need, as flags; nothing where they start none or say it themselves.
+# ranks_flags ARGUMENT...: the flags that start the ranks; nothing if the command starts none or has --gpus already.
 ranks_flags() {
-  case "$*" in '' | reproduce) return ;; esac # without a NAME it tells which there are
+  case "$*" in '' | reproduce) return ;; esac # without NAME it only lists the experiments
   case "$1" in crossover | make-data | report | plot | list | env | help | version | -h | --help | --version) return ;; esac
   case " $* " in *' --gpus'*) return ;; esac
   local gpus

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# One environment in .venv, made by the first call and reused by every later one. Sourced by install.sh, local.sh,
+# One environment in .venv, created by the first call and reused by later ones. Sourced by install.sh, local.sh,
 # test.sh and lint.sh, which call `prepare`, and by the SLURM scripts.
 #
-#   PYTHON=/path/to/python3.12    the Python to build on, where the first one found is not the right one
-#   DDPBENCH_VENV=/path           another place for the environment
+#   PYTHON=/path/to/python3.12    the Python to use instead of the first one found
+#   DDPBENCH_VENV=/path           another location of the environment
 #   DDPBENCH_DRIVER=550           the NVIDIA driver of the GPU nodes, if this machine has none or another
-#   launch/site.sh                sourced first where it exists: `module load ...`, export NCCL_SOCKET_IFNAME=...
+#   launch/site.sh                sourced first if it exists: `module load ...`, export NCCL_SOCKET_IFNAME=...
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P) # as sbatch names it: the environment is of one clone, by its path
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P) # resolved, since the environment belongs to one clone
 
 # shellcheck source=/dev/null
 [ ! -f "$root/launch/site.sh" ] || . "$root/launch/site.sh"
@@ -20,7 +20,7 @@ refuse() {
   exit 2
 }
 
-# The first Python of at least 3.11. An active environment, a conda or a loaded module comes first: it may hold torch.
+# The first Python of at least 3.11. An active environment, conda or loaded module comes first: it may contain torch.
 find_python() {
   local candidate
   for candidate in ${PYTHON:+"$PYTHON"} python3 python python3.14 python3.13 python3.12 python3.11; do
@@ -29,7 +29,7 @@ find_python() {
       return
     fi
   done
-  refuse "no Python of at least 3.11 was found" "as root: apt-get install -y python3 python3-venv; or name one with PYTHON=/path/to/python3"
+  refuse "no Python 3.11 or newer found" "as root: apt-get install -y python3 python3-venv; or set PYTHON=/path/to/python3"
 }
 
 # GPUs that this job may use.
@@ -43,7 +43,7 @@ count_gpus() {
   fi
 }
 
-# Two ranks on the processor share its cores; torchrun would give each of them a single thread.
+# Split the cores between two CPU ranks; torchrun would give each of them a single thread.
 share_cores() {
   local cores
   cores=$(nproc)
@@ -60,8 +60,8 @@ driver_major() {
   case $version in '' | *[!0-9]*) echo 0 ;; *) echo "$version" ;; esac
 }
 
-# choose_dali CUDA DRIVER MACHINE: the extra whose DALI fits, or nothing. CUDA is what torch was built for, empty where torch
-# is still to come or is a CPU build: then the driver decides (CUDA 13 needs 580), and DALI's CPU decoder needs neither.
+# choose_dali CUDA DRIVER MACHINE: the extra with the matching DALI, or nothing. CUDA is the version that torch was built for,
+# empty if torch is not installed yet or is a CPU build: then the driver decides (CUDA 13 needs 580). DALI's CPU decoder needs neither.
 choose_dali() {
   [ "$3" = "Linux x86_64" ] || return 0
   case $1 in
@@ -71,8 +71,8 @@ choose_dali() {
   esac
 }
 
-# constrain PYTHON FILE DRIVER: facts about the torch that is there, as shell assignments, and in FILE what pip may not change.
-# Where there is none and the driver is too old for CUDA 13, FILE holds torch below 2.11, the first release built for it.
+# constrain PYTHON FILE DRIVER: prints the installed torch as shell assignments, and writes pip constraints to FILE. Without torch,
+# and with a driver too old for CUDA 13, FILE requires torch below 2.11, the first release built for CUDA 13.
 constrain() {
   "$1" "$root/launch/present.py" "$2"
   if [ ! -s "$2" ] && [ "$3" -gt 0 ] && [ "$3" -lt 580 ]; then
@@ -80,7 +80,7 @@ constrain() {
   fi
 }
 
-# make_venv PYTHON [FLAG...]: an environment with pip in it, also where Debian has split ensurepip off into python3-venv.
+# make_venv PYTHON [FLAG...]: creates an environment with pip, even if Debian's python3-venv (ensurepip) is missing.
 make_venv() {
   local python=$1
   shift
@@ -92,25 +92,25 @@ make_venv() {
     "$python" -m venv --without-pip "$@" "$venv"
     "$python" -m pip --python "$venv/bin/python" install --quiet --ignore-installed pip
   else
-    refuse "this Python cannot make an environment: python3-venv is missing" "as root: apt-get install -y python3-venv"
+    refuse "this Python cannot create an environment: python3-venv is missing" "as root: apt-get install -y python3-venv"
   fi
 }
 
-# Lets the environment see the torch of another one that is active: --system-site-packages shows only the Python's own.
+# Makes the torch of another active environment visible: --system-site-packages only shows the packages of the base Python.
 show_present_torch() {
   if [ -n "$1" ] && ! "$venv/bin/python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'; then
     echo "$1" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/present-torch.pth"
   fi
 }
 
-# Progress on a terminal, silence in a log; stdout stays free for what the run prints.
+# Shows progress on a terminal only. Writes to stderr, since stdout belongs to the run.
 pip_install() {
   local flags=(--disable-pip-version-check --constraint "$venv/constraints.txt")
   [ -t 2 ] || flags+=(--quiet)
   "$venv/bin/python" -m pip install "${flags[@]}" "$@" >&2
 }
 
-# install_into_venv EXTRA: everything but DALI must install; without DALI two loaders are missing, which the run can say itself.
+# install_into_venv EXTRA: fails unless everything but DALI installs. Without DALI, the run itself reports its two missing loaders.
 install_into_venv() {
   local python driver dali facts present_torch='' present_cuda='' present_site=''
   python=$(find_python)
@@ -119,11 +119,11 @@ install_into_venv() {
   eval "$facts"
   dali=$(choose_dali "$present_cuda" "$driver" "$(uname -sm)")
   if [ -n "$present_torch" ]; then
-    say "torch $present_torch is here already and stays as it is"
+    say "keeping the installed torch $present_torch"
   else
-    say "installing into $venv; torch and its CUDA libraries are several GB, so this first call takes minutes"
+    say "installing into $venv; this takes minutes, since torch and its CUDA libraries are several GB"
     if [ "$driver" -eq 0 ] && command -v sbatch >/dev/null; then
-      say "no NVIDIA driver here, so torch will need driver 580 or newer on the GPU nodes; for an older one set DDPBENCH_DRIVER=550"
+      say "no NVIDIA driver found: torch will need driver 580 or newer on the GPU nodes; for an older driver, set DDPBENCH_DRIVER=550"
     fi
   fi
   if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
@@ -132,19 +132,19 @@ install_into_venv() {
   show_present_torch "$present_site"
   pip_install --editable "$root${1:+[$1]}"
   if [ -n "$dali" ] && ! pip_install --editable "${root}[$dali]"; then
-    say "NVIDIA DALI did not install; everything but the dali loaders works without it"
+    say "cannot install NVIDIA DALI; only the dali loaders need it"
   fi
   if [ -z "${DDPBENCH_DRIVER:-}" ] && [ "$driver" -gt 0 ] && ! "$venv/bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    say "warning: there is an NVIDIA driver, but this torch cannot use it; install a torch that fits the driver, then remove $venv"
+    say "warning: torch cannot use the installed NVIDIA driver; install a torch that supports it, then remove $venv"
   fi
 }
 
-# The content of the stamp of a current environment.
+# Prints the stamp of an up-to-date environment.
 current_stamp() {
   echo "$root $(sha256sum <"$root/pyproject.toml")"
 }
 
-# venv_state [EXTRA]: prints missing, stale (of another pyproject.toml or clone) or current.
+# venv_state [EXTRA]: prints missing, stale (created from another pyproject.toml or clone) or current.
 venv_state() {
   local stamp=$venv/installed${1:+-$1}
   if [ ! -f "$stamp" ]; then
@@ -156,12 +156,12 @@ venv_state() {
   fi
 }
 
-# prepare [EXTRA]: makes the environment unless it is current.
+# prepare [EXTRA]: creates or updates the environment unless it is current.
 prepare() {
   [ "$(venv_state "${1:-}")" != current ] || return 0
   mkdir -p "$venv"
   (
-    flock 9 # another job may be at it
+    flock 9 # another job may be installing
     [ "$(venv_state "${1:-}")" != current ] || exit 0
     install_into_venv "${1:-}"
     current_stamp | tee "$venv/installed${1:+-$1}" >"$venv/installed"

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# What the SLURM scripts share: a check of the environment, then one node.sh per node. Sourced, with ddpbench's words, from the
-# root of the clone, which is where sbatch was called: SLURM runs a copy of the script from a folder of its own.
+# Shared by the SLURM scripts: checks the environment, then runs one node.sh per node. Sourced with the arguments of ddpbench from
+# the root of the clone, where sbatch was called: SLURM runs a copy of the script from another folder.
 #
-#   DDPBENCH_INSTALL=1    installs inside the job, while it holds its GPUs, instead of using the environment of install.sh
+#   DDPBENCH_INSTALL=1    installs inside the job, which holds its GPUs meanwhile, instead of using the environment of install.sh
 
 # shellcheck source=launch/setup.sh
 . launch/setup.sh
@@ -12,15 +12,15 @@ run_per_node=(srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES
 
 # Ends the job unless the environment is current and its Python runs on every node.
 require_environment() {
-  local blind install="bash launch/install.sh on the login node makes it; DDPBENCH_VENV=/path names another, DDPBENCH_INSTALL=1 installs in the job"
+  local failing_nodes install="run bash launch/install.sh on the login node; or set DDPBENCH_VENV=/path to another one, or DDPBENCH_INSTALL=1 to install in the job"
   case $(venv_state) in
-    missing) refuse "there is no environment in $venv" "$install" ;;
-    stale) refuse "the environment in $venv is stale: it is of another pyproject.toml or another clone" "$install" ;;
+    missing) refuse "no environment in $venv" "$install" ;;
+    stale) refuse "the environment in $venv is stale: it was created from another pyproject.toml or clone" "$install" ;;
   esac
   # shellcheck disable=SC2016 # for the shells on the nodes
-  blind=$("${run_per_node[@]}" bash -c '"$0" -c "" 2>/dev/null || echo "$SLURMD_NODENAME"' "$venv/bin/python" | sort | paste -sd ' ')
-  if [ -n "$blind" ]; then
-    refuse "$venv/bin/python does not run on $blind" "put the environment and its Python where every node has them: PYTHON=/shared/python3 DDPBENCH_VENV=/shared/venv bash launch/install.sh"
+  failing_nodes=$("${run_per_node[@]}" bash -c '"$0" -c "" 2>/dev/null || echo "$SLURMD_NODENAME"' "$venv/bin/python" | sort | paste -sd ' ')
+  if [ -n "$failing_nodes" ]; then
+    refuse "$venv/bin/python does not run on $failing_nodes" "put the environment and its Python on a file system that all nodes share: PYTHON=/shared/python3 DDPBENCH_VENV=/shared/venv bash launch/install.sh"
   fi
 }
 
@@ -29,11 +29,11 @@ if [ -z "${DDPBENCH_CONTAINER:-}" ]; then
   require_environment
 fi
 
-# Where the ranks meet: the first node, by the address that SLURM itself reaches it at. Its name need not resolve anywhere.
+# Rendezvous address: that of the first node as SLURM knows it, since its name may not resolve on the other nodes.
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 HEAD_ADDRESS=$(scontrol --oneliner show node "$head" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p') || true
 export HEAD_ADDRESS=${HEAD_ADDRESS:-$head}
-# srun does not take the batch script's own share of cores by itself.
+# srun does not inherit --cpus-per-task from the batch script.
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 
 command=("${run_per_node[@]}" --kill-on-bad-exit=1 bash launch/node.sh "$@")

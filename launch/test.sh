@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The tests, in the environment of local.sh: words are those of pytest.
+# Runs the tests in the environment of local.sh. Takes the arguments of pytest.
 #
-#   bash launch/test.sh            the default suite; without a GPU it skips what needs one
-#   bash launch/test.sh -m slow    what takes minutes
-#   bash launch/test.sh -m cuda    what needs a GPU
+#   bash launch/test.sh            the default suite; skips GPU tests without a GPU
+#   bash launch/test.sh -m slow    slow tests
+#   bash launch/test.sh -m cuda    GPU tests
 set -euo pipefail
 # shellcheck source=launch/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

@@ -1,4 +1,4 @@
-"""What every test shares: one thread a process, skips where there is no GPU, and programs that leave nobody behind."""
+"""Shared fixtures: one thread per process, skips without GPU, and launched programs that leave no process."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTE
 MARK = "DDPBENCH_TEST_LAUNCH"
 views.register()
 LEAVE_S = 5.0
-"""No process of a run lives longer than this after the launcher has ended."""
+"""Seconds after the launcher's end within which all processes must have exited."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what is marked ``cuda`` where torch sees no GPU; torch is imported only when something is."""
+    """Skip tests marked ``cuda`` without a GPU; import torch only if there are any."""
     marked = [item for item in items if item.get_closest_marker("cuda")]
     if not marked:
         return
@@ -50,16 +50,16 @@ class Finished:
 
 
 class Running:
-    """A program started in a session of its own. Its output goes to files: a pipe would wait for orphans that hold it open."""
+    """A program in its own session. Its output goes to files, because orphans could keep pipes open."""
 
     def __init__(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], cwd: Path | None) -> None:
         self._mark = uuid.uuid4().hex
         self._out, self._err = folder / f"{self._mark}.out", folder / f"{self._mark}.err"
         inherited = {name: value for name, value in os.environ.items() if name not in RANK_VARIABLES}
-        modules = filter(None, [env.get("PYTHONPATH"), inherited.get("PYTHONPATH")])  # packages may lie there, too
+        modules = filter(None, [env.get("PYTHONPATH"), inherited.get("PYTHONPATH")])  # may contain packages
         environment = {**inherited, **env, "PYTHONPATH": os.pathsep.join(modules), MARK: self._mark}
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            before = signal.signal(signal.SIGINT, signal.SIG_DFL)  # a suite in a shell's background ignores Ctrl-C, and its programs would
+            before = signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background shell ignores SIGINT, which children would inherit
             try:
                 self._process = subprocess.Popen(
                     argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd, env=environment, start_new_session=True
@@ -69,7 +69,7 @@ class Running:
         self.pid = self._process.pid
 
     def until(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
-        """Waits for ``condition``. Raises AssertionError with all it printed when the program ends before, or it takes longer."""
+        """Wait for ``condition``. Raises AssertionError with the output if the program ends before or the timeout passes."""
         deadline = time.monotonic() + timeout
         while not condition():
             running = self._process.poll() is None
@@ -78,7 +78,7 @@ class Running:
             time.sleep(0.02)
 
     def wait(self, timeout: float) -> Finished:
-        """Waits for the program itself, not for what it left behind. Raises AssertionError with all it printed when it takes longer."""
+        """Wait for the program, not its orphans. Raises AssertionError with the output if the timeout passes."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired as late:
@@ -86,22 +86,22 @@ class Running:
         return Finished(self._process.returncode, self._out.read_text(errors="replace"), self._err.read_text(errors="replace"))
 
     def errors(self) -> str:
-        """What it has printed on stderr so far."""
+        """Stderr so far."""
         return self._err.read_text(errors="replace")
 
     def left_behind(self, within: float = LEAVE_S) -> list[str]:
-        """What still lives after ``within`` seconds, a command line each; empty, and sooner, when nothing does."""
+        """Command lines of processes alive after ``within`` seconds; returns early if there are none."""
         deadline = time.monotonic() + within
         while (alive := self.survivors()) and time.monotonic() < deadline:
             time.sleep(0.02)
         return [_command(process) for process in alive]
 
     def survivors(self) -> list[psutil.Process]:
-        """Every process of this launch that still lives, orphans in sessions of their own among them."""
+        """All live processes of this launch, including orphans in other sessions."""
         return [process for process in psutil.process_iter() if _environment(process).get(MARK) == self._mark]
 
     def reap(self) -> None:
-        """Ends whatever is left."""
+        """Kill all remaining processes."""
         for process in self.survivors():
             process.kill()
         self._process.wait()
@@ -125,29 +125,29 @@ def _command(process: psutil.Process) -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What is made without a folder being named is made once for all tests, and not in the home of who runs them."""
+def private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Generate default datasets once for all tests, outside of the user's home."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(autouse=True)
-def spare_the_collector() -> None:
-    """As a run does: it would look through a million objects of what tests before have imported."""
-    from ddpbench.machine.backends import gc_freeze  # imports torch, which reads OMP_NUM_THREADS then
+def frozen_gc() -> None:
+    """Freeze gc as a run does, because collecting a million imported objects is slow."""
+    from ddpbench.machine.backends import gc_freeze  # imports torch, which reads OMP_NUM_THREADS
 
     gc_freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def leave_all_to_the_collector_in_the_end() -> Iterator[None]:
-    """Or libraries say at the exit that their objects leak."""
+def unfreeze_gc_at_exit() -> Iterator[None]:
+    """Otherwise libraries report leaked objects at exit."""
     yield
     gc.unfreeze()
 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """The folder that a run is told to write into; not there yet."""
+    """Output folder of a run; does not exist yet."""
     return tmp_path / "runs"
 
 
@@ -161,7 +161,7 @@ def free_port() -> int:
 
 @contextmanager
 def _starter(folder: Path) -> Iterator[Callable[..., Running]]:
-    """A function that starts programs whose output goes to ``folder``; the block's end ends them."""
+    """A function that starts programs with output in ``folder``; they are killed at the end of the block."""
     running: list[Running] = []
 
     def go(argv: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Running:
@@ -174,7 +174,7 @@ def _starter(folder: Path) -> Iterator[Callable[..., Running]]:
 
 
 def _run_with(start: Callable[..., Running]) -> Callable[..., Finished]:
-    """A function that runs a program to its end, which must leave nobody behind."""
+    """A function that runs a program to its end, which must leave no process."""
 
     def go(argv: Sequence[str], timeout: float = 100.0, **how: Any) -> Finished:
         running = start(argv, **how)
@@ -187,19 +187,19 @@ def _run_with(start: Callable[..., Running]) -> Callable[..., Finished]:
 
 @pytest.fixture
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Running]]:
-    """``start(argv, env=, cwd=)`` starts a program and returns it Running. The test's end ends it."""
+    """``start(argv, env=, cwd=)`` starts a program and returns a Running, which is killed at the end of the test."""
     with _starter(tmp_path_factory.mktemp("launch")) as go:
         yield go
 
 
 @pytest.fixture
 def launch(start: Callable[..., Running]) -> Callable[..., Finished]:
-    """``launch(argv, timeout=, env=, cwd=)`` runs a program to its end, which must leave nobody behind."""
+    """``launch(argv, timeout=, env=, cwd=)`` runs a program to its end, which must leave no process."""
     return _run_with(start)
 
 
 @pytest.fixture(scope="module")
 def launch_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Finished]]:
-    """``launch`` for fixtures of a module: one run whose record and output several tests read."""
+    """Module-scoped ``launch``: one run for several tests."""
     with _starter(tmp_path_factory.mktemp("launch")) as start:
         yield _run_with(start)

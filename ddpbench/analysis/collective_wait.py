@@ -64,7 +64,7 @@ def _peer_data_waits(waits_ms: RankDurations, data_ms: RankDurations) -> list[fl
     """For each rank, the part of its wait in one step that is for late data."""
     least_ms = min(waits_ms)
     latest_data_ms = data_ms[waits_ms.index(least_ms)]
-    return [max(0.0, min(wait - least_ms, latest_data_ms - own)) for wait, own in zip(waits_ms, data_ms, strict=True)]
+    return [max(0.0, min(wait - least_ms, latest_data_ms - own_data_ms)) for wait, own_data_ms in zip(waits_ms, data_ms, strict=True)]
 
 
 def _step_durations(traces: Sequence[Trace], phases: Sequence[str]) -> list[RankDurations]:
@@ -108,34 +108,43 @@ def attribute_backward_stall(traces: Sequence[Trace]) -> list[Trace]:
     of a step is what its backward takes longer than the rank's on-time backward, but at most the time by which the last rank starts its
     backward after this one. A rank with too few on-time steps is compared with the fastest on-time backward of the others.
     """
-    begun = [[fsum(step) for step in zip(*(trace.phases_ms[phase] for phase in PHASES_BEFORE_BACKWARD), strict=True)] for trace in traces]
-    last = [max(step) for step in zip(*begun, strict=True)]
-    late = [[latest - own for own, latest in zip(steps, last, strict=True)] for steps in begun]
-    alone = [_unstalled_backward_ms(trace, by) for trace, by in zip(traces, late, strict=True)]
-    quickest = min((each for each in alone if each is not None), default=None)
-    if quickest is None:
+    starts_ms = [
+        [fsum(step) for step in zip(*(trace.phases_ms[phase] for phase in PHASES_BEFORE_BACKWARD), strict=True)] for trace in traces
+    ]
+    last = [max(step) for step in zip(*starts_ms, strict=True)]
+    late = [[latest - start for start, latest in zip(steps, last, strict=True)] for steps in starts_ms]
+    unstalled_ms = [_unstalled_backward_ms(trace, late_ms) for trace, late_ms in zip(traces, late, strict=True)]
+    fastest_ms = min((each for each in unstalled_ms if each is not None), default=None)
+    if fastest_ms is None:
         return list(traces)
-    return [_with_stall_as_sync(trace, quickest if own is None else own, by) for trace, own, by in zip(traces, alone, late, strict=True)]
+    return [
+        _with_stall_as_sync(trace, fastest_ms if unstalled is None else unstalled, late_ms)
+        for trace, unstalled, late_ms in zip(traces, unstalled_ms, late, strict=True)
+    ]
 
 
 def _unstalled_backward_ms(trace: Trace, late: Sequence[float]) -> float | None:
     """The median backward of the on-time steps; None if there are too few of them."""
-    on_time = [took for took, by in zip(trace.phases_ms["backward"], late, strict=True) if by <= ON_TIME_FRACTION * took]
+    on_time = [
+        duration_ms
+        for duration_ms, late_ms in zip(trace.phases_ms["backward"], late, strict=True)
+        if late_ms <= ON_TIME_FRACTION * duration_ms
+    ]
     return median(on_time) if len(on_time) >= MIN_ON_TIME_STEPS else None
 
 
 def _with_stall_as_sync(trace: Trace, unstalled_ms: float, late: Sequence[float]) -> Trace:
     backward, sync = trace.phases_ms["backward"], trace.phases_ms["sync"]
-    held = [min(max(0.0, took - unstalled_ms), by) for took, by in zip(backward, late, strict=True)]
+    stalls_ms = [min(max(0.0, duration_ms - unstalled_ms), stall_ms) for duration_ms, stall_ms in zip(backward, late, strict=True)]
     phases = {
-        "backward": [round(took - by, 4) for took, by in zip(backward, held, strict=True)],
-        "sync": [round(took + by, 4) for took, by in zip(sync, held, strict=True)],
+        "backward": [round(duration_ms - stall_ms, 4) for duration_ms, stall_ms in zip(backward, stalls_ms, strict=True)],
+        "sync": [round(duration_ms + stall_ms, 4) for duration_ms, stall_ms in zip(sync, stalls_ms, strict=True)],
     }
-    held_ms = fsum(held) * trace.steps / len(held) if held else 0.0
+    total_stall_ms = fsum(stalls_ms) * trace.steps / len(stalls_ms) if stalls_ms else 0.0
     totals = {**trace.totals_ms}
     if totals:
-        totals["backward"], totals["sync"] = totals["backward"] - held_ms, totals["sync"] + held_ms
-    return msgspec.structs.replace(trace, phases_ms={**trace.phases_ms, **phases}, totals_ms=totals, backward_stall_ms=held_ms)
+        totals["backward"], totals["sync"] = totals["backward"] - total_stall_ms, totals["sync"] + total_stall_ms
+    return msgspec.structs.replace(trace, phases_ms={**trace.phases_ms, **phases}, totals_ms=totals, backward_stall_ms=total_stall_ms)
 
 
 MAX_FULL_TRACES = 64
@@ -151,17 +160,17 @@ def collect_round(index: int, traces: list[Trace], engine: str) -> Round:
     With more than ``MAX_FULL_TRACES`` ranks it keeps the collective waits of all steps, and a sample of the steps. If ``engine`` does not
     sync ranks, their parameters need not agree, and no rank stalls another.
     """
-    apart = engine in ENGINES_WITHOUT_SYNC
-    if not apart and traces[0].host_lead_ms:  # on a CPU the backward goes on while an all-reduce waits
+    is_independent = engine in ENGINES_WITHOUT_SYNC
+    if not is_independent and traces[0].host_lead_ms:  # on a CPU the backward goes on while an all-reduce waits
         traces = attribute_backward_stall(traces)
-    whole = Round(
+    full = Round(
         index=index,
         traces=traces,
         samples=sum(trace.samples for trace in traces),
         wall_s=max(trace.wall_s for trace in traces),
-        params_in_sync=apart or len({trace.numerics.params_checksum_after for trace in traces}) == 1,
+        params_in_sync=is_independent or len({trace.numerics.params_checksum_after for trace in traces}) == 1,
     )
-    return subsample_round(whole, -(-len(traces) // MAX_FULL_TRACES))
+    return subsample_round(full, -(-len(traces) // MAX_FULL_TRACES))
 
 
 def was_throttled(trace: Trace) -> bool:

@@ -21,10 +21,10 @@ TOP_COMMAND = "top -b -n 1 -o %CPU | head -15"
 """Shows which processes use the CPU of a host."""
 
 CONFIG_FIELDS: Mapping[str, FlagField] = {field.name: field for field in flag_fields(Config)}
-PLAIN = Config(workload=PROGRAM)  # without any flag
+DEFAULT_CONFIG = Config(workload=PROGRAM)  # without any flag
 
-OF_THE_JOB = {"diagnose": ("time_limit", "warmup"), "scale": ("time_limit",)}
-"""Fields that apply to a whole job of that kind: commands for a follow-up run leave them out."""
+JOB_LEVEL_FIELDS = {"diagnose": ("time_limit", "warmup"), "scale": ("time_limit",)}
+"""Fields that apply to a whole job of that kind: commands for a follow-up run drop them."""
 
 RUN_LENGTH_FLAGS = ("rounds", "steps", "epochs", "fresh", "validate", "warmup", "launches", "profile")
 """Fields that set how long a run is measured: a diagnosis chooses that itself."""
@@ -45,34 +45,34 @@ class CommandBuilder:
         return cls(record, job.kind, job.swept)
 
     @property
-    def asked(self) -> Config:
+    def requested(self) -> Config:
         """The requested Config, or the resolved one if an old record has none."""
         return self.record.requested or self.record.config
 
     def command(self, **values: Sequence[object]) -> str:
         """The command that repeats the run with ``values`` for some fields of its Config.
 
-        Several values of a field make arms, which one job interleaves and compares; an empty sequence leaves the flag out.
+        Several values of a field make arms, which one job interleaves and compares; an empty sequence drops the flag.
         """
-        return self._line([], values, OF_THE_JOB.get(self.kind, ()))
+        return self._line([], values, JOB_LEVEL_FIELDS.get(self.kind, ()))
 
     def diagnose_command(self, **values: Sequence[object]) -> str:
         """The command that diagnoses the run, with ``values`` for some fields of its Config."""
-        return self._line(["diagnose"], values, (*RUN_LENGTH_FLAGS, *(OF_THE_JOB["scale"] if self.kind == "scale" else ())))
+        return self._line(["diagnose"], values, (*RUN_LENGTH_FLAGS, *(JOB_LEVEL_FIELDS["scale"] if self.kind == "scale" else ())))
 
     def has_flag(self, name: str) -> bool:
         """Whether the user chose the field ``name``: its value is not the default, or the job compares several."""
-        return name in self.swept or getattr(self.asked, name) != getattr(PLAIN, name)
+        return name in self.swept or getattr(self.requested, name) != getattr(DEFAULT_CONFIG, name)
 
     def _line(self, command: Sequence[str], values: Mapping[str, Sequence[object]], dropped: Sequence[str]) -> str:
         """The launcher, ``command``, the flags of the Config without those in ``dropped`` and ``values``, then the flags of ``values``."""
-        asked, environment = self.asked, self.record.environment
+        requested, environment = self.requested, self.record.environment
         ranks = ["--gpus", str(self.ranks or environment.world_size)] if uses_gpus_flag(environment) else []
         if ranks and environment.device_type == "cpu":
-            asked = msgspec.structs.replace(asked, device="cpu")  # otherwise --gpus would request as many GPUs
-        if values.get("loader", (asked.loader,)) == (SYNTHETIC,):
+            requested = msgspec.structs.replace(requested, device="cpu")  # otherwise --gpus would request as many GPUs
+        if values.get("loader", (requested.loader,)) == (SYNTHETIC,):
             dropped = (*dropped, "data_dir", "download")
-        kept = msgspec.structs.replace(asked, **{name: getattr(PLAIN, name) for name in (*dropped, *values)})
+        kept = msgspec.structs.replace(requested, **{name: getattr(DEFAULT_CONFIG, name) for name in (*dropped, *values)})
         changed = [word for name, arms in values.items() for word in spelled(CONFIG_FIELDS[name], arms)]
         start = [*([] if "threads" in values else omp_threads_prefix(environment)), *launcher_argv(environment)]
         return shlex.join([*start, *command, *kept.to_argv(), *ranks, *changed])
@@ -98,9 +98,9 @@ def launcher_argv(environment: Environment) -> list[str]:
         return ["sbatch", *([f"--nodes={nodes}", "launch/slurm_multi_node.sbatch"] if nodes > 1 else ["launch/slurm_single_node.sbatch"])]
     if nodes == 1:
         return [PROGRAM]
-    first = environment.placements[0].host.partition("#")[0]  # its network name
-    meeting = [f"--nnodes={nodes}", "--rdzv_backend=c10d", f"--rdzv_endpoint={first}:{RENDEZVOUS_PORT}"]
-    return ["torchrun", *meeting, f"--nproc_per_node={environment.world_size // nodes}", "-m", PROGRAM]
+    first_host = environment.placements[0].host.partition("#")[0]  # its network name
+    rendezvous = [f"--nnodes={nodes}", "--rdzv_backend=c10d", f"--rdzv_endpoint={first_host}:{RENDEZVOUS_PORT}"]
+    return ["torchrun", *rendezvous, f"--nproc_per_node={environment.world_size // nodes}", "-m", PROGRAM]
 
 
 def omp_threads_prefix(environment: Environment) -> list[str]:
@@ -110,7 +110,9 @@ def omp_threads_prefix(environment: Environment) -> list[str]:
     """
     if environment.device_type != "cpu" or environment.launcher == "slurm":  # a SLURM script sets its own
         return []
-    by_itself = "1" if uses_gpus_flag(environment) or environment.world_size > environment.nodes else ""
-    unset = str(max(1, int(environment.placements[0].usable_cores))) if environment.world_size == 1 and by_itself else by_itself
-    given = environment.variables.get("OMP_NUM_THREADS", unset)
-    return [] if given == by_itself else [f"OMP_NUM_THREADS={given}"]
+    launcher_default = "1" if uses_gpus_flag(environment) or environment.world_size > environment.nodes else ""
+    torch_default = (
+        str(max(1, int(environment.placements[0].usable_cores))) if environment.world_size == 1 and launcher_default else launcher_default
+    )
+    num_threads = environment.variables.get("OMP_NUM_THREADS", torch_default)
+    return [] if num_threads == launcher_default else [f"OMP_NUM_THREADS={num_threads}"]

@@ -44,10 +44,10 @@ def throughput_ratio(
 
     ``interval`` gives the interval of the ratios.
     """
-    ours = {timed.index: timed.samples_per_s for timed in record.rounds}
-    theirs = {timed.index: timed.samples_per_s for timed in baseline.rounds}
-    shared = sorted(ours.keys() & theirs.keys())
-    return ratio_of([theirs[index] for index in shared], [ours[index] for index in shared], interval) if shared else None
+    own = {timed.index: timed.samples_per_s for timed in record.rounds}
+    base = {timed.index: timed.samples_per_s for timed in baseline.rounds}
+    shared = sorted(own.keys() & base.keys())
+    return ratio_of([base[index] for index in shared], [own[index] for index in shared], interval) if shared else None
 
 
 def comparable_estimate(record: Record) -> ThroughputEstimate | None:
@@ -62,16 +62,16 @@ def same_devices(record: Record, other: Record) -> bool:
 def _row(record: Record, first: Record) -> ArmRow:
     summary, cuda = summarize(record), record.environment.device_type == "cuda"
     row = ArmRow(record, memory_bytes=summary.peak_allocated_bytes if cuda else summary.rss_bytes)
-    headline = comparable_estimate(record)
-    if headline is None:
+    estimate = comparable_estimate(record)
+    if estimate is None:
         state = "not measured" if record.status == "ok" else record.status
         return replace(row, state=state)
-    row = replace(row, samples_per_s=headline.samples_per_s, interval=figure_interval(record))
+    row = replace(row, samples_per_s=estimate.samples_per_s, interval=figure_interval(record))
     if not same_devices(record, first):
         return replace(row, state="not comparable")
     speedup = throughput_ratio(record, first) if comparable_estimate(first) else None
-    uneven = speedup is not None and {len(record.rounds), len(first.rounds)} != {speedup.pairs}
-    return replace(row, speedup=speedup, rounds_differ=uneven)
+    rounds_differ = speedup is not None and {len(record.rounds), len(first.rounds)} != {speedup.pairs}
+    return replace(row, speedup=speedup, rounds_differ=rounds_differ)
 
 
 def _device_counts(record: Record) -> Counter[str]:

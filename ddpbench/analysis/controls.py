@@ -25,15 +25,15 @@ class ControlRuns:
 
     def with_intervals(self) -> ControlRuns:
         """Only the control runs that share enough rounds with ``compute_only`` for an interval of their ratio."""
-        replay, beside = (each if _has_interval(each, self.compute_only) else None for each in (self.replay, self.loader_in_background))
-        apart = step_time_ratio(self.independent, self.compute_only)
+        replay, background = (each if _has_interval(each, self.compute_only) else None for each in (self.replay, self.loader_in_background))
+        independent_ratio = step_time_ratio(self.independent, self.compute_only)
         # even without an interval, a ratio of 1 or more shows that there is no gradient sync to save
-        known = apart is not None and (apart.has_interval or apart.high >= 1)
+        is_known = independent_ratio is not None and (independent_ratio.has_interval or independent_ratio.high >= 1)
         return replace(
             self,
-            independent=self.independent if known else None,
+            independent=self.independent if is_known else None,
             replay=replay,
-            loader_in_background=beside,
+            loader_in_background=background,
             has_background_loader=self.loader_in_background is not None,
         )
 
@@ -45,8 +45,8 @@ NO_CONTROLS = ControlRuns()
 def controls_of(job: Job) -> ControlRuns:
     """The control runs of a diagnosis, found by the roles of its records."""
     by_role = {record.role: record for record in job.records if record.rounds}
-    device, no_sync, replay, beside = map(by_role.get, (COMPUTE_ONLY, INDEPENDENT, REPLAY, LOADER_IN_BACKGROUND))
-    return ControlRuns(device, no_sync, replay, beside, job.diagnosis)
+    compute_only, independent, replay, background = map(by_role.get, (COMPUTE_ONLY, INDEPENDENT, REPLAY, LOADER_IN_BACKGROUND))
+    return ControlRuns(compute_only, independent, replay, background, job.diagnosis)
 
 
 def baseline_of(job: Job) -> Record | None:
@@ -67,8 +67,8 @@ def step_time_ratio(other: Record | None, base: Record | None) -> PairedRatio | 
 
 def extra_step_s(other: Record | None, base: Record | None) -> float | None:
     """Seconds by which a step of ``other`` is longer than one of ``base``, over the rounds that both finished."""
-    base_s, times = step_s(base), step_time_ratio(other, base)
-    return None if base_s is None or times is None else base_s * (times.center - 1)
+    base_s, ratio = step_s(base), step_time_ratio(other, base)
+    return None if base_s is None or ratio is None else base_s * (ratio.center - 1)
 
 
 def _has_interval(record: Record | None, device: Record | None) -> bool:

@@ -50,13 +50,13 @@ class CpuDemand:
 
 def cpu_demand(record: Record) -> CpuDemand:
     """Cores needed by loader workers and trainers, on the node with the fewest spare cores."""
-    usable = {place.host: place.usable_cores for place in record.environment.placements}
+    usable_cores = {place.host: place.usable_cores for place in record.environment.placements}
     ranks = Counter(place.host for place in record.environment.placements)
     workers = 0 if record.config.loader == SYNTHETIC else record.workers
     threads = trainer_threads(record)
-    if kept := record.config.cores:
-        usable = {host: min(cores, kept * ranks[host]) for host, cores in usable.items()}
-    nodes = [CpuDemand(host, ranks[host], workers, threads, cores) for host, cores in usable.items()]
+    if cores_per_rank := record.config.cores:
+        usable_cores = {host: min(cores, cores_per_rank * ranks[host]) for host, cores in usable_cores.items()}
+    nodes = [CpuDemand(host, ranks[host], workers, threads, cores) for host, cores in usable_cores.items()]
     return min(nodes, key=lambda node: node.usable_cores - node.cores)
 
 
@@ -77,11 +77,11 @@ def oversubscribed_node(record: Record) -> CpuDemand | None:
     A node is oversubscribed if the compute threads alone exceed its cores. If only compute threads and loader workers together do, all
     cores must also have been busy and the workers not idle.
     """
-    wanted = cpu_demand(record)
-    if record.environment.device_type != "cpu" or wanted.cores <= wanted.usable_cores:
+    demand = cpu_demand(record)
+    if record.environment.device_type != "cpu" or demand.cores <= demand.usable_cores:
         return None
-    by_workers = _is_saturated(record, wanted) and not are_workers_idle(record, wanted)
-    return wanted if wanted.trainer_cores > wanted.usable_cores or by_workers else None
+    by_workers = _is_saturated(record, demand) and not are_workers_idle(record, demand)
+    return demand if demand.trainer_cores > demand.usable_cores or by_workers else None
 
 
 def starved_ranks(record: Record) -> Mapping[int, float]:
@@ -91,11 +91,13 @@ def starved_ranks(record: Record) -> Mapping[int, float]:
     them. CPU time of loader workers counts as the rank's, so starvation is found too rarely rather than too often. Empty if the job itself
     needs more cores than there are, which explains it, or if CPU monitoring saw no other processes.
     """
-    wanted, watched = cpu_demand(record), busiest_node(record)
-    if record.environment.device_type != "cpu" or wanted.cores > wanted.usable_cores or (watched is not None and not watched.is_shared):
+    demand, usage = cpu_demand(record), busiest_node(record)
+    if record.environment.device_type != "cpu" or demand.cores > demand.usable_cores or (usage is not None and not usage.is_shared):
         return {}
-    got = {rank: _starved_cores(seen, min_busy_cores(wanted.threads_per_rank)) for rank, seen in record.traces_by_rank.items()}
-    return {rank: cores for rank, cores in got.items() if cores is not None}
+    cores_by_rank = {
+        rank: _starved_cores(traces, min_busy_cores(demand.threads_per_rank)) for rank, traces in record.traces_by_rank.items()
+    }
+    return {rank: cores for rank, cores in cores_by_rank.items() if cores is not None}
 
 
 def min_busy_cores(threads: int) -> float:
@@ -105,8 +107,8 @@ def min_busy_cores(threads: int) -> float:
 
 def traces_on_host(record: Record, host: str) -> list[Trace]:
     """All traces of the ranks on one node."""
-    there = {place.rank for place in record.environment.placements if place.host == host}
-    return [trace for trace in record.traces if trace.rank in there]
+    ranks = {place.rank for place in record.environment.placements if place.host == host}
+    return [trace for trace in record.traces if trace.rank in ranks]
 
 
 def cores_per_trainer(traces: Sequence[Trace]) -> float | None:
@@ -116,9 +118,9 @@ def cores_per_trainer(traces: Sequence[Trace]) -> float | None:
     """
     if any(trace.cpu_s is None for trace in traces):
         return None
-    used_s = fsum((trace.cpu_s or 0.0) - worker_cpu_s(trace) for trace in traces)
+    cpu_s = fsum((trace.cpu_s or 0.0) - worker_cpu_s(trace) for trace in traces)
     computed_s = fsum(trace.wall_s - waited_s(trace) for trace in traces)
-    return max(0.0, used_s) / computed_s if computed_s > 0 else None
+    return max(0.0, cpu_s) / computed_s if computed_s > 0 else None
 
 
 def worker_cpu_s(trace: Trace) -> float:

@@ -44,13 +44,13 @@ def figure_interval(record: Record) -> FigureInterval | None:
 
     It is taken over launches if there are several, else over rounds.
     """
-    headline = record.throughput
-    if headline is None:
+    estimate = record.throughput
+    if estimate is None:
         return None
-    figures = headline.launch_samples_per_s or [timed.samples_per_s for timed in record.rounds]
+    figures = estimate.launch_samples_per_s or [timed.samples_per_s for timed in record.rounds]
     if len(figures) < MIN_VALUES_FOR_INTERVAL:
         return FigureInterval(min(figures), max(figures), len(figures), None)
-    return FigureInterval(headline.low, headline.high, len(figures), headline.confidence)
+    return FigureInterval(estimate.low, estimate.high, len(figures), estimate.confidence)
 
 
 def timed_steps(record: Record) -> int:
@@ -69,18 +69,18 @@ def required_length(record: Record) -> Mapping[str, int]:
 
     With --epochs the length of a round is fixed, so only ``rounds`` grows. Needs a round.
     """
-    asked, a_round = record.requested or record.config, min(timed.traces[0].steps for timed in record.rounds)
-    rounds = max(asked.rounds, MIN_ROUNDS)
-    if rounds * a_round >= MIN_STEPS:
+    requested, steps_per_round = record.requested or record.config, min(timed.traces[0].steps for timed in record.rounds)
+    rounds = max(requested.rounds, MIN_ROUNDS)
+    if rounds * steps_per_round >= MIN_STEPS:
         return {"rounds": rounds}
-    if asked.epochs is not None:
-        return {"rounds": ceil(MIN_STEPS / a_round)}
+    if requested.epochs is not None:
+        return {"rounds": ceil(MIN_STEPS / steps_per_round)}
     return {"rounds": rounds, "steps": ceil(MIN_STEPS / rounds)}
 
 
 def is_too_short_for_verdict(record: Record) -> bool:
-    rounds, least = MIN_ROUNDS_AND_STEPS_FOR_VERDICT
-    return len(with_split_rounds(record).rounds) < rounds or timed_steps(record) < least
+    min_rounds, min_steps = MIN_ROUNDS_AND_STEPS_FOR_VERDICT
+    return len(with_split_rounds(record).rounds) < min_rounds or timed_steps(record) < min_steps
 
 
 def with_split_rounds(record: Record) -> Record:
@@ -97,14 +97,14 @@ def split_rounds(record: Record, min_rounds: int) -> Record:
     """``record`` with each round split into ``PARTS_PER_ROUND`` parts.
 
     Returns ``record`` unchanged if it has ``min_rounds`` or more, or if its rounds are not trainings from scratch or are too short. What is
-    counted for a whole round, such as its loader stats, is left out of the parts.
+    counted for a whole round, such as its loader stats, is not in the parts.
     """
     traces = record.traces
     long = all(trace.steps >= PARTS_PER_ROUND * MIN_STEPS_PER_PART and len(trace.host_data_ms) >= PARTS_PER_ROUND for trace in traces)
     if len(record.rounds) >= min_rounds or not record.config.fresh or not long:
         return record
     parts = [part for timed in record.rounds for part in _split_round(timed)]
-    return msgspec.structs.replace(record, rounds=[msgspec.structs.replace(part, index=place) for place, part in enumerate(parts)])
+    return msgspec.structs.replace(record, rounds=[msgspec.structs.replace(part, index=index) for index, part in enumerate(parts)])
 
 
 def _split_round(timed: Round) -> list[Round]:
@@ -112,8 +112,8 @@ def _split_round(timed: Round) -> list[Round]:
 
 
 def _part_of_round(timed: Round, traces: Sequence[Trace]) -> Round:
-    images, wall_s = sum(trace.samples for trace in traces), max(trace.wall_s for trace in traces)
-    return msgspec.structs.replace(timed, traces=list(traces), samples=images, wall_s=wall_s, collective_wait=None)
+    samples, wall_s = sum(trace.samples for trace in traces), max(trace.wall_s for trace in traces)
+    return msgspec.structs.replace(timed, traces=list(traces), samples=samples, wall_s=wall_s, collective_wait=None)
 
 
 def _split_trace(trace: Trace) -> list[Trace]:

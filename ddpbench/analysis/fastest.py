@@ -70,9 +70,9 @@ def find_best_arm(records: Sequence[Record]) -> BestArm | None:
 
     Arms with synthetic data count only if fewer than two others can be compared.
     """
-    there = [record for record in records if comparable_estimate(record) and same_devices(record, records[0])]
-    loaded = [record for record in there if record.config.loader != SYNTHETIC]
-    compared = loaded if len(loaded) > 1 else there
+    comparable = [record for record in records if comparable_estimate(record) and same_devices(record, records[0])]
+    with_loader = [record for record in comparable if record.config.loader != SYNTHETIC]
+    compared = with_loader if len(with_loader) > 1 else comparable
     if len(compared) < 2:
         return None
     best = max(compared, key=lambda record: record.throughput.samples_per_s if record.throughput else 0.0)
@@ -81,10 +81,12 @@ def find_best_arm(records: Sequence[Record]) -> BestArm | None:
     if len(others) < len(compared) - 1:
         return None
     slower = [(record, found) for record, found in others if found.is_above_one]
-    than, behind = min(slower, key=lambda pair: (pair[0] is not records[0], pair[1].center)) if slower else max(others, key=_upper_bound)
+    compared_to, ratio = (
+        min(slower, key=lambda pair: (pair[0] is not records[0], pair[1].center)) if slower else max(others, key=_upper_bound)
+    )
     no_rivals = [record for record, found in others if found.is_above_one or found.low >= CLEARLY_SLOWER_RATIO]
-    close = [record for record in compared if not any(record is other for other in no_rivals)]
-    return BestArm(best, close, than, behind, compared)
+    tied = [record for record in compared if not any(record is other for other in no_rivals)]
+    return BestArm(best, tied, compared_to, ratio, compared)
 
 
 def next_step_after_comparison(best: BestArm, job: Job) -> NextStep | None:
@@ -97,19 +99,19 @@ def next_step_after_comparison(best: BestArm, job: Job) -> NextStep | None:
         return _more_rounds(best, job)
     usable = [record for record in best.tied if record.config.loader != SYNTHETIC or not best.with_loader]
     if usable:
-        alone = CommandBuilder(usable[0], job.kind)
-        if any(map(alone.has_flag, job.swept)):
-            return RunCommand(alone.command())
+        builder = CommandBuilder(usable[0], job.kind)
+        if any(map(builder.has_flag, job.swept)):
+            return RunCommand(builder.command())
         return usable[0].verdict.next if usable[0].verdict else None
-    held_up = best.with_loader[0].verdict
-    return held_up.next if held_up and held_up.kind not in COMPARED_WITH_SYNTHETIC else None
+    verdict = best.with_loader[0].verdict
+    return verdict.next if verdict and verdict.kind not in COMPARED_WITH_SYNTHETIC else None
 
 
 def _more_rounds(best: BestArm, job: Job) -> RunCommand | None:
     if "workload" in job.swept:  # one run cannot train several workloads
         return None
-    asked = [record.requested or record.config for record in job.records]
-    arms = {name: tuple(dict.fromkeys(getattr(each, name) for each in asked)) for name in job.swept}
+    configs = [record.requested or record.config for record in job.records]
+    arms = {name: tuple(dict.fromkeys(getattr(each, name) for each in configs)) for name in job.swept}
     shortest = min(best.candidates, key=lambda record: (len(record.rounds), record.rounds[0].traces[0].steps))
     more = longer_run_fields(shortest)
     return RunCommand(CommandBuilder.of(job.records[0], job).command(**arms, **more)) if more else None

@@ -25,7 +25,7 @@ class AnalysisInput:
 
     @property
     def step_ms(self) -> float:
-        assert self.summary.step_ms is not None, "a round or more"
+        assert self.summary.step_ms is not None, "an analysis input has rounds"
         return self.summary.step_ms
 
     @property
@@ -54,13 +54,18 @@ class AnalysisInput:
 
     @property
     def _records(self) -> tuple[Record | None, ...]:
-        around = self.controls
-        return with_split_rounds(self.record), around.compute_only, around.independent, around.replay, around.loader_in_background
+        controls = self.controls
+        return with_split_rounds(self.record), controls.compute_only, controls.independent, controls.replay, controls.loader_in_background
 
     def _with_records(self, records: Sequence[Record | None], diagnosis: Diagnosis | None) -> AnalysisInput:
-        record, device, no_sync, replay, beside = records
-        assert record is not None, "a case has rounds"
-        around = replace(
-            self.controls, compute_only=device, independent=no_sync, replay=replay, loader_in_background=beside, diagnosis=diagnosis
+        record, compute_only, independent, replay, background = records
+        assert record is not None, "an analysis input has rounds"
+        controls = replace(
+            self.controls,
+            compute_only=compute_only,
+            independent=independent,
+            replay=replay,
+            loader_in_background=background,
+            diagnosis=diagnosis,
         )
-        return AnalysisInput(record, summarize(record), around)
+        return AnalysisInput(record, summarize(record), controls)

@@ -34,17 +34,17 @@ def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda re
     Control runs and scaling points get no verdict of their own. ``history`` returns the images/s of earlier runs of the same Config on the
     same machine.
     """
-    real = baseline_of(job)
+    baseline = baseline_of(job)
     for record in job.records:
-        if record is real:
+        if record is baseline:
             judge(record, history(record), controls=controls_of(job))
-        elif real is None and job.scaling is None:
+        elif baseline is None and job.scaling is None:
             judge(record, history(record), job.swept)
         else:
             judge_throughput(record, history(record))
             record.verdict = None
-    if arms := scaling_runs(job):
-        judge_scaling(job, arms)
+    if runs := scaling_runs(job):
+        judge_scaling(job, runs)
 
 
 def judge(record: Record, history: Sequence[float] = (), swept: Sequence[str] = (), controls: ControlRuns = NO_CONTROLS) -> None:
@@ -53,8 +53,8 @@ def judge(record: Record, history: Sequence[float] = (), swept: Sequence[str] = 
     ``history`` holds the images/s of earlier runs, ``swept`` the fields that the job compares, and ``controls`` the control runs.
     """
     judge_throughput(record, history)
-    blocked = any(check.severity == "error" for check in record.checks)
-    record.verdict = None if blocked or record.role == ALLREDUCE_ONLY else find_bottleneck(record, summarize(record), swept, controls)
+    has_error = any(check.severity == "error" for check in record.checks)
+    record.verdict = None if has_error or record.role == ALLREDUCE_ONLY else find_bottleneck(record, summarize(record), swept, controls)
 
 
 def judge_throughput(record: Record, history: Sequence[float] = ()) -> None:
@@ -64,11 +64,11 @@ def judge_throughput(record: Record, history: Sequence[float] = ()) -> None:
     runs of the same Config on the same machine.
     """
     record.checks = [] if record.role == ALLREDUCE_ONLY else run_checks(record)  # an all-reduce benchmark trains nothing
-    blocked = any(check.severity == "error" for check in record.checks)
-    if blocked and record.status == "ok":
+    has_error = any(check.severity == "error" for check in record.checks)
+    if has_error and record.status == "ok":
         record.status = "invalid"
     record.throughput = (
-        None if blocked or not record.rounds else estimate_throughput([timed.samples_per_s for timed in record.rounds], history)
+        None if has_error or not record.rounds else estimate_throughput([timed.samples_per_s for timed in record.rounds], history)
     )
 
 
@@ -81,11 +81,11 @@ def estimate_throughput(figures: Sequence[float], history: Sequence[float] = ())
     """
     figure, rounds = median(figures), len(figures)
     mean = log_t_interval(figures, CONFIDENCE) if rounds > 1 else Interval(figure, figure, figure)
-    known = len(history) >= MIN_HISTORY
-    launch_sd = stdev(map(log, history)) if known else ASSUMED_LAUNCH_SD
-    launch_reach = launch_sd * t_quantile((1 + CONFIDENCE) / 2, len(history) - 1 if known else inf)
-    reach = exp(hypot(log(mean.high / mean.center), launch_reach))
-    within, across = mean.recentered(figure), Interval(mean.center, mean.center / reach, mean.center * reach).recentered(figure)
+    has_history = len(history) >= MIN_HISTORY
+    launch_sd = stdev(map(log, history)) if has_history else ASSUMED_LAUNCH_SD
+    launch_half_width = launch_sd * t_quantile((1 + CONFIDENCE) / 2, len(history) - 1 if has_history else inf)
+    factor = exp(hypot(log(mean.high / mean.center), launch_half_width))
+    within, across = mean.recentered(figure), Interval(mean.center, mean.center / factor, mean.center * factor).recentered(figure)
     return ThroughputEstimate(
         samples_per_s=figure,
         low=within.low,
@@ -95,8 +95,8 @@ def estimate_throughput(figures: Sequence[float], history: Sequence[float] = ())
         launch_low=across.low,
         launch_high=across.high,
         launch_sd=launch_sd,
-        launch_source="earlier_runs" if known else "assumed",
-        num_launches=len(history) if known else 0,
+        launch_source="earlier_runs" if has_history else "assumed",
+        num_launches=len(history) if has_history else 0,
         confidence=CONFIDENCE,
     )
 
@@ -121,7 +121,7 @@ def estimate_across_launches(last: ThroughputEstimate, figures: Sequence[float])
 def previous_figures(record: Record, previous: Sequence[Record]) -> list[float]:
     """The images/s of the valid ones among ``previous`` with the same Config, hosts, devices and software as ``record``.
 
-    ``record`` itself is left out.
+    ``record`` itself is excluded.
     """
     return [other.throughput.samples_per_s for other in previous if other.throughput and _is_repeat(other, record)]
 
@@ -137,10 +137,12 @@ def _is_repeat(other: Record, record: Record) -> bool:
         or (other.throughput and other.throughput.launch_samples_per_s)
     ):
         return False
-    here, there = record.environment, other.environment
-    same_machine = [(place.host, place.device_name) for place in there.placements] == [
-        (place.host, place.device_name) for place in here.placements
+    environment, other_environment = record.environment, other.environment
+    same_machine = [(place.host, place.device_name) for place in other_environment.placements] == [
+        (place.host, place.device_name) for place in environment.placements
     ]
-    same_launch = [(place.host, place.pid) for place in there.placements] == [(place.host, place.pid) for place in here.placements]
-    same_thing = measurement_config(other.config) == measurement_config(record.config) and other.role == record.role
-    return same_thing and there.software == here.software and same_machine and not same_launch
+    same_launch = [(place.host, place.pid) for place in other_environment.placements] == [
+        (place.host, place.pid) for place in environment.placements
+    ]
+    same_config = measurement_config(other.config) == measurement_config(record.config) and other.role == record.role
+    return same_config and other_environment.software == environment.software and same_machine and not same_launch

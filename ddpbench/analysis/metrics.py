@@ -88,13 +88,13 @@ def accuracy_metric(records: Sequence[Record]) -> Metric:
 def memory_metric(records: Iterable[Record]) -> Metric:
     """The memory metric known for all of ``records``: of the process by NVML as in nvidia-smi, else torch's, else the host's."""
     with_rounds = [record for record in records if record.rounds]
-    return next((measure for measure in MEMORY_METRICS if all(measure.values(record) for record in with_rounds)), HOST_MEMORY)
+    return next((metric for metric in MEMORY_METRICS if all(metric.values(record) for record in with_rounds)), HOST_MEMORY)
 
 
 def gpu_memory_metric(records: Iterable[Record]) -> Metric:
     """Like ``memory_metric``, but never the host's: on CPU the process's GPU memory, which then has no value."""
-    measure = memory_metric(records)
-    return PROCESS_MEMORY if measure is HOST_MEMORY else measure
+    metric = memory_metric(records)
+    return PROCESS_MEMORY if metric is HOST_MEMORY else metric
 
 
 def time_or_speed_metric(records: Iterable[Record]) -> Metric:
@@ -115,9 +115,9 @@ def _clipped_t_interval(values: Sequence[float]) -> Interval:
 
 def _step_samples_per_s(timed: Round) -> list[float]:
     """Images/s of every step, over all ranks; a step lasts as long as on its slowest rank."""
-    images = timed.samples / max(trace.steps for trace in timed.traces)
-    lasting = zip(*([fsum(parts) for parts in zip(*trace.phases_ms.values(), strict=True)] for trace in timed.traces), strict=False)
-    return [1000 * images / max(step_ms) for step_ms in lasting if max(step_ms) > 0]
+    samples = timed.samples / max(trace.steps for trace in timed.traces)
+    step_times_ms = zip(*([fsum(parts) for parts in zip(*trace.phases_ms.values(), strict=True)] for trace in timed.traces), strict=False)
+    return [1000 * samples / max(step_ms) for step_ms in step_times_ms if max(step_ms) > 0]
 
 
 def _accuracy(timed: Round) -> float | None:
@@ -125,13 +125,13 @@ def _accuracy(timed: Round) -> float | None:
     return timed.traces[0].numerics.accuracy
 
 
-def _max_over_ranks(read: Callable[[Memory], int | None]) -> Callable[[Round], float | None]:
+def _max_over_ranks(value_of: Callable[[Memory], int | None]) -> Callable[[Round], float | None]:
     """The greatest value of any rank."""
-    return lambda timed: max(drop_none(read(trace.memory) for trace in timed.traces), default=None)
+    return lambda timed: max(drop_none(value_of(trace.memory) for trace in timed.traces), default=None)
 
 
-def _mean_over_ranks(read: Callable[[Numerics], float | None]) -> Callable[[Round], float | None]:
-    return lambda timed: mean_or_none(read(trace.numerics) for trace in timed.traces)
+def _mean_over_ranks(value_of: Callable[[Numerics], float | None]) -> Callable[[Round], float | None]:
+    return lambda timed: mean_or_none(value_of(trace.numerics) for trace in timed.traces)
 
 
 def _allocated_without_workspaces(memory: Memory) -> int | None:
@@ -145,27 +145,29 @@ def _host_rss_bytes(memory: Memory) -> int | None:
 SECONDS = Metric("seconds", "time of a training", "s", lambda timed: timed.wall_s, is_speed=True)
 SAMPLES_PER_S = Metric("speed", "speed", "images/s", lambda timed: timed.samples_per_s, is_speed=True)
 MIN_STEP_SAMPLES_PER_S = Metric(
-    "least-speed", "least speed of a step", "images/s", lambda timed: min(_step_samples_per_s(timed), default=None), is_speed=True
+    "least-speed", "minimum speed of a step", "images/s", lambda timed: min(_step_samples_per_s(timed), default=None), is_speed=True
 )
 MAX_STEP_SAMPLES_PER_S = Metric(
-    "greatest-speed", "greatest speed of a step", "images/s", lambda timed: max(_step_samples_per_s(timed), default=None), is_speed=True
+    "greatest-speed", "maximum speed of a step", "images/s", lambda timed: max(_step_samples_per_s(timed), default=None), is_speed=True
 )
 ACCURACY = Metric("accuracy", "accuracy", "%", _accuracy, scale=0.01, is_fraction=True)
-LAST_LOSS = Metric("last-loss", "last loss", "", _mean_over_ranks(lambda seen: seen.last_loss), decimals=3)
-MEAN_LOSS = Metric("mean-loss", "average loss", "", _mean_over_ranks(lambda seen: seen.mean_loss), decimals=3)
-ALLOCATED = Metric("allocated", "peak memory that torch allocated", "bytes", _max_over_ranks(lambda held: held.allocated_bytes), decimals=0)
+LAST_LOSS = Metric("last-loss", "last loss", "", _mean_over_ranks(lambda numerics: numerics.last_loss), decimals=3)
+MEAN_LOSS = Metric("mean-loss", "average loss", "", _mean_over_ranks(lambda numerics: numerics.mean_loss), decimals=3)
+ALLOCATED = Metric(
+    "allocated", "peak memory that torch allocated", "bytes", _max_over_ranks(lambda memory: memory.allocated_bytes), decimals=0
+)
 ALLOCATED_WITHOUT_WORKSPACES = Metric(
     "own-allocated",
-    "the same without the matrix libraries' workspaces",
+    "peak memory that torch allocated, without cuBLAS workspaces",
     "bytes",
     _max_over_ranks(_allocated_without_workspaces),
     decimals=0,
 )
 PROCESS_MEMORY = Metric(
-    "memory", "GPU memory of the process, by NVML", "MiB", _max_over_ranks(lambda held: held.process_bytes), scale=MIB, decimals=0
+    "memory", "GPU memory of the process, by NVML", "MiB", _max_over_ranks(lambda memory: memory.process_bytes), scale=MIB, decimals=0
 )
 RESERVED_MEMORY = Metric(
-    "memory", "GPU memory that torch reserved", "MiB", _max_over_ranks(lambda held: held.reserved_bytes), scale=MIB, decimals=0
+    "memory", "GPU memory that torch reserved", "MiB", _max_over_ranks(lambda memory: memory.reserved_bytes), scale=MIB, decimals=0
 )
 HOST_MEMORY = Metric(
     "memory", "memory of a rank and its workers on the host", "MiB", _max_over_ranks(_host_rss_bytes), scale=MIB, decimals=0
@@ -183,9 +185,9 @@ def paired_ratio(metric: Metric, base: Record | None, other: Record | None) -> P
     """``other`` as a multiple of ``base``, paired by round; None if they share no rounds."""
     if base is None or other is None:
         return None
-    ours, theirs = metric.values_by_round(base), metric.values_by_round(other)
-    shared = [index for index in sorted(ours.keys() & theirs.keys()) if ours[index] and theirs[index]]
-    return ratio_of([ours[index] for index in shared], [theirs[index] for index in shared]) if shared else None
+    base_values, other_values = metric.values_by_round(base), metric.values_by_round(other)
+    shared = [index for index in sorted(base_values.keys() & other_values.keys()) if base_values[index] and other_values[index]]
+    return ratio_of([base_values[index] for index in shared], [other_values[index] for index in shared]) if shared else None
 
 
 def speedup(base: Record | None, other: Record | None) -> PairedRatio | None:

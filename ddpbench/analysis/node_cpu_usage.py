@@ -62,26 +62,29 @@ def node_cpu_usage(record: Record, host: str) -> NodeCpuUsage | None:
 
     With --cores each rank monitors its own cores, otherwise every rank monitors all of them.
     """
-    places = {place.rank: place for place in record.environment.placements if place.host == host}
-    rounds = [[trace for trace in timed.traces if trace.rank in places] for timed in record.rounds]
+    placements = {place.rank: place for place in record.environment.placements if place.host == host}
+    rounds = [[trace for trace in timed.traces if trace.rank in placements] for timed in record.rounds]
     if not rounds or any(trace.cpu_usage is None or trace.cpu_s is None for traces in rounds for trace in traces):
         return None
-    apart = record.config.cores is not None
-    seen = [_round_usage(traces, apart) for traces in rounds]
-    wall_s = fsum(each.wall_s for each in seen)
+    separate_cores = record.config.cores is not None
+    by_round = [_round_usage(traces, separate_cores) for traces in rounds]
+    wall_s = fsum(each.wall_s for each in by_round)
     if not wall_s:
         return None
-    seen_cores, usable = [use.num_cores for use in _rank_usages(rounds[-1])], min(place.usable_cores for place in places.values())
-    cores, busy_s = sum(seen_cores) if apart else max(seen_cores), fsum(each.busy_s for each in seen)
-    own_s = min(busy_s, fsum(trace.cpu_s or 0.0 for traces in rounds for trace in traces))
-    throttled = drop_none(each.throttled_s for each in seen)
+    cores_by_rank, usable_cores = (
+        [usage.num_cores for usage in _rank_usages(rounds[-1])],
+        min(place.usable_cores for place in placements.values()),
+    )
+    cores, busy_s = sum(cores_by_rank) if separate_cores else max(cores_by_rank), fsum(each.busy_s for each in by_round)
+    job_s = min(busy_s, fsum(trace.cpu_s or 0.0 for traces in rounds for trace in traces))
+    throttled = drop_none(each.throttled_s for each in by_round)
     return NodeCpuUsage(
         host=host,
         cores=cores,
-        usable_cores=min(usable, cores),
-        job_cores=own_s / wall_s,
-        other_cores=(busy_s - own_s) / wall_s,
-        throttled_cores=fsum(throttled) / wall_s if len(throttled) == len(seen) else None,
+        usable_cores=min(usable_cores, cores),
+        job_cores=job_s / wall_s,
+        other_cores=(busy_s - job_s) / wall_s,
+        throttled_cores=fsum(throttled) / wall_s if len(throttled) == len(by_round) else None,
     )
 
 
@@ -90,15 +93,15 @@ def _round_usage(traces: Sequence[Trace], separate_cores: bool) -> CpuUsage:
 
     A CPU quota is shared by all ranks.
     """
-    uses = _rank_usages(traces)
-    most = max(uses, key=lambda use: use.busy_s)
+    usages = _rank_usages(traces)
+    busiest = max(usages, key=lambda usage: usage.busy_s)
     if not separate_cores:
-        return most
+        return busiest
     return msgspec.structs.replace(
-        most,
-        busy_s=fsum(use.busy_s for use in uses),
-        wall_s=max(use.wall_s for use in uses),
-        throttled_s=max(drop_none(use.throttled_s for use in uses), default=None),
+        busiest,
+        busy_s=fsum(usage.busy_s for usage in usages),
+        wall_s=max(usage.wall_s for usage in usages),
+        throttled_s=max(drop_none(usage.throttled_s for usage in usages), default=None),
     )
 
 

@@ -64,8 +64,8 @@ class RankRow:
 
 def rank_rows(record: Record) -> list[RankRow]:
     """One row per rank in the rounds of ``record``, slowest own time first; empty without rounds."""
-    places = {place.rank: place for place in record.environment.placements}
-    return sorted((_row(places[rank], seen) for rank, seen in record.traces_by_rank.items()), key=lambda row: -row.own_ms)
+    placements = {place.rank: place for place in record.environment.placements}
+    return sorted((_row(placements[rank], traces) for rank, traces in record.traces_by_rank.items()), key=lambda row: -row.own_ms)
 
 
 def own_ms(trace: Trace) -> float:
@@ -73,20 +73,20 @@ def own_ms(trace: Trace) -> float:
     return (1000 * trace.wall_s - fsum(trace.total_ms(phase) for phase in COLLECTIVE_PHASES)) / trace.steps
 
 
-def _row(place: RankPlacement, traces: list[Trace]) -> RankRow:
+def _row(placement: RankPlacement, traces: list[Trace]) -> RankRow:
     steps = sum(trace.steps for trace in traces)
     memory = [trace.memory for trace in traces]
-    spent = drop_none(trace.thread_cpu_s for trace in traces)
+    cpu_s = drop_none(trace.thread_cpu_s for trace in traces)
     health = [trace.health or Health() for trace in traces]
-    issuing = [ms for trace in traces for ms in trace.host_issue_ms]
+    issue_ms = [ms for trace in traces for ms in trace.host_issue_ms]
     return RankRow(
-        rank=place.rank,
-        host=place.host,
-        device_index=place.local_rank,
+        rank=placement.rank,
+        host=placement.host,
+        device_index=placement.local_rank,
         step_ms=1000 * fsum(trace.wall_s for trace in traces) / steps,
         phases_ms={phase: fsum(trace.total_ms(phase) for trace in traces) / steps for phase in PHASES},
         peak_allocated_bytes=max(drop_none(each.allocated_bytes for each in memory), default=None),
-        device_total_bytes=max(drop_none(each.device_total_bytes for each in memory), default=place.device_total_bytes),
+        device_total_bytes=max(drop_none(each.device_total_bytes for each in memory), default=placement.device_total_bytes),
         rss_bytes=max(
             (each.host_rss_bytes + (each.workers_rss_bytes or 0) for each in memory if each.host_rss_bytes is not None), default=None
         ),
@@ -94,8 +94,8 @@ def _row(place: RankPlacement, traces: list[Trace]) -> RankRow:
         watts=mean_or_none(each.watts for each in health),
         celsius=max(drop_none(each.celsius for each in health), default=None),
         throttle_reasons=frozenset(reason for each in health for reason in each.throttle_reasons),
-        host_issue_ms=median(issuing) if issuing else None,
-        thread_cpu_ms=1000 * fsum(spent) / steps if len(spent) == len(traces) else None,
+        host_issue_ms=median(issue_ms) if issue_ms else None,
+        thread_cpu_ms=1000 * fsum(cpu_s) / steps if len(cpu_s) == len(traces) else None,
     )
 
 
@@ -106,5 +106,5 @@ def drop_none(values: Iterable[Value | None]) -> list[Value]:
 
 def mean_or_none(values: Iterable[float | None]) -> float | None:
     """The mean of the values that are not None; None if all are."""
-    there = drop_none(values)
-    return fmean(there) if there else None
+    known = drop_none(values)
+    return fmean(known) if known else None

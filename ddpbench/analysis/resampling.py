@@ -41,15 +41,15 @@ def resamples(records: Sequence[Record | None], number: int = RESAMPLES) -> Iter
     random = Random(SEED)
     arms = [_RoundSampler(record) if record and record.rounds else None for record in records]
     indices = sorted({index for arm in arms if arm for index in arm.by_index})
-    typical = max((arm for arm in arms if arm), key=lambda arm: len(arm.by_index), default=None)
-    apart = [arm.paired_deviation(typical) if arm else 0.0 for arm in arms]
+    reference = max((arm for arm in arms if arm), key=lambda arm: len(arm.by_index), default=None)
+    paired_deviations = [arm.paired_deviation(reference) if arm else 0.0 for arm in arms]
     ranks = {rank for arm in arms if arm for rank, _ in arm.deviation}
     for _ in range(number):
         drawn = random.choices(indices, k=len(indices))
         noise = {(rank, phase): random.gauss(0, 1) for rank in sorted(ranks) for phase in PHASES}
         yield [
-            arm.resample(drawn, noise, typical, deviation, random) if arm else record
-            for arm, record, deviation in zip(arms, records, apart, strict=True)
+            arm.resample(drawn, noise, reference, deviation, random) if arm else record
+            for arm, record, deviation in zip(arms, records, paired_deviations, strict=True)
         ]
 
 
@@ -68,11 +68,11 @@ def resampled_loader(diagnosis: Diagnosis | None, rng: Random) -> Diagnosis | No
     """``diagnosis`` with noise on the rates of its loader benchmarks."""
     if diagnosis is None or not diagnosis.loader_benchmarks:
         return diagnosis
-    alone = [
+    benchmarks = [
         msgspec.structs.replace(each, elapsed_s=each.elapsed_s * _noise_factor(rng.gauss(0, 1), _rate_error(each)))
         for each in diagnosis.loader_benchmarks
     ]
-    return msgspec.structs.replace(diagnosis, loader_benchmarks=alone)
+    return msgspec.structs.replace(diagnosis, loader_benchmarks=benchmarks)
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,16 @@ class _RoundSampler:
         ``paired_deviation`` is that of this sampler to ``reference``, the record with the most rounds. A record with a single round uses
         the deviation of ``reference``.
         """
-        own = [(place, self.by_index[index]) for place, index in enumerate(indices) if index in self.by_index]
-        own = own or [(0, rng.choice(list(self.by_index.values())))]
+        kept = [(place, self.by_index[index]) for place, index in enumerate(indices) if index in self.by_index]
+        kept = kept or [(0, rng.choice(list(self.by_index.values())))]
         rounds = len(self.by_index)
         deviation = reference.deviation if rounds == 1 and reference else self.deviation
-        apart = _noise_factor(rng.gauss(0, 1), paired_deviation / rounds)
-        factors = {key: apart * _noise_factor(value, deviation.get(key, 0.0) / rounds) for key, value in noise.items()}
-        noisy = {index: _scaled(timed, factors) for index, timed in {timed.index: timed for _, timed in own}.items()}
+        shared_factor = _noise_factor(rng.gauss(0, 1), paired_deviation / rounds)
+        factors = {key: shared_factor * _noise_factor(value, deviation.get(key, 0.0) / rounds) for key, value in noise.items()}
+        noisy = {index: _scaled(timed, factors) for index, timed in {timed.index: timed for _, timed in kept}.items()}
         return msgspec.structs.replace(
             self.record,
-            rounds=[msgspec.structs.replace(noisy[timed.index], index=place) for place, timed in own],
+            rounds=[msgspec.structs.replace(noisy[timed.index], index=place) for place, timed in kept],
             kernel_activity=self._noisy_kernel_activity(rng),
         )
 
@@ -126,10 +126,12 @@ class _RoundSampler:
 
     def _noisy_kernel_activity(self, rng: Random) -> KernelActivity | None:
         """The kernel activity, profiled only once, with the variation of a round."""
-        gap, speeds = self.record.kernel_activity, [timed.samples_per_s for timed in self.record.rounds]
-        if gap is None or len(speeds) < 2:
-            return gap
-        return msgspec.structs.replace(gap, kernel_ms=gap.kernel_ms * _noise_factor(rng.gauss(0, 1), coefficient_of_variation(speeds)))
+        activity, throughputs = self.record.kernel_activity, [timed.samples_per_s for timed in self.record.rounds]
+        if activity is None or len(throughputs) < 2:
+            return activity
+        return msgspec.structs.replace(
+            activity, kernel_ms=activity.kernel_ms * _noise_factor(rng.gauss(0, 1), coefficient_of_variation(throughputs))
+        )
 
 
 def _single_round(index: int, record: Record) -> Record | None:
@@ -154,10 +156,10 @@ def _noise_factor(deviate: float, deviation: float) -> float:
 
 def _rate_error(benchmark: LoaderBenchmark) -> float:
     """The standard error of the benchmark's rate, a fraction."""
-    size = len(benchmark.intervals_ms) // BENCHMARK_BLOCKS
-    if not size:
+    block_size = len(benchmark.intervals_ms) // BENCHMARK_BLOCKS
+    if not block_size:
         return 0.0
-    means = [fmean(benchmark.intervals_ms[block * size : (block + 1) * size]) for block in range(BENCHMARK_BLOCKS)]
+    means = [fmean(benchmark.intervals_ms[block * block_size : (block + 1) * block_size]) for block in range(BENCHMARK_BLOCKS)]
     return min(1.0, stdev(means) / fmean(means) / sqrt(BENCHMARK_BLOCKS)) if fmean(means) > 0 else 0.0
 
 
@@ -166,7 +168,7 @@ def _scaled(timed: Round, factors: dict[tuple[int, str], float]) -> Round:
     traces, ranks = [_scaled_trace(trace, factors) for trace in timed.traces], len(timed.traces)
     added_s = sum(_total_ms(new) - _total_ms(old) for new, old in zip(traces, timed.traces, strict=True)) / ranks / 1000
     sync, waits = sum(factors[trace.rank, "sync"] for trace in timed.traces) / ranks, timed.collective_wait
-    assert waits is not None, "condensed rounds have their waits"
+    assert waits is not None, "a subsampled round stores its collective waits"
     return msgspec.structs.replace(
         timed,
         traces=[msgspec.structs.replace(trace, wall_s=max(0.1 * trace.wall_s, trace.wall_s + added_s)) for trace in traces],

@@ -91,10 +91,10 @@ def _trimmed_ci(values: Sequence[float], cut: int, confidence: float) -> Interva
     """The mean without ``cut`` values at each end, with an interval from the spread of the winsorized values."""
     ordered = sorted(values)
     kept = ordered[cut : len(ordered) - cut]
-    center, left = fmean(kept), len(kept)
-    spread = stdev([kept[0]] * cut + kept + [kept[-1]] * cut) * sqrt((len(ordered) - 1) / (left * (left - 1)))
-    reach = t_quantile((1 + confidence) / 2, left - 1) * spread
-    return Interval(center, center - reach, center + reach)
+    center, num_kept = fmean(kept), len(kept)
+    standard_error = stdev([kept[0]] * cut + kept + [kept[-1]] * cut) * sqrt((len(ordered) - 1) / (num_kept * (num_kept - 1)))
+    half_width = t_quantile((1 + confidence) / 2, num_kept - 1) * standard_error
+    return Interval(center, center - half_width, center + half_width)
 
 
 def _exp_interval(interval: Interval) -> Interval:

@@ -59,9 +59,9 @@ def find_straggler(record: Record, rows: Sequence[RankRow]) -> Straggler | None:
     if len(rows) < 2 or len(record.rounds) < 2:
         return None
     slow, *others = rows
-    least = MIN_EXCESS_FRACTION[record.environment.device_type]
+    threshold = MIN_EXCESS_FRACTION[record.environment.device_type]
     excesses = {own: [_excess(slow.rank, timed, own) for timed in record.rounds] for own in (own_ms, median_own_ms)}
-    slow_by = next((own for own, each in excesses.items() if _is_significant(each, least)), None)
+    slow_by = next((own for own, each in excesses.items() if _is_significant(each, threshold)), None)
     if slow_by is None:
         return None
     typical_ms = median(row.own_ms for row in others)
@@ -78,7 +78,7 @@ def find_straggler(record: Record, rows: Sequence[RankRow]) -> Straggler | None:
         excess_fraction=slow.own_ms / typical_ms - 1 if slow_by is own_ms else fmean(drop_none(excesses[slow_by])),
         lost_ms_per_step=lost_ms,
         cost_samples_per_s=1000 * images_per_ms * lost_ms / (slow.step_ms - lost_ms),
-        is_costly=slow_by is own_ms or lost_ms >= least * typical_ms,
+        is_costly=slow_by is own_ms or lost_ms >= threshold * typical_ms,
     )
 
 
@@ -106,12 +106,12 @@ def _excess(rank: int, timed: Round, own_of: Callable[[Trace], float]) -> float 
 
 def _is_significant(excesses: Sequence[float | None], min_excess: float) -> bool:
     """Whether a rank with these excesses, one per round or None, is slower by ``min_excess`` and not by chance."""
-    there = sorted({*drop_none(excesses)})  # a resample repeats rounds, and a repeated round is not another observation
+    observed = sorted({*drop_none(excesses)})  # a resample repeats rounds, and a repeated round is not another observation
     if None in excesses:
         return False
-    if len(there) < MIN_VALUES_FOR_INTERVAL:
-        return min(there) >= min_excess
-    return fmean(there) >= min_excess and t_interval(there, 1 - 2 * SIGNIFICANCE_LEVEL).low > 0
+    if len(observed) < MIN_VALUES_FOR_INTERVAL:
+        return min(observed) >= min_excess
+    return fmean(observed) >= min_excess and t_interval(observed, 1 - 2 * SIGNIFICANCE_LEVEL).low > 0
 
 
 def _straggler_kind(slow: RankRow, others: Sequence[RankRow], device: str) -> StragglerKind:
@@ -124,18 +124,20 @@ def _straggler_kind(slow: RankRow, others: Sequence[RankRow], device: str) -> St
     kind = max(more_ms, key=more_ms.__getitem__)
     if kind != "compute":
         return kind
-    held_up = _is_issued_late if device == "cuda" else _is_descheduled
-    return "clock" if _is_clocked_down(slow, others) else "host" if held_up(slow, others, more_ms["compute"]) else "compute"
+    is_host_fault = _is_issued_late if device == "cuda" else _is_descheduled
+    return "clock" if _is_clocked_down(slow, others) else "host" if is_host_fault(slow, others, more_ms["compute"]) else "compute"
 
 
 def _is_issued_late(slow: RankRow, others: Sequence[RankRow], more_ms: float) -> bool:
-    issuing = drop_none(row.host_issue_ms for row in others)
-    return slow.host_issue_ms is not None and bool(issuing) and slow.host_issue_ms - median(issuing) >= HOST_FAULT_FRACTION * more_ms
+    others_ms = drop_none(row.host_issue_ms for row in others)
+    return slow.host_issue_ms is not None and bool(others_ms) and slow.host_issue_ms - median(others_ms) >= HOST_FAULT_FRACTION * more_ms
 
 
 def _is_descheduled(slow: RankRow, others: Sequence[RankRow], more_ms: float) -> bool:
-    cpus = drop_none(row.thread_cpu_ms for row in others)
-    return slow.thread_cpu_ms is not None and bool(cpus) and slow.thread_cpu_ms - median(cpus) <= (1 - HOST_FAULT_FRACTION) * more_ms
+    others_ms = drop_none(row.thread_cpu_ms for row in others)
+    return (
+        slow.thread_cpu_ms is not None and bool(others_ms) and slow.thread_cpu_ms - median(others_ms) <= (1 - HOST_FAULT_FRACTION) * more_ms
+    )
 
 
 def _is_clocked_down(slow: RankRow, others: Sequence[RankRow]) -> bool:

@@ -44,7 +44,7 @@ def summarize(record: Record) -> Summary:
     step_ms = 1000 * fsum(timed.wall_s for timed in record.rounds) / steps if steps else None
     phases_ms = _phases_ms(rows, step_ms)
     late_ms = peer_data_wait_ms(record.rounds)
-    hungriest = max(rows, key=lambda row: row.peak_allocated_bytes or 0, default=None)
+    fullest = max(rows, key=lambda row: row.peak_allocated_bytes or 0, default=None)
     return Summary(
         rounds=len(record.rounds),
         steps=steps,
@@ -58,8 +58,8 @@ def summarize(record: Record) -> Summary:
         straggler=find_straggler(record, rows),
         first_loss=_mean_loss([trace.numerics.first_loss for trace in record.rounds[0].traces]) if record.rounds else None,
         last_loss=_mean_loss([trace.numerics.last_loss for trace in record.rounds[-1].traces]) if record.rounds else None,
-        peak_allocated_bytes=hungriest.peak_allocated_bytes if hungriest else None,
-        device_total_bytes=hungriest.device_total_bytes if hungriest else None,
+        peak_allocated_bytes=fullest.peak_allocated_bytes if fullest else None,
+        device_total_bytes=fullest.device_total_bytes if fullest else None,
         rss_bytes=max((row.rss_bytes for row in rows if row.rss_bytes is not None), default=None),
         joules_per_sample=_joules_per_sample(record),
         mfu=compute_mfu(record),
@@ -74,20 +74,20 @@ def compute_mfu(record: Record) -> float | None:
     """
     if not (record.rounds and record.flops_per_sample and record.peak_throughput and record.observed_precision):
         return None
-    ceiling = record.peak_throughput.matmul_tflops.get(compute_dtype(record.observed_precision))
-    if not ceiling:
+    peak_tflops = record.peak_throughput.matmul_tflops.get(compute_dtype(record.observed_precision))
+    if not peak_tflops:
         return None
     samples_per_s = sum(timed.samples for timed in record.rounds) / fsum(timed.wall_s for timed in record.rounds)
-    return record.flops_per_sample * samples_per_s / record.world_size / (ceiling * 1e12)
+    return record.flops_per_sample * samples_per_s / record.world_size / (peak_tflops * 1e12)
 
 
-def compute_dtype(attestation: ObservedPrecision) -> str:
+def compute_dtype(observed: ObservedPrecision) -> str:
     """The dtype that convolutions and matrix products ran in, as a key of ``PeakThroughput.matmul_tflops``.
 
     If TF32 is on for cuDNN or matmul, a float32 run counts as "tf32": the fastest that it was free to use.
     """
-    dtype = attestation.first_layer_dtype
-    return "tf32" if dtype == "float32" and (attestation.tf32_cudnn or attestation.tf32_matmul) else dtype
+    dtype = observed.first_layer_dtype
+    return "tf32" if dtype == "float32" and (observed.tf32_cudnn or observed.tf32_matmul) else dtype
 
 
 def _steps(timed: Round) -> int:

@@ -25,16 +25,16 @@ def merge_shards(jobs: Iterable[JobFile]) -> list[JobFile]:
 
     The path of a merged job is a glob pattern that matches the files of all its shards.
     """
-    sweeps: dict[object, list[JobFile]] = {}
-    for each in jobs:
-        sweeps.setdefault(_sweep_key(each[1]), []).append(each)
-    return [_merge_sweep(parts) for parts in sweeps.values()]
+    shards_by_sweep: dict[object, list[JobFile]] = {}
+    for job_file in jobs:
+        shards_by_sweep.setdefault(_sweep_key(job_file[1]), []).append(job_file)
+    return [_merge_sweep(shards) for shards in shards_by_sweep.values()]
 
 
 def outdated_shards(jobs: Sequence[JobFile]) -> list[JobFile]:
     """The shards that were measured again: merging uses the later ones."""
-    parts = sorted((each for each in jobs if each[1].sweep_shard), key=lambda part: part[1].started)
-    return superseded(parts, key=lambda part: _shard_key(part[1]))
+    shards = sorted((each for each in jobs if each[1].sweep_shard), key=lambda part: part[1].started)
+    return superseded(shards, key=lambda part: _shard_key(part[1]))
 
 
 def _shard_key(job: Job) -> Hashable:
@@ -46,28 +46,33 @@ def _sweep_key(job: Job) -> object:
     """Equal for jobs that are shards of one sweep, and for no others."""
     if job.sweep_shard is None:
         return object()
-    place = job.records[0].environment
-    return job.sweep_shard.sweep_id, job.sweep_shard.num_parts, place.software, tuple(each.device_name for each in place.placements)
+    environment = job.records[0].environment
+    return (
+        job.sweep_shard.sweep_id,
+        job.sweep_shard.num_parts,
+        environment.software,
+        tuple(each.device_name for each in environment.placements),
+    )
 
 
-def _merge_sweep(parts: Sequence[JobFile]) -> JobFile:
+def _merge_sweep(shards: Sequence[JobFile]) -> JobFile:
     """Merge the shards of one sweep. Of a shard that was measured twice the later one is used."""
-    (path, first), *others = parts
+    (path, first), *others = shards
     if first.sweep_shard is None or not others:
         return path, first
-    shared = [(job, job.sweep_shard) for _, job in sorted(parts, key=lambda part: part[1].started) if job.sweep_shard]
-    cells = {place: record for job, share in shared for place, record in zip(share.indices, job.records, strict=True)}
-    share = msgspec.structs.replace(first.sweep_shard, parts=sorted({number for _, share in shared for number in share.parts}))
+    shared = [(job, job.sweep_shard) for _, job in sorted(shards, key=lambda part: part[1].started) if job.sweep_shard]
+    records = {index: record for job, shard in shared for index, record in zip(shard.indices, job.records, strict=True)}
+    shard = msgspec.structs.replace(first.sweep_shard, parts=sorted({number for _, shard in shared for number in shard.parts}))
     job = msgspec.structs.replace(
-        first, started=shared[-1][0].started, sweep_shard=share, records=[cells[place] for place in sorted(cells)]
+        first, started=shared[-1][0].started, sweep_shard=shard, records=[records[index] for index in sorted(records)]
     )
     return path.with_name(SHARD_SUFFIX.sub(SHARD_GLOB, path.name)), job
 
 
-Thing = TypeVar("Thing")
+Item = TypeVar("Item")
 
 
-def superseded(things: Sequence[Thing], key: Callable[[Thing], Hashable]) -> list[Thing]:
-    """Those of ``things``, in their order, that a later one with the same ``key`` replaces."""
-    last = {key(thing): thing for thing in things}
-    return [thing for thing in things if last[key(thing)] is not thing]
+def superseded(items: Sequence[Item], key: Callable[[Item], Hashable]) -> list[Item]:
+    """Those of ``items``, in their order, that a later one with the same ``key`` replaces."""
+    last = {key(item): item for item in items}
+    return [item for item in items if last[key(item)] is not item]

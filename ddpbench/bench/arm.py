@@ -137,8 +137,8 @@ class Arm:
         self.data, self._max_prefetched = self.data or loader.data, loader.max_prefetched
         try:
             self._check_same_data(self.data.num_samples)
-            own = clone(model, self._world.device.torch_device) if self._shares_weights else model
-            self._session = Session(self.config, own, loss_of, loader, self._world, self._marker, self._offloaded_state)
+            model_copy = clone(model, self._world.device.torch_device) if self._shares_weights else model
+            self._session = Session(self.config, model_copy, loss_of, loader, self._world, self._marker, self._offloaded_state)
         except BaseException:
             loader.close()
             raise
@@ -146,15 +146,15 @@ class Arm:
         if self._steps_per_round:
             warm_up_again(self._session, limit_s)
         else:
-            least = 0 if self._round_plan else MIN_WARMUP_WINDOWS
-            self.warmup, self.observed_precision, step_s = warm_up(self._session, perf_counter() - begin, limit_s, least)
+            min_windows = 0 if self._round_plan else MIN_WARMUP_WINDOWS
+            self.warmup, self.observed_precision, step_s = warm_up(self._session, perf_counter() - begin, limit_s, min_windows)
             self._steps_per_round = self._choose_steps_per_round(self._world.all_max(step_s))
         self._plan_lr_schedule(self._session, self._offloaded_state.updates_done if self._offloaded_state else 0)
 
-    def _plan_lr_schedule(self, session: Session, done: int) -> None:
+    def _plan_lr_schedule(self, session: Session, updates_done: int) -> None:
         """Set the length of the learning-rate schedule and the updates done so far; a fresh round sets its own."""
         if not self.config.fresh:
-            session.set_schedule_length(self._steps_per_round * self.config.rounds, self._steps_per_epoch(), done)
+            session.set_schedule_length(self._steps_per_round * self.config.rounds, self._steps_per_epoch(), updates_done)
 
     def _warmup_limit_s(self) -> float | None:
         if self._round_plan:
@@ -167,8 +167,8 @@ class Arm:
     def _build_model(self, seed: int) -> nn.Module:
         """The model as initialised from ``seed``. With shared weights, callers copy it and never change it: other arms start from it."""
         self._marker.enter("building the model")
-        draw = init_model_cached if self._shares_weights else init_model
-        return draw(self._spec.model, self.config.image_size, self._spec.classes, seed)
+        init = init_model_cached if self._shares_weights else init_model
+        return init(self._spec.model, self.config.image_size, self._spec.classes, seed)
 
     @property
     def _shares_weights(self) -> bool:
@@ -202,29 +202,29 @@ class Arm:
         return self._guard_oom(f" in round {index + 1}", lambda: self._run_round(index))
 
     def _run_round(self, index: int) -> Round | None:
-        assert self._session is not None, "a round between enter and leave"
-        began_at = self._session.updates_done
+        assert self._session is not None, "activate() comes first"
+        updates_before = self._session.updates_done
         trace = self._measure_round(index)
         if not (self.config.fresh and self.config.epochs) and self._world.any_rank(was_throttled(trace)):
-            self._plan_lr_schedule(self._session, began_at)  # otherwise the schedule would end before the last round
+            self._plan_lr_schedule(self._session, updates_before)  # otherwise the schedule would end before the last round
             trace = msgspec.structs.replace(self._measure_round(index), retry_reason="throttle")
         self._note_reread_files()
-        dead = trace.numerics.nonfinite_step is not None
-        self.is_finished = self._world.any_rank(dead)
+        is_nonfinite = trace.numerics.nonfinite_step is not None
+        self.is_finished = self._world.any_rank(is_nonfinite)
         self._marker.enter("gathering the round")
         traces = self._world.gather(trace)
         return collect_round(index, traces, self.config.engine) if traces else None
 
     def _measure_round(self, index: int) -> Trace:
         """Run one round: continue the training, or train from scratch."""
-        assert self._session is not None, "a round between enter and leave"
+        assert self._session is not None, "activate() comes first"
         trace = self._train_from_scratch(self._session, index) if self.config.fresh else self._continue_training(self._session)
         if not self.config.validate:
             return trace
         self._marker.enter("validating")
-        held = held_out_batches(self.config, self._shard)
-        named_right = None if held is None else evaluate_accuracy(self._session, held)
-        return msgspec.structs.replace(trace, numerics=msgspec.structs.replace(trace.numerics, accuracy=named_right))
+        held_out = held_out_batches(self.config, self._shard)
+        accuracy = None if held_out is None else evaluate_accuracy(self._session, held_out)
+        return msgspec.structs.replace(trace, numerics=msgspec.structs.replace(trace.numerics, accuracy=accuracy))
 
     def _continue_training(self, session: Session) -> Trace:
         if self._round_plan:
@@ -250,8 +250,8 @@ class Arm:
 
     def _check_same_data(self, samples: int | None) -> None:
         """Raises UsageError if the number of images differs from that of earlier rounds: they would not share one figure."""
-        if (before := self._expected_images) and before != samples:
-            raise UsageError(f"the data have {samples or 0:,} images, and had {before:,} when these trainings began", MOVE_JOURNAL_HINT)
+        if (expected := self._expected_images) and expected != samples:
+            raise UsageError(f"the dataset has {samples or 0:,} images, but had {expected:,} in earlier rounds", MOVE_JOURNAL_HINT)
 
     def _note_reread_files(self) -> None:
         """Record that files were read a second time: they come from the page cache, so the figure says nothing about storage."""
@@ -261,8 +261,8 @@ class Arm:
         loader = find_loader(self.config.loader)
         if not loader.reads_dataset or loader.user_defined or loader.name == REPLAY:
             return  # no file is read while timing, or it is unknown which
-        read = (self._steps_of_closed_sessions + self._session.steps_trained) * self.config.batch_size * self._world.size
-        if self.data and self.data.num_samples and read > self.data.num_samples:
+        samples_read = (self._steps_of_closed_sessions + self._session.steps_trained) * self.config.batch_size * self._world.size
+        if self.data and self.data.num_samples and samples_read > self.data.num_samples:
             self.data = msgspec.structs.replace(self.data, reread=True)
 
     @property
@@ -275,21 +275,21 @@ class Arm:
 
         Call it only after all timed rounds of all arms: once the profiler has run, every launch in this process is slower.
         """
-        assert self._session is not None, "between enter and leave"
+        assert self._session is not None, "activate() comes first"
         self._marker.enter("profiling")
         return profile_kernel_ms(self._session, self._trace_file)
 
     def _choose_steps_per_round(self, step_s: float) -> int:
-        if (asked := requested_steps_per_round(self.config, self._steps_per_epoch())) is not None:
-            return asked
-        assert self.data is not None, "a loader was opened"
+        if (requested := requested_steps_per_round(self.config, self._steps_per_epoch())) is not None:
+            return requested
+        assert self.data is not None, "activate() opens a loader first"
         workers = self.data.effective_workers(self.config.workers)
-        makers = find_loader(self.config.loader).num_producers(workers) if self._max_prefetched else 0
+        producers = find_loader(self.config.loader).num_producers(workers) if self._max_prefetched else 0
         if self._round_plan:
-            return self._round_plan.steps_per_round(step_s, makers)
+            return self._round_plan.steps_per_round(step_s, producers)
         if self._world.device.is_cuda:
-            return steps_per_round_gpu(step_s, makers)
-        return steps_per_round_cpu(step_s, makers, self.config.rounds, self._num_arms)
+            return steps_per_round_gpu(step_s, producers)
+        return steps_per_round_cpu(step_s, producers, self.config.rounds, self._num_arms)
 
     def _steps_per_epoch(self) -> int:
         """Steps per epoch over all ranks; the steps of a round if the number of images is unknown."""

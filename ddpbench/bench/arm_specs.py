@@ -29,9 +29,9 @@ class ArmSpec:
 
 def build_request(arm_specs: Sequence[ArmSpec], overrides: Mapping[str, Any], output: OutputOptions, command: Sequence[str]) -> Request:
     """The request for all ``arm_specs``, with ``overrides`` applied to each."""
-    arms = [msgspec.structs.replace(cell.config, **overrides) for cell in arm_specs]
+    arms = [msgspec.structs.replace(spec.config, **overrides) for spec in arm_specs]
     differing = [name for name in DISTINGUISHING_FIELDS if len({getattr(arm, name) for arm in arms}) > 1]
-    return Request(arms=arms, output=output, command=list(command), swept=differing, roles=[cell.role for cell in arm_specs])
+    return Request(arms=arms, output=output, command=list(command), swept=differing, roles=[spec.role for spec in arm_specs])
 
 
 def resumable_journal(stem: str, kind: str) -> Callable[[Request, list[Record]], Journal]:

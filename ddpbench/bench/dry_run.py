@@ -28,7 +28,7 @@ from ddpbench.training.session import compile_model, prepare_model
 from ddpbench.workloads.init_model import clone
 from ddpbench.workloads.spec import WorkloadSpec
 
-DRY_RUN = "trying a step alone"
+DRY_RUN = "dry run"
 """The phase of a run in which the dry run happens."""
 
 COMPILED_DRY_RUN_STEPS = 3
@@ -37,11 +37,11 @@ COMPILED_DRY_RUN_STEPS = 3
 
 def dry_run_memory(config: ResolvedConfig, spec: WorkloadSpec, model: nn.Module, loss_fn: nn.Module, world: World) -> None:
     """Raises OutOfMemory on every rank if one of them cannot hold a step. Runs an uncompiled copy of ``model`` on synthetic data."""
-    alone = msgspec.structs.replace(config, loader=SYNTHETIC, compile="off")
+    synthetic_config = msgspec.structs.replace(config, loader=SYNTHETIC, compile="off")
 
     def step() -> None:
-        loader = open_loader(alone, Shard.from_world(spec.dataset, spec.classes, world))
-        _run_steps(alone, model, loss_fn, loader, world)
+        loader = open_loader(synthetic_config, Shard.from_world(spec.dataset, spec.classes, world))
+        _run_steps(synthetic_config, model, loss_fn, loader, world)
 
     guard_oom(world, f"at batch {config.batch_size}", step)
     _free_memory(world)
@@ -74,7 +74,7 @@ def _run_steps(config: ResolvedConfig, model: nn.Module, loss_fn: nn.Module, loa
     model = prepare_model(clone(model, device.torch_device), config, device)
     runnable = compile_model(model, config)
     images, labels = loader.next_batch(lambda: None)
-    beside = [
+    held_memory = [
         _optimizer_with_state(model, config),
         torch.empty_like(images),
         *(torch.empty_like(parameter) for parameter in model.parameters()),
@@ -85,7 +85,7 @@ def _run_steps(config: ResolvedConfig, model: nn.Module, loss_fn: nn.Module, loa
             loss = loss_fn(runnable(images), labels)
         loss.backward()
     device.synchronize()
-    del beside
+    del held_memory
 
 
 def _optimizer_with_state(model: nn.Module, config: ResolvedConfig) -> torch.optim.Optimizer:

@@ -69,8 +69,8 @@ class FailureMonitor:
     def _tick(self, position: Position) -> None:
         """Every quarter of a second: send a heartbeat, and exit if the launcher is gone."""
         if self._world.rank_env.launched and os.getppid() != self._launcher:
-            here = self._world.placement.host
-            self._terminator.exit_failed(Interrupted(f"the launcher on {here} ended without a word", ExitCode.FAILED))
+            host = self._world.placement.host
+            self._terminator.exit_failed(Interrupted(f"the launcher on {host} exited unexpectedly", ExitCode.FAILED))
         try:
             self._store.heartbeat(position)
             self._terminator.record_path = self._terminator.record_path or self._store.try_get("record")
@@ -96,36 +96,38 @@ class FailureMonitor:
         try:
             self._store.check_connection()
             self._store.set(f"stack/{self._world.rank}", main_thread_stack() + _describe_stalled_worker())
-            before = self._store.heartbeats()
+            earlier_heartbeats = self._store.heartbeats()
             time.sleep(HEARTBEAT_TIMEOUT_S)
-            now = {rank: (beat, mark) for rank, (beat, mark) in self._store.heartbeats().items() if not mark.is_paused}
-            stacks = {rank: self._store.try_get(f"stack/{rank}") for rank in now}
+            heartbeats = {rank: (beat, position) for rank, (beat, position) in self._store.heartbeats().items() if not position.is_paused}
+            stacks = {rank: self._store.try_get(f"stack/{rank}") for rank in heartbeats}
         except (RuntimeError, OSError):
             self._terminator.exit_lost_store()
-        marks = {rank: mark for rank, (_, mark) in now.items()}
-        frozen = [rank for rank in now if not stacks[rank] and now[rank] == before.get(rank)]
-        late = min(frozen or marks, key=lambda rank: marks[rank].marks_passed)
-        together = not frozen and all(mark.marks_passed == marks[late].marks_passed for mark in marks.values())
-        who = "every rank" if together and len(marks) > 1 else f"rank {late} ({self._world.placements[late].host})"
-        mark = marks[late]
+        positions = {rank: position for rank, (_, position) in heartbeats.items()}
+        frozen = [rank for rank in heartbeats if not stacks[rank] and heartbeats[rank] == earlier_heartbeats.get(rank)]
+        culprit = min(frozen or positions, key=lambda rank: positions[rank].marks_passed)
+        all_stalled = not frozen and all(position.marks_passed == positions[culprit].marks_passed for position in positions.values())
+        subject = "all ranks" if all_stalled and len(positions) > 1 else f"rank {culprit} ({self._world.placements[culprit].host})"
+        position = positions[culprit]
         error = Hung(
-            f"hung on {who} at step {mark.step} ({mark.phase}): no progress for {seconds:.0f} s",
-            f"rank {late} stood in {stacks[late] or 'code that does not let its watchdog run'}{self._terminator.kept_rounds_hint()}",
+            f"{subject} hung at step {position.step} ({position.phase}): no progress for {seconds:.0f} s",
+            f"rank {culprit} was in {stacks[culprit] or 'code that blocks its watchdog thread'}{self._terminator.kept_rounds_hint()}",
         )
-        self._terminator.exit_failed(error, Fault(message=error.message, hint=error.hint, rank=late, step=mark.step, phase=mark.phase))
+        self._terminator.exit_failed(
+            error, Fault(message=error.message, hint=error.hint, rank=culprit, step=position.step, phase=position.phase)
+        )
 
     def _on_long_pause(self) -> None:
         """Look for lost hosts while this rank is paused: a vanished host reports no hang, and its sockets stay open."""
         try:
             self._store.check_connection()
-            beats = {rank: beat for rank, (beat, _) in self._store.heartbeats().items()}
+            heartbeats = {rank: beat for rank, (beat, _) in self._store.heartbeats().items()}
         except (RuntimeError, OSError):
             self._terminator.exit_lost_store()
-        silent = [rank for rank, beat in beats.items() if beat == self._heartbeats.get(rank)]
-        self._heartbeats = beats
+        silent = [rank for rank, beat in heartbeats.items() if beat == self._heartbeats.get(rank)]
+        self._heartbeats = heartbeats
         if silent:
             self._terminator.exit_lost_rank(
-                silent[0], "lost", f"no word for {self._marker.timeout_s:.0f} s", "is that node up, and the network to it?"
+                silent[0], "lost", f"more than {self._marker.timeout_s:.0f} s ago", "check that the node is up and its network works"
             )
 
     def on_exception(self, problem: BaseException) -> NoReturn:
@@ -135,27 +137,32 @@ class FailureMonitor:
             self._terminator.exit_if_peer_failed()
         elif self._store.get_failure_report():
             self._terminator.exit_silently(ExitCode.FAILED)
-        mark, turn, place = self._marker.position, self._marker.active_arm, self._world.placement
-        where = f"on rank {place.rank} ({place.host}) at step {mark.step} ({mark.phase})"
-        short = "" if isinstance(problem, BenchError) else self._world.device.describe_oom(problem)
+        position, active_arm, placement = self._marker.position, self._marker.active_arm, self._world.placement
+        where = f"on rank {placement.rank} ({placement.host}) at step {position.step} ({position.phase})"
+        oom_text = "" if isinstance(problem, BenchError) else self._world.device.describe_oom(problem)
         if isinstance(problem, BenchError):
             error = type(problem)(f"{problem.message} {where}", problem.hint) if problem.status == "failed" else problem
-        elif short:
-            at_batch = f" at batch {turn.batch_size}" if turn else ""
-            others = "; the same command goes on with the other cells" if turn and self._resumable else ""
-            kind = BenchError if mark.step or self._resumable else OutOfMemory
-            error = kind(f"out of memory{at_batch} {where}: {short}", f"a smaller batch: -b N{others}{self._terminator.kept_rounds_hint()}")
+        elif oom_text:
+            at_batch = f" at batch {active_arm.batch_size}" if active_arm else ""
+            resume_hint = "; the same command resumes with the other configurations" if active_arm and self._resumable else ""
+            error_type = BenchError if position.step or self._resumable else OutOfMemory
+            error = error_type(
+                f"out of memory{at_batch} {where}: {oom_text}",
+                f"use a smaller batch: -b N{resume_hint}{self._terminator.kept_rounds_hint()}",
+            )
         else:
-            told = describe_exception(problem)
-            error = BenchError(f"{type(problem).__name__} {where}: {told.reason}", f"{told.location}{self._terminator.kept_rounds_hint()}")
+            summary = describe_exception(problem)
+            error = BenchError(
+                f"{type(problem).__name__} {where}: {summary.reason}", f"{summary.location}{self._terminator.kept_rounds_hint()}"
+            )
         fault = Fault(
             message=error.message,
             hint=error.hint,
-            rank=place.rank,
-            step=mark.step,
-            phase=mark.phase,
-            arm_index=turn.arm_index if short and turn else None,
-            out_of_memory=bool(short) or isinstance(problem, OutOfMemory),
+            rank=placement.rank,
+            step=position.step,
+            phase=position.phase,
+            arm_index=active_arm.arm_index if oom_text and active_arm else None,
+            out_of_memory=bool(oom_text) or isinstance(problem, OutOfMemory),
         )
         self._terminator.exit_failed(error, fault)
 
@@ -163,9 +170,9 @@ class FailureMonitor:
 def _describe_stalled_worker() -> str:
     """The loader worker that the main thread waits for, or an empty string."""
     frame = main_thread_frame()
-    owners = [each.f_locals.get("self") for each, _ in traceback.walk_stack(frame)] if frame else []
-    owing = next((owner.stalled_worker() for owner in owners if isinstance(owner, DataLoaderAdapter | UserLoader)), "")
-    return owing and f"; {owing}"
+    owners = [local_frame.f_locals.get("self") for local_frame, _ in traceback.walk_stack(frame)] if frame else []
+    stalled = next((owner.stalled_worker() for owner in owners if isinstance(owner, DataLoaderAdapter | UserLoader)), "")
+    return stalled and f"; {stalled}"
 
 
 WORKER_EXCEPTION = re.compile(r"Caught \w+ in DataLoader worker process \d+\.\nOriginal Traceback")
@@ -188,16 +195,16 @@ def describe_exception(problem: BaseException) -> ExceptionSummary:
     """The exception's message and innermost frame; in a worker, the innermost frame of the user's own code, if any."""
     text = str(problem).strip()
     if WORKER_EXCEPTION.match(text):
-        places: list[tuple[str, str]] = FRAME.findall(text)
-        file, line = next((place for place in reversed(places) if not any(other in place[0] for other in LIBRARY_PATHS)), places[-1])
-        return ExceptionSummary(_reason(text.splitlines()), f"raised in {file}:{line}, in a worker of the DataLoader")
-    frames = traceback.extract_tb(problem.__traceback__)
-    where = f"raised in {frames[-1].filename}:{frames[-1].lineno}" if frames else "no traceback"
+        frames: list[tuple[str, str]] = FRAME.findall(text)
+        file, line = next((frame for frame in reversed(frames) if not any(part in frame[0] for part in LIBRARY_PATHS)), frames[-1])
+        return ExceptionSummary(_reason(text.splitlines()), f"raised in {file}:{line}, in a DataLoader worker")
+    stack = traceback.extract_tb(problem.__traceback__)
+    where = f"raised in {stack[-1].filename}:{stack[-1].lineno}" if stack else "no traceback"
     return ExceptionSummary(text.partition("\n")[0] or "no message", where)
 
 
 def _reason(traceback_lines: Sequence[str]) -> str:
     """First line of the exception in a worker's traceback: it follows the innermost frame, whose source line is indented."""
-    innermost = max(place for place, line in enumerate(traceback_lines) if FRAME.match(line))
-    named = next((line for line in traceback_lines[innermost + 1 :] if not line.startswith("    ")), "")
-    return named.partition(": ")[2] or "no message"
+    innermost = max(number for number, line in enumerate(traceback_lines) if FRAME.match(line))
+    first_line = next((line for line in traceback_lines[innermost + 1 :] if not line.startswith("    ")), "")
+    return first_line.partition(": ")[2] or "no message"

@@ -17,8 +17,8 @@ def check_gate_applies(arms: Sequence[ResolvedConfig]) -> None:
     """Raises UsageError if the gate could never fail an arm, because none of them waits for data."""
     if arms[0].fail_if_data_wait is not None and all(arm.loader == SYNTHETIC for arm in arms):
         raise UsageError(
-            "--fail-if-data-wait has nothing to judge: synthetic data lie on the device, and nobody waits for them",
-            "--loader torch, or --data-dir DIR",
+            "--fail-if-data-wait has no effect on synthetic data: they are already on the device, so no rank waits for them",
+            "use --loader torch or --data-dir DIR",
         )
 
 
@@ -36,14 +36,14 @@ def gate_error(records: Sequence[Record], job: Job) -> BenchError | None:
         record = records[longest]
         return DataWaitExceeded(
             f"{_arm_prefix(record, job)}the {device_noun(record.environment)}s wait {100 * waits[longest]:.3g}% of every step for data, "
-            f"and --fail-if-data-wait allows {limit:g}%",
-            "the report tells why" if job.kind == "diagnose" else "'ddpbench diagnose' with the same flags tells why",
+            f"but --fail-if-data-wait allows {limit:g}%",
+            "the report explains why" if job.kind == "diagnose" else "run 'ddpbench diagnose' with the same flags to find out why",
         )
-    unseen = [record for index, record in enumerate(records) if index not in waits and record.config.loader != SYNTHETIC]
-    if not unseen:
+    unmeasured = [record for index, record in enumerate(records) if index not in waits and record.config.loader != SYNTHETIC]
+    if not unmeasured:
         return None
-    hint = "" if unseen[0].fault else "a longer --time-limit"
-    return BenchError(f"{_arm_prefix(unseen[0], job)}not measured, and --fail-if-data-wait cannot tell how long it waits", hint)
+    hint = "" if unmeasured[0].fault else "use a longer --time-limit"
+    return BenchError(f"{_arm_prefix(unmeasured[0], job)}not measured, so --fail-if-data-wait cannot check its data wait", hint)
 
 
 def _arm_prefix(record: Record, job: Job) -> str:

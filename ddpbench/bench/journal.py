@@ -43,13 +43,13 @@ class Journal:
     def save(self) -> None:
         """Save the job. A full disk does not end the run: it is reported once now and once at the end, and the old file stays intact."""
         with self._lock:
-            before, self.save_error = self.save_error, ""
+            previous_error, self.save_error = self.save_error, ""
             try:
                 save(self.job, self.path)
             except OSError as problem:
                 self.save_error = save_error_text(self.path, problem)
-        if self.save_error and not before:
-            print_note(f"{self.save_error}; it is tried again after every round")
+        if self.save_error and not previous_error:
+            print_note(f"{self.save_error}; saving is retried after every round")
 
     def add_round(self, index: int, measured: Round, **update: Unpack[ArmUpdate]) -> None:
         """Append a round to arm ``index``, along with other updates, and save."""
@@ -119,7 +119,7 @@ def close_records(records: Sequence[Record], status: Status, fault: Fault | None
         else:
             record.status, record.fault = status, fault
             if fault and fault.arm_index not in (None, index):
-                record.fault = Fault(message=f"ended with another arm: {fault.message}")
+                record.fault = Fault(message=f"stopped because another arm failed: {fault.message}")
 
 
 def close_journal_file(path: Path, status: Status, fault: Fault) -> None:
@@ -152,7 +152,9 @@ def print_and_write_json(job: Job, path: Path | None, output: OutputOptions, ren
     except OSError as problem:
         save_error = "; ".join(filter(None, [save_error, save_error_text(output.json, problem)]))
     if save_error:
-        print_error(BenchError(save_error, "the figures above are whole: keep them, for what is not on disk would be measured anew"))
+        print_error(
+            BenchError(save_error, "the figures above are complete; copy them: rounds that are not on disk would be measured again")
+        )
     return save_error
 
 
@@ -231,14 +233,14 @@ def load_job(path: Path) -> Job:
     """
     job = load(path)
     if not job.records:
-        raise UsageError(f"'{path}' holds no training", "it ended before the first began")
+        raise UsageError(f"'{path}' contains no training", "the run ended before its first training")
     unclosed = [record for record in job.records if record.status == "running"]
     if not unclosed:
         return job
-    place = unclosed[0].environment.placements[0]
-    if not _is_running(place, path):
-        elsewhere = "" if _is_this_host(place.host) and "#" not in place.host else f", or it still runs on {place.host}"
-        close_records(unclosed, "interrupted", Fault(message=f"cut off, its process is gone{elsewhere}"))
+    placement = unclosed[0].environment.placements[0]
+    if not _is_running(placement, path):
+        other_host = "" if _is_this_host(placement.host) and "#" not in placement.host else f", or it still runs on {placement.host}"
+        close_records(unclosed, "interrupted", Fault(message=f"cut off, its process is gone{other_host}"))
     judge_all(job)
     return job
 

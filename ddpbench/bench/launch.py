@@ -42,18 +42,20 @@ def run_launches(request: Request) -> int:
 
     A failed launch ends the series: it has printed its message and kept its record.
     """
-    relay, outcomes, launches = prepare_launch(request), [], request.arms[0].launches
+    forwarder, exit_statuses, launches = prepare_launch(request), [], request.arms[0].launches
     stdout = sys.stderr if launches > 1 and request.output.json == "-" else None  # this process writes the merged record to stdout
     for number in range(launches):
-        if relay.received:
-            return relay.report_interrupted()
+        if forwarder.received:
+            return forwarder.report_interrupted()
         if launches > 1:
             print(f"launch {number + 1} of {launches}", file=sys.stderr, flush=True)
-        outcomes.append(run_launch(request, relay, stdout))
-        if outcomes[-1].exit_code not in (ExitCode.OK, ExitCode.NOT_TRUSTWORTHY, ExitCode.GATE):
-            return outcomes[-1].exit_code
-    kept = launches == 1 or save_and_print(request, merge_launches(request, [load(Path(outcome.record_path)) for outcome in outcomes]))
-    return max(outcome.exit_code for outcome in outcomes) if kept else ExitCode.FAILED
+        exit_statuses.append(run_launch(request, forwarder, stdout))
+        if exit_statuses[-1].exit_code not in (ExitCode.OK, ExitCode.NOT_TRUSTWORTHY, ExitCode.GATE):
+            return exit_statuses[-1].exit_code
+    is_saved = launches == 1 or save_and_print(
+        request, merge_launches(request, [load(Path(status.record_path)) for status in exit_statuses])
+    )
+    return max(status.exit_code for status in exit_statuses) if is_saved else ExitCode.FAILED
 
 
 def run_single_launch(request: Request, stdout: TextIO | None = None) -> ExitStatus:
@@ -63,34 +65,34 @@ def run_single_launch(request: Request, stdout: TextIO | None = None) -> ExitSta
 
 def prepare_launch(request: Request) -> SignalForwarder:
     """Handle signals, then exit with an error if the request cannot be started; returns the signal forwarder."""
-    relay = SignalForwarder()
+    forwarder = SignalForwarder()
     try:
         check_no_launcher(request)
         check_gpu_count(request)
         check_output_paths(request.output)
     except BenchError as error:
         exit_with_error(error)
-    return relay
+    return forwarder
 
 
 def child_command(request: Request) -> list[str]:
     """The same request without the flags handled here. Of several launches only this process writes ``--json``."""
-    served = ("--gpus", "--launches") + (("--json",) if request.arms[0].launches > 1 else ())
-    words = strip_flags(request.command[request.command.index("ddpbench") + 1 :], served)
+    handled = ("--gpus", "--launches") + (("--json",) if request.arms[0].launches > 1 else ())
+    arguments = strip_flags(request.command[request.command.index("ddpbench") + 1 :], handled)
     if request.output.gpus:
         torchrun = ["-m", TORCHRUN_MODULE, "--standalone", f"--nproc_per_node={request.output.gpus}"]
-        return [sys.executable, *torchrun, "-m", "ddpbench", *words]
-    return [sys.executable, "-m", "ddpbench", *words]
+        return [sys.executable, *torchrun, "-m", "ddpbench", *arguments]
+    return [sys.executable, "-m", "ddpbench", *arguments]
 
 
 def strip_flags(words: Sequence[str], flags: Sequence[str]) -> list[str]:
     """``words`` without the ``flags`` and their values, in the form ``--flag value`` or ``--flag=value``."""
     kept: list[str] = []
     skip = False
-    for word in words:
-        if not skip and word.partition("=")[0] not in flags:
-            kept.append(word)
-        skip = word in flags
+    for argument in words:
+        if not skip and argument.partition("=")[0] not in flags:
+            kept.append(argument)
+        skip = argument in flags
     return kept
 
 
@@ -107,17 +109,17 @@ def run_launch(request: Request, forwarder: SignalForwarder, stdout: TextIO | No
         variables.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, without its notice
         variables.setdefault("PET_SIGNALS_TO_HANDLE", FORWARDED_SIGNALS)
     with tempfile.TemporaryDirectory(prefix="ddpbench-") as folder:
-        left = Path(folder) / "outcome.json"
+        exit_status_file = Path(folder) / "outcome.json"
         child = subprocess.Popen(
             command,
-            env={**variables, EXIT_STATUS_VARIABLE: str(left)},
+            env={**variables, EXIT_STATUS_VARIABLE: str(exit_status_file)},
             stdout=stdout,
             preexec_fn=partial(set_parent_death_signal, signal.SIGTERM),
             start_new_session=True,  # Ctrl-C reaches it only through this process: torchrun aborts its own shutdown at a second one
         )
-        code = forwarder.wait(child, is_listening=lambda: all_signal_ready(request.output.gpus or 1, left))
-        if outcome := read_exit_status(left):
-            return outcome
+        code = forwarder.wait(child, is_listening=lambda: all_signal_ready(request.output.gpus or 1, exit_status_file))
+        if status := read_exit_status(exit_status_file):
+            return status
         return ExitStatus(forwarder.report_interrupted() if forwarder.received else code if code > 0 else ExitCode.FAILED)
 
 
@@ -125,24 +127,24 @@ def check_no_launcher(request: Request) -> None:
     """Raises UsageError if ranks would start ranks."""
     if from_env().launched:
         flag = "--gpus" if request.output.gpus else "--launches"
-        raise UsageError(f"{flag} inside a launcher: every rank would start ranks of its own", "leave the launcher, or the flag, out")
+        raise UsageError(f"{flag} cannot be used under a launcher: every rank would start further ranks", f"remove {flag} or the launcher")
 
 
 def check_gpu_count(request: Request) -> None:
     """Raises UsageError for more ranks than GPUs. Asks NVML first, then torch if NVML does not answer."""
-    asked, arm = request.output.gpus, request.arms[0]
-    if not asked or arm.device == "cpu" or arm.share_gpu:
+    requested, arm = request.output.gpus, request.arms[0]
+    if not requested or arm.device == "cpu" or arm.share_gpu:
         return
-    present = len(gpu_names())
-    if not present:
+    num_gpus = len(gpu_names())
+    if not num_gpus:
         import torch
 
-        present = torch.cuda.device_count()
-    if asked > present:
-        has = pluralize(present, "GPU") if present else "no GPU"
+        num_gpus = torch.cuda.device_count()
+    if requested > num_gpus:
+        gpus_text = pluralize(num_gpus, "GPU") if num_gpus else "no GPU"
         raise UsageError(
-            f"--gpus {asked}, but this machine has {has}",
-            "--device cpu trains on that many CPU ranks" if not present else f"--gpus {present}, or --share-gpu",
+            f"--gpus {requested}, but this machine has {gpus_text}",
+            "add --device cpu to train on that many CPU ranks" if not num_gpus else f"use --gpus {num_gpus}, or add --share-gpu",
         )
 
 
@@ -156,8 +158,8 @@ class SignalForwarder:
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
         self._forward: Callable[[signal.Signals], None] | None = None
-        for watched in HANDLED_SIGNALS:
-            signal.signal(watched, self._on_signal)
+        for signum in HANDLED_SIGNALS:
+            signal.signal(signum, self._on_signal)
 
     def wait(self, child: subprocess.Popen[bytes], is_listening: Callable[[], bool]) -> int:
         """Wait for ``child`` while forwarding signals to it; returns its exit code."""
@@ -169,7 +171,7 @@ class SignalForwarder:
     def report_interrupted(self) -> int:
         """Print which signal ended the run, if no rank has; returns the exit code."""
         assert self.received is not None
-        error = interrupted_error(self.received, " before the ranks were at work")
+        error = interrupted_error(self.received, " before the ranks were ready")
         print_error(error)
         return error.exit_code
 
@@ -193,8 +195,8 @@ START_TIME_FIELD = 19
 def command_start(variables: Mapping[str, str] = os.environ) -> float:
     """Start of the command on the ``perf_counter`` clock; under a foreign launcher, that of this process or its torchrun parent."""
     now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-    if given := variables.get(START_TIME_VARIABLE):
-        began_s = float(given)
+    if variable := variables.get(START_TIME_VARIABLE):
+        began_s = float(variable)
     else:
         pids = [os.getpid(), *([os.getppid()] if "TORCHELASTIC_RUN_ID" in variables else [])]
         began_s = min(process_start_s(pid) or now_s for pid in pids)

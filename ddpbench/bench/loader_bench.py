@@ -44,34 +44,34 @@ def benchmark_loader(
     loader = open_loader(config, Shard.from_world(spec.dataset, spec.classes, world))
     try:
         on_gpu = world.device.is_cuda and find_loader(config.loader).on_device
-        taken = BatchDrain(loader, torch.cuda.current_stream(world.device.torch_device) if on_gpu else None)
-        taken.drop_next()
+        drain = BatchDrain(loader, torch.cuda.current_stream(world.device.torch_device) if on_gpu else None)
+        drain.drop_next()
         first_batch_s = perf_counter() - began
         workers = loader.data.effective_workers(config.workers)
-        turn = max(1, workers)
-        makers = max(1, find_loader(config.loader).num_producers(workers))
-        _skip_prefetched(taken, max_batches=loader.max_prefetched - 1, min_batches=makers - 1, window_s=window_s)
+        burst_size = max(1, workers)
+        producers = max(1, find_loader(config.loader).num_producers(workers))
+        _skip_prefetched(drain, max_batches=loader.max_prefetched - 1, min_batches=producers - 1, window_s=window_s)
         loader.pop_stats()  # reset: statistics count from here
-        watch, before = CpuMonitor(), CpuTimes.read(loader)
-        watch.start()
-        intervals_s = _measure_intervals(taken, turn, window_s)
-        cores, spent = watch.finish(), CpuTimes.read(loader).since(before)
-        resident = [held for pid in loader.worker_pids() if (held := rss_bytes(pid)) is not None]
-        alone = LoaderBenchmark(
+        monitor, cpu_times_before = CpuMonitor(), CpuTimes.read(loader)
+        monitor.start()
+        intervals_s = _measure_intervals(drain, burst_size, window_s)
+        cpu_usage, cpu_times = monitor.finish(), CpuTimes.read(loader).since(cpu_times_before)
+        workers_rss = [rss for pid in loader.worker_pids() if (rss := rss_bytes(pid)) is not None]
+        benchmark = LoaderBenchmark(
             rank=world.rank,
             elapsed_s=sum(intervals_s),
             samples=len(intervals_s) * config.batch_size,
             intervals_ms=[round(1e3 * interval_s, 4) for interval_s in intervals_s],
             first_batch_s=first_batch_s,
-            loader_cpu_s=spent.loader_s,
-            main_process_cpu_s=spent.main_s,
-            workers_rss_bytes=sum(resident) if resident else None,
+            loader_cpu_s=cpu_times.loader_s,
+            main_process_cpu_s=cpu_times.main_s,
+            workers_rss_bytes=sum(workers_rss) if workers_rss else None,
             loader_stats=loader.pop_stats(),
-            cpu_usage=cores,
+            cpu_usage=cpu_usage,
         )
         if on_result:
-            on_result(loader, alone)
-        return alone
+            on_result(loader, benchmark)
+        return benchmark
     finally:
         loader.close()
         world.device.synchronize()

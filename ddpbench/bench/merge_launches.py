@@ -28,14 +28,14 @@ def merge_launches(request: Request, jobs: Sequence[Job]) -> Job:
 def _merge_arm(launches: Sequence[Record], swept: Sequence[str]) -> Record:
     """One arm over all launches: the record and rounds of the last launch, or of the first that did not end with status "ok"."""
     record = next((record for record in launches if record.status != "ok"), launches[-1])
-    times = len(launches)
-    record.config = msgspec.structs.replace(record.config, launches=times)
+    num_launches = len(launches)
+    record.config = msgspec.structs.replace(record.config, launches=num_launches)
     if record.requested:
-        record.requested = msgspec.structs.replace(record.requested, launches=times)
+        record.requested = msgspec.structs.replace(record.requested, launches=num_launches)
     record.checks = most_severe_first(_merge_checks(launches))
-    figures = [each.throughput.samples_per_s for each in launches if each.throughput]
-    if record.status == "ok" and record.throughput and len(figures) == times:
-        record.throughput = estimate_across_launches(record.throughput, figures)
+    throughputs = [launch.throughput.samples_per_s for launch in launches if launch.throughput]
+    if record.status == "ok" and record.throughput and len(throughputs) == num_launches:
+        record.throughput = estimate_across_launches(record.throughput, throughputs)
     if record.verdict:
         record.verdict = find_bottleneck(record, summarize(record), swept)
     return record
@@ -54,12 +54,12 @@ def _merge_checks(launches: Sequence[Record]) -> Iterator[AnyCheck]:
 
 def save_and_print(request: Request, merged: Job) -> bool:
     """Save the merged record and print its report; a full disk does not suppress the report. Returns whether all was written."""
-    path, unsaved = None, ""
+    path, save_error = None, ""
     try:
         path = save_merged(request, merged)
     except BenchError as problem:
-        unsaved = problem.message
-    return not print_and_write_json(merged, path, request.output, render_run, unsaved)
+        save_error = problem.message
+    return not print_and_write_json(merged, path, request.output, render_run, save_error)
 
 
 def save_merged(request: Request, merged: Job) -> Path:

@@ -57,20 +57,20 @@ COLLECTIVE_TIMEOUT_FACTOR = 20
 def prepare_job(request: Request) -> tuple[list[ResolvedConfig], World, float]:
     """Resolved arms, the world that runs them, and the seconds spent generating their data. Raises UsageError."""
     first = next((arm for arm in request.arms if arm.device != "cpu"), request.arms[0])
-    seat = from_env()
+    rank_env = from_env()
     check_output_paths(request.output)
     if request.output.json == "-":
         redirect_stdout()
-    device = open_device(first.device, seat, first.share_gpu)
-    processor = open_device("cpu", seat, first.share_gpu)
-    arms = [resolve_and_check(config, processor if config.device == "cpu" else device, seat) for config in request.arms]
+    device = open_device(first.device, rank_env, first.share_gpu)
+    cpu = open_device("cpu", rank_env, first.share_gpu)
+    arms = [resolve_and_check(config, cpu if config.device == "cpu" else device, rank_env) for config in request.arms]
     check_gate_applies(arms)
     begin = perf_counter()
-    arms = with_generated_images(arms, seat.world_size, request.output.quiet)
-    made_s = perf_counter() - begin
-    world = rendezvous_ranks(seat, device, first, data_fingerprint(arms), requested_flags(request))
+    arms = with_generated_images(arms, rank_env.world_size, request.output.quiet)
+    generated_s = perf_counter() - begin
+    world = rendezvous_ranks(rank_env, device, first, data_fingerprint(arms), requested_flags(request))
     note_unused_flags(request.arms, arms, world)
-    return arms, world, made_s
+    return arms, world, generated_s
 
 
 def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> ResolvedConfig:
@@ -81,11 +81,11 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
     check_precision_supported(PRECISIONS[config.precision], device, config.engine, config.static_loss_scale)
     if config.cores and config.cores * rank_env.local_world_size > usable_cores():
         raise UsageError(
-            f"--cores {config.cores} for {pluralize(rank_env.local_world_size, 'rank')}, of {pluralize(usable_cores(), 'usable core')}",
-            "fewer --cores, or fewer ranks",
+            f"--cores {config.cores} for {pluralize(rank_env.local_world_size, 'rank')} exceeds {pluralize(usable_cores(), 'usable core')}",
+            "use fewer --cores or fewer ranks",
         )
     if config.epochs and config.loader == SYNTHETIC:
-        raise UsageError("--epochs needs data that end, and synthetic data do not", "--steps N, or --data-dir DIR")
+        raise UsageError("--epochs needs a finite dataset; synthetic data never end", "use --steps N or --data-dir DIR")
     check_loader(config, spec.dataset, spec.classes, rank_env.world_size)
     workload_cost(config.workload, config.image_size)
     return config
@@ -93,23 +93,23 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
 
 def data_fingerprint(arms: Sequence[ResolvedConfig]) -> str:
     """Fingerprint of the images that arms read by index: if one rank's folder differed, ranks would train on the wrong shares."""
-    found = (dataset_fingerprint(config, workloads.find_workload(config.workload).dataset) for config in arms)
-    return "; ".join(dict.fromkeys(filter(None, found)))
+    fingerprints = (dataset_fingerprint(config, workloads.find_workload(config.workload).dataset) for config in arms)
+    return "; ".join(dict.fromkeys(filter(None, fingerprints)))
 
 
 def requested_flags(request: Request) -> dict[str, str]:
     """What must be the same on every rank: each flag set by the user, with its values in all arms, and the first arm's role."""
-    found = {"arm": role_name(request.roles[0])} if request.roles else {}
+    flags = {"arm": role_name(request.roles[0])} if request.roles else {}
     for name in Config.__struct_fields__:
         values = [*dict.fromkeys(getattr(arm, name) for arm in request.arms)]
         if name not in PER_NODE_FIELDS and values != [getattr(Config(workload=""), name)]:
-            found[f"--{name.replace('_', '-')}"] = ",".join(map(str, values))
-    return found
+            flags[f"--{name.replace('_', '-')}"] = ",".join(map(str, values))
+    return flags
 
 
 def rendezvous_ranks(rank_env: RankEnv, device: Device, config: Config, data: str, requested: dict[str, str]) -> World:
     """Rendezvous with the other ranks; each publishes its placement, software, data and flags."""
-    place = RankPlacement(
+    placement = RankPlacement(
         rank=rank_env.rank,
         host=rank_env.host,
         pid=os.getpid(),
@@ -120,16 +120,16 @@ def rendezvous_ranks(rank_env: RankEnv, device: Device, config: Config, data: st
         device_total_bytes=device.total_bytes,
         usable_cores=usable_cores(),
     )
-    patience_s = config.hang_timeout
-    notice = RankInfo(place, collect_software(device.is_cuda), data, machine_id(), requested)
+    hang_timeout_s = config.hang_timeout
+    info = RankInfo(placement, collect_software(device.is_cuda), data, machine_id(), requested)
     return rendezvous(
-        rank_env, device, notice, config.share_gpu, RENDEZVOUS_TIMEOUT_FACTOR * patience_s, COLLECTIVE_TIMEOUT_FACTOR * patience_s
+        rank_env, device, info, config.share_gpu, RENDEZVOUS_TIMEOUT_FACTOR * hang_timeout_s, COLLECTIVE_TIMEOUT_FACTOR * hang_timeout_s
     )
 
 
 def new_record(requested: Config, config: ResolvedConfig, world: World, role: Role = RUN) -> Record:
     """The record of an arm before it begins: what was requested, what that resolves to, and the environment."""
-    stands = collect_environment(
+    environment = collect_environment(
         world.rank_infos[0].software,
         world.placements,
         world.rank_env.launcher,
@@ -138,15 +138,15 @@ def new_record(requested: Config, config: ResolvedConfig, world: World, role: Ro
         world.device.health_unavailable_reason,
         gloo_transports(world.placements) if world.backend == "gloo" else [],
     )
-    model = workload_cost(config.workload, config.image_size)
+    cost = workload_cost(config.workload, config.image_size)
     return Record(
         config=config,
-        environment=stands,
+        environment=environment,
         requested=requested,
         role=role,
         sample_unit=workloads.find_workload(config.workload).sample_unit,
-        num_parameters=model.parameters,
-        flops_per_sample=model.flops_per_sample,
+        num_parameters=cost.parameters,
+        flops_per_sample=cost.flops_per_sample,
     )
 
 
@@ -156,17 +156,17 @@ def with_generated_images(arms: Sequence[ResolvedConfig], world_size: int, quiet
     It holds at least one batch per rank. All ranks may call this at the same time: one per node generates it, with progress on
     stderr unless ``quiet``, and the others wait. Raises UsageError if it cannot be written.
     """
-    bare = [arm for arm in arms if _needs_generated_images(arm)]
-    if not bare:
+    without_folder = [arm for arm in arms if _needs_generated_images(arm)]
+    if not without_folder:
         return list(arms)
-    needed = max(arm.batch_size for arm in bare) * world_size
-    classes = min(workloads.find_workload(arm.workload).classes for arm in bare)
-    made = default_imagenet(needed, classes, cuda=any(arm.device == "cuda" for arm in bare))
-    folder = cache_dir() / made.name
+    num_images = max(arm.batch_size for arm in without_folder) * world_size
+    classes = min(workloads.find_workload(arm.workload).classes for arm in without_folder)
+    dataset = default_imagenet(num_images, classes, cuda=any(arm.device == "cuda" for arm in without_folder))
+    folder = cache_dir() / dataset.name
     with count_progress(
-        None if quiet else sys.stderr, f"making {made.title}, in '{folder}'", made.train_images + made.held_out_images, "images"
-    ) as tell:
-        generate(folder, made, tell)
+        None if quiet else sys.stderr, f"generating {dataset.title} in '{folder}'", dataset.train_images + dataset.held_out_images, "images"
+    ) as report:
+        generate(folder, dataset, report)
     return [msgspec.structs.replace(arm, data_dir=str(folder)) if _needs_generated_images(arm) else arm for arm in arms]
 
 
@@ -192,15 +192,15 @@ def note_unused_flags(requested: Sequence[Config], resolved: Sequence[ResolvedCo
     if not world.rank_env.is_rank0:
         return
     note = partial(_note_if_unused, requested, resolved)
-    tied = "leave --engine none out" if world.is_distributed else "start ranks with --gpus N or torchrun"
-    note(DDP_FLAGS, lambda arm: not world.is_distributed or arm.engine == "none", "without DDP", tied)
+    ddp_hint = "remove --engine none" if world.is_distributed else "start ranks with --gpus N or torchrun"
+    note(DDP_FLAGS, lambda arm: not world.is_distributed or arm.engine == "none", "without DDP", ddp_hint)
     note(["momentum"], lambda arm: arm.optimizer != "sgd", "without SGD", "add --optimizer sgd")
     note(LOADER_FLAGS, lambda arm: arm.loader == SYNTHETIC, "with synthetic data", "add --loader NAME or --data-dir DIR")
-    note(["workers", "prefetch"], _is_device_resident, "where all data lie on the device", "leave it out")
-    note(["prefetch"], lambda arm: not arm.workers and not loader_spec(arm.loader).device_resident, "without workers", "-j 1 or more")
-    note(["skip_bad"], _reads_no_images, "on data that are no image files", "leave it out")
-    note(["hw_decoder_load"], lambda arm: not loader_spec(arm.loader).needs_gpu, "without a decoder on the GPU", "add --loader dali-gpu")
-    note(["pin_memory"], _controls_its_copies, "with that loader", "leave it out")
+    note(["workers", "prefetch"], _is_device_resident, "when the whole dataset is on the device", "remove it")
+    note(["prefetch"], lambda arm: not arm.workers and not loader_spec(arm.loader).device_resident, "without workers", "use -j 1 or more")
+    note(["skip_bad"], _reads_no_images, "on datasets without image files", "remove it")
+    note(["hw_decoder_load"], lambda arm: not loader_spec(arm.loader).needs_gpu, "without a GPU decoder", "add --loader dali-gpu")
+    note(["pin_memory"], _controls_its_copies, "with this loader", "remove it")
 
 
 def _is_device_resident(config: ResolvedConfig) -> bool:
@@ -223,27 +223,27 @@ def _note_if_unused(
     where: str,
     hint: str,
 ) -> None:
-    given = [
+    flags = [
         field.negated_option if field.default is True else field.option
         for field in flag_fields(Config)
         if field.name in names and any(getattr(config, field.name) != field.default for config in requested)
     ]
-    if given and all(map(is_unused, resolved)):
-        does = "does" if len(given) == 1 else "do"
-        print_note(f"{', '.join(given)} {does} nothing {where}; {hint}")
+    if flags and all(map(is_unused, resolved)):
+        have = "has" if len(flags) == 1 else "have"
+        print_note(f"{', '.join(flags)} {have} no effect {where}; {hint}")
 
 
 def startup_warnings(world: World, record: Record, variables: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Warnings about a single rank despite several GPUs or nodes, and about unequal nodes; one sentence each."""
     if world.size == 1:
         yield from _single_rank_warnings(world, variables)
-    if unequal := check_node_balance(record):
-        yield f"{check_text(unequal, record)}: {check_hint(unequal, record)}"
+    if imbalance := check_node_balance(record):
+        yield f"{check_text(imbalance, record)}: {check_hint(imbalance, record)}"
 
 
 def _single_rank_warnings(world: World, variables: Mapping[str, str]) -> Iterator[str]:
     nodes, gpus = variables.get("SLURM_JOB_NUM_NODES", "1"), world.device.num_visible_gpus
     if nodes.isdecimal() and int(nodes) > 1:
-        yield f"one rank alone, in a job of {nodes} nodes: sbatch launch/slurm_multi_node.sbatch WORKLOAD trains on all"
+        yield f"only one rank runs in a job of {nodes} nodes; to use all: sbatch launch/slurm_multi_node.sbatch WORKLOAD"
     elif gpus > 1 and not world.rank_env.launched:
-        yield f"one of {gpus} GPUs trains: --gpus {gpus} for all"
+        yield f"only 1 of {gpus} GPUs is used; add --gpus {gpus} to use all"

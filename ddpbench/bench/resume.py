@@ -23,11 +23,11 @@ VENDOR_WORDS = frozenset({"nvidia", "tesla", "geforce", "graphics"})
 
 
 def device_slug(record: Record) -> str:
-    """The GPU's name in the form of a folder name, such as ``h200``; ``cpu`` for any processor."""
+    """The GPU's name in the form of a folder name, such as ``h200``; ``cpu`` for any CPU."""
     if record.environment.device_type == "cpu":
         return "cpu"
-    words = slug(record.environment.placements[0].device_name).split("-")
-    return "-".join(word for word in words if word not in VENDOR_WORDS)
+    parts = slug(record.environment.placements[0].device_name).split("-")
+    return "-".join(part for part in parts if part not in VENDOR_WORDS)
 
 
 def open_resumable_journal(request: Request, records: list[Record], stem: str) -> Journal:
@@ -35,21 +35,21 @@ def open_resumable_journal(request: Request, records: list[Record], stem: str) -
 
     Raises UsageError if it belongs to another command or version, cannot be read, or is being written by another process.
     """
-    largest = next((record for record in records if record.environment.device_type == "cuda"), records[0])
-    path = Path(request.output.output_dir) / device_slug(largest) / f"{stem}.json"
+    reference = next((record for record in records if record.environment.device_type == "cuda"), records[0])
+    path = Path(request.output.output_dir) / device_slug(reference) / f"{stem}.json"
     _lock_journal(path)
-    new = new_job(request, records)
+    requested_job = new_job(request, records)
     if not path.exists():
-        return Journal(new, path)
+        return Journal(requested_job, path)
     try:
         job = load(path)
     except UsageError as problem:
         raise UsageError(problem.message, MOVE_JOURNAL_HINT) from problem
-    check_same_job(job, new, path)
-    job.command = new.command
-    for record, anew in zip(job.records, records, strict=True):
-        if not (ResumeState.from_record(record).is_finished or len(record.rounds) == anew.config.rounds):
-            reopen_record(record, anew)
+    check_same_job(job, requested_job, path)
+    job.command = requested_job.command
+    for record, new_record in zip(job.records, records, strict=True):
+        if not (ResumeState.from_record(record).is_finished or len(record.rounds) == new_record.config.rounds):
+            reopen_record(record, new_record)
     return Journal(job, path)
 
 
@@ -57,16 +57,16 @@ def reopen_record(record: Record, new: Record) -> None:
     """Open ``record`` for more rounds, configured as in ``new``; records a Relocation if they run on other devices than the last ones."""
     record.status, record.fault = "running", None
     record.config, record.requested = new.config, new.requested
-    here = new.environment.placements
+    placements = new.environment.placements
     if not record.rounds:
         record.environment = new.environment
-    elif _device_ids(record.relocations[-1].placements if record.relocations else record.environment.placements) != _device_ids(here):
-        record.relocations.append(Relocation(first_round=len(record.rounds), placements=here))
+    elif _device_ids(record.relocations[-1].placements if record.relocations else record.environment.placements) != _device_ids(placements):
+        record.relocations.append(Relocation(first_round=len(record.rounds), placements=placements))
 
 
 def _is_continuation(record: Record, new: Record) -> bool:
-    more = new.config.rounds if record.config.fresh and new.config.rounds > record.config.rounds else record.config.rounds
-    return measurement_config(msgspec.structs.replace(record.config, rounds=more)) == measurement_config(new.config)
+    rounds = new.config.rounds if record.config.fresh and new.config.rounds > record.config.rounds else record.config.rounds
+    return measurement_config(msgspec.structs.replace(record.config, rounds=rounds)) == measurement_config(new.config)
 
 
 def check_same_job(job: Job, new: Job, path: Path) -> None:
@@ -80,18 +80,21 @@ def check_same_job(job: Job, new: Job, path: Path) -> None:
         or not all(map(_is_continuation, job.records, new.records))
     ):
         raise UsageError(f"'{path}' is the journal of another command: {shlex.join(job.command)}", MOVE_JOURNAL_HINT)
-    theirs, ours = job.records[0].environment, new.records[0].environment
-    for name in ours.software.__struct_fields__:
-        if getattr(theirs.software, name) != getattr(ours.software, name):
+    recorded, current = job.records[0].environment, new.records[0].environment
+    for name in current.software.__struct_fields__:
+        if getattr(recorded.software, name) != getattr(current.software, name):
             raise UsageError(
-                f"'{path}' was measured with {name} {getattr(theirs.software, name)}, and here is {getattr(ours.software, name)}",
+                f"'{path}' was measured with {name} {getattr(recorded.software, name)}, but it is {getattr(current.software, name)} here",
                 MOVE_JOURNAL_HINT,
             )
-    before, now = (configured_threads(each.records[0]) for each in (job, new))
-    if ours.device_type == "cpu" and before != now:
-        raise UsageError(f"'{path}' was measured with OMP_NUM_THREADS={before or ''}, and here it is {now or 'not set'}", MOVE_JOURNAL_HINT)
-    if [place.device_name for place in theirs.placements] != [place.device_name for place in ours.placements]:
-        raise UsageError(f"'{path}' was measured on {theirs.world_size} x {theirs.placements[0].device_name}", MOVE_JOURNAL_HINT)
+    recorded_threads, current_threads = (configured_threads(each.records[0]) for each in (job, new))
+    if current.device_type == "cpu" and recorded_threads != current_threads:
+        raise UsageError(
+            f"'{path}' was measured with OMP_NUM_THREADS={recorded_threads or ''}, but it is {current_threads or 'not set'} here",
+            MOVE_JOURNAL_HINT,
+        )
+    if [placement.device_name for placement in recorded.placements] != [placement.device_name for placement in current.placements]:
+        raise UsageError(f"'{path}' was measured on {recorded.world_size} x {recorded.placements[0].device_name}", MOVE_JOURNAL_HINT)
 
 
 def _device_ids(places: Sequence[RankPlacement]) -> list[tuple[str, str]]:
@@ -121,11 +124,11 @@ class ResumeState(msgspec.Struct, frozen=True):
     @classmethod
     def from_record(cls, record: Record) -> ResumeState:
         traces = record.traces
-        dead = any(trace.numerics.nonfinite_step is not None for trace in traces)
+        is_nonfinite = any(trace.numerics.nonfinite_step is not None for trace in traces)
         steps = traces[0].steps if traces else 0
-        too_big = record.fault is not None and record.fault.arm_index is not None and record.out_of_memory
-        images = record.data.num_samples if record.data else None
-        return cls(frozenset(timed.index for timed in record.rounds), steps, images, dead or too_big)
+        is_too_large = record.fault is not None and record.fault.arm_index is not None and record.out_of_memory
+        num_samples = record.data.num_samples if record.data else None
+        return cls(frozenset(timed.index for timed in record.rounds), steps, num_samples, is_nonfinite or is_too_large)
 
     def is_pending(self, turn: int) -> bool:
         """Whether that round is still to be measured."""

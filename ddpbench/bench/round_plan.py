@@ -51,13 +51,13 @@ class RoundPlan:
         no time for them. Fewer if even that would exceed ``max_round_s``, but at least one step.
         """
         step_s = max(step_s, self.min_step_s, MIN_STEP_S)
-        usual = round_to_multiple(max(MIN_STEPS_PER_ROUND, producers, round(self.round_s / step_s)), producers)
+        target_steps = round_to_multiple(max(MIN_STEPS_PER_ROUND, producers, round(self.round_s / step_s)), producers)
         if self.never_shortened:
-            return max(usual, MIN_BATCHES_PER_PRODUCER * producers)
-        for wanted in (MIN_BATCHES_PER_PRODUCER * producers, ceil(self.min_steps / max(1, producers)) * max(1, producers)):
-            if usual < wanted and wanted * step_s <= MAX_FRACTION_OF_LONGEST_ROUND * self.max_round_s:
-                usual = wanted
-        return max(1, int(min(self.max_round_s / step_s, usual)))
+            return max(target_steps, MIN_BATCHES_PER_PRODUCER * producers)
+        for min_steps in (MIN_BATCHES_PER_PRODUCER * producers, ceil(self.min_steps / max(1, producers)) * max(1, producers)):
+            if target_steps < min_steps and min_steps * step_s <= MAX_FRACTION_OF_LONGEST_ROUND * self.max_round_s:
+                target_steps = min_steps
+        return max(1, int(min(self.max_round_s / step_s, target_steps)))
 
 
 TARGET_ROUND_S = 3.0

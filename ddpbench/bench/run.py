@@ -43,10 +43,10 @@ def benchmark_loaders(context: JobContext) -> None:
     for index, config in enumerate(context.configs):
         if config.loader == SYNTHETIC:
             continue
-        context.enter_phase("measuring a loader alone", f"measuring the loader {config.loader} alone")
-        told = context.world.gather(benchmark_loader(config, context.world, WINDOW_S))
+        context.enter_phase("benchmarking a loader", f"benchmarking loader {config.loader}")
+        benchmarks = context.world.gather(benchmark_loader(config, context.world, WINDOW_S))
         if context.journal:
-            context.journal.update_arm(index, loader_benchmarks=told)
+            context.journal.update_arm(index, loader_benchmarks=benchmarks)
 
 
 def profile_arms(context: JobContext, arms: Sequence[Arm]) -> None:
@@ -61,10 +61,10 @@ def profile_arm(context: JobContext, arms: Sequence[Arm], index: int) -> None:
     arm, journal = arms[index], context.journal
     if not arm.can_profile:
         return
-    context.progress.stage("looking inside a step")
+    context.progress.stage("profiling a step")
     load_exclusively(arm, arms)
-    kernels = arm.profile_step()
-    if journal and kernels and (rounds := journal.job.records[index].rounds):
-        last = rounds[-1]
-        gap = KernelActivity(step_ms=1e3 * last.wall_s / last.traces[0].steps, kernel_ms=kernels)
-        journal.update_arm(index, kernel_activity=gap)
+    kernel_ms = arm.profile_step()
+    if journal and kernel_ms and (rounds := journal.job.records[index].rounds):
+        last_round = rounds[-1]
+        activity = KernelActivity(step_ms=1e3 * last_round.wall_s / last_round.traces[0].steps, kernel_ms=kernel_ms)
+        journal.update_arm(index, kernel_activity=activity)

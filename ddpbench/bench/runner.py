@@ -42,37 +42,37 @@ from ddpbench.report.progress import make_progress
 def run_job(request: Request, spec: JobSpec) -> NoReturn:
     """Run the request on this rank, then exit the process with the exit code."""
     try:
-        arms, world, made_s = prepare_job(request)
+        arms, world, generated_s = prepare_job(request)
         records = [
-            new_record(asked, config, spec.ranks_for(role, world.for_device(config.device)), role)
-            for asked, config, role in zip(request.arms, arms, request.arm_roles, strict=True)
+            new_record(requested, config, spec.ranks_for(role, world.for_device(config.device)), role)
+            for requested, config, role in zip(request.arms, arms, request.arm_roles, strict=True)
         ]
         journal = open_job_journal(request, spec, world, records)
     except BenchError as error:
         exit_with_error(error)
-    for words in startup_warnings(world, records[0]) if journal else ():
-        print_note(words)
+    for warning in startup_warnings(world, records[0]) if journal else ():
+        print_note(warning)
     progress = make_progress(sys.stderr) if journal and not request.output.quiet else NullProgress()
-    pulse = ProgressMarker(RENDEZVOUS_TIMEOUT_FACTOR * request.arms[0].hang_timeout)
-    goes_on = spec.resumable and len(arms) > 1
-    ending = FailureMonitor(world, pulse, journal, show=lambda: print_report(request, spec, journal, progress), resumable=goes_on)
-    ending.start()
+    marker = ProgressMarker(RENDEZVOUS_TIMEOUT_FACTOR * request.arms[0].hang_timeout)
+    resumable = spec.resumable and len(arms) > 1
+    monitor = FailureMonitor(world, marker, journal, show=lambda: print_report(request, spec, journal, progress), resumable=resumable)
+    monitor.start()
     try:
-        run_rounds(request, spec, JobContext(arms, world, pulse, journal, progress, command_start() + made_s))
-        pulse.enter("saying goodbye")
+        run_rounds(request, spec, JobContext(arms, world, marker, journal, progress, command_start() + generated_s))
+        marker.enter("final barrier")
         world.barrier()
     except BaseException as problem:
         progress.close()
-        ending.on_exception(problem)
+        monitor.on_exception(problem)
     if journal is None:
-        ending.exit(ExitCode.OK)
+        monitor.exit(ExitCode.OK)
     journal.close("ok")
     print_report(request, spec, journal, progress)
-    code, short = decide_exit_code(spec.graded_records(journal.job.records), journal)
-    if short:
-        print_error(short)
-    write_exit_status(world.rank_env, short, code, journal.path)
-    ending.exit(code)
+    code, final_error = decide_exit_code(spec.graded_records(journal.job.records), journal)
+    if final_error:
+        print_error(final_error)
+    write_exit_status(world.rank_env, final_error, code, journal.path)
+    monitor.exit(code)
 
 
 def open_job_journal(request: Request, spec: JobSpec, world: World, records: list[Record]) -> Journal | None:
@@ -89,31 +89,31 @@ def open_job_journal(request: Request, spec: JobSpec, world: World, records: lis
 
 def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
     """Run all rounds of all arms, interleaved; the record is saved after each."""
-    travel, earlier = join_process_group(context)
-    to_do = RoundQueue(context.configs, earlier)
-    if not to_do.pending_arms:
+    transport_probe, resume_states = join_process_group(context)
+    queue = RoundQueue(context.configs, resume_states)
+    if not queue.pending_arms:
         return
-    pace = RoundTimer()
+    timer = RoundTimer()
     gc_freeze()
     spec.before_rounds(context)
-    end_s = spec.rounds_end_s(request.arms[0].time_limit, pace.elapsed_s)
-    ceilings = measure_peaks(context)
+    end_s = spec.rounds_end_s(request.arms[0].time_limit, timer.elapsed_s)
+    peaks = measure_peaks(context)
     context.progress.stage("warming up")
-    briefs = [spec.round_plan(role) for role in request.arm_roles]
-    allowance = RoundDeadline(end_s, pace, context.world, briefs)
-    arms = build_arms(request, spec, context, earlier, briefs)
+    round_plans = [spec.round_plan(role) for role in request.arm_roles]
+    deadline = RoundDeadline(end_s, timer, context.world, round_plans)
+    arms = build_arms(request, spec, context, resume_states, round_plans)
     if len(arms) > 1:
-        pace.start_rounds({index: brief.first_round_s for index, brief in enumerate(briefs) if brief})
-    at_once = {index: brief.first_turn_rounds for index, brief in enumerate(briefs) if brief}
-    for index, measured in interleave(arms, allowance.has_time_for, at_once, spec.equal_rounds):
-        pace.round_ended(index)
-        travel.probe(index)
-        to_do.round_ended(index, arms[index].is_finished)
+        timer.start_rounds({index: round_plan.first_round_s for index, round_plan in enumerate(round_plans) if round_plan})
+    first_turn_rounds = {index: round_plan.first_turn_rounds for index, round_plan in enumerate(round_plans) if round_plan}
+    for index, measured in interleave(arms, deadline.has_time_for, first_turn_rounds, spec.equal_rounds):
+        timer.round_ended(index)
+        transport_probe.probe(index)
+        queue.round_ended(index, arms[index].is_finished)
         if context.journal and measured is not None:
-            text = with_arm_name(request, context.configs, index, log_round(context.journal, index, arms[index], measured, ceilings))
-            left_s = pace.remaining_s(end_s, to_do.pending_arms)
+            text = with_arm_name(request, context.configs, index, log_round(context.journal, index, arms[index], measured, peaks))
+            left_s = timer.remaining_s(end_s, queue.pending_arms)
             context.progress.round_done(
-                to_do.num_finished, to_do.num_total, text, None if left_s is None else left_s + spec.after_rounds_s()
+                queue.num_finished, queue.num_total, text, None if left_s is None else left_s + spec.after_rounds_s()
             )
     spec.after_rounds(context, arms)
     for arm in arms:
@@ -122,15 +122,15 @@ def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
 
 def join_process_group(context: JobContext) -> tuple[TransportProbe, list[ResumeState]]:
     """Join the process group; returns the transport probe and each arm's state from an earlier job, as rank 0 knows it."""
-    world, pulse, journal = context.world, context.marker, context.journal
+    world, marker, journal = context.world, context.marker, context.journal
     if journal:
         world.store.set("earlier", msgspec.json.encode([ResumeState.from_record(record) for record in journal.job.records]).decode())
-    travel = TransportProbe(world, pulse, journal)
-    pulse.enter("joining the process group")
-    with travel.capture_nccl_log():
+    transport_probe = TransportProbe(world, marker, journal)
+    marker.enter("joining the process group")
+    with transport_probe.capture_nccl_log():
         world.init_process_group()
     world.barrier()  # now the store holds the record's path and the resume states, and every rank is monitored
-    return travel, msgspec.json.decode(world.store.try_get("earlier") or "[]", type=list[ResumeState])
+    return transport_probe, msgspec.json.decode(world.store.try_get("earlier") or "[]", type=list[ResumeState])
 
 
 def measure_peaks(context: JobContext) -> PeakThroughput:
@@ -138,11 +138,11 @@ def measure_peaks(context: JobContext) -> PeakThroughput:
     world = context.world
     if not world.device.is_cuda:
         return PeakThroughput()
-    context.enter_phase("measuring ceilings", "measuring the ceilings of this GPU")
+    context.enter_phase("measuring peaks", "measuring peak TFLOP/s of the GPU")
     dtypes = sorted({PRECISIONS[config.precision].compute_dtype for config in context.configs})
-    reached = {dtype: world.all_min(measure_matmul_tflops(world.device, dtype)) for dtype in dtypes}
+    tflops = {dtype: world.all_min(measure_matmul_tflops(world.device, dtype)) for dtype in dtypes}
     world.device.empty_cache()
-    return PeakThroughput(matmul_tflops=reached)
+    return PeakThroughput(matmul_tflops=tflops)
 
 
 def print_report(request: Request, spec: JobSpec, journal: Journal | None, progress: Progress) -> None:
@@ -167,18 +167,19 @@ def decide_exit_code(records: Sequence[Record], journal: Journal) -> tuple[int, 
         return too_large.exit_code, too_large
     if records[0].config.strict and any(check.severity in ("error", "warning") for record in records for check in record.checks):
         return ExitCode.NOT_TRUSTWORTHY, None
-    if short := gate_error(records, journal.job):
-        return short.exit_code, short
-    alone = len(records) == 1 and journal.job.sweep_shard is None
-    return ExitCode.FAILED if alone and records[0].status != "ok" else ExitCode.OK, None
+    if error := gate_error(records, journal.job):
+        return error.exit_code, error
+    is_single_record = len(records) == 1 and journal.job.sweep_shard is None
+    return ExitCode.FAILED if is_single_record and records[0].status != "ok" else ExitCode.OK, None
 
 
 def nothing_fits_error(records: Sequence[Record], job: Job) -> OutOfMemory:
     """The out-of-memory error of the smallest batch."""
     smallest = min(records, key=lambda record: record.config.batch_size)
-    assert smallest.fault is not None, "out of memory"
-    which = f"none of {len(records)} cells fits, nor the smallest, {arm_name(smallest.config, job.swept)}: " if len(records) > 1 else ""
-    return OutOfMemory(f"{which}{smallest.fault.message}", smallest.fault.hint)
+    assert smallest.fault is not None, "it ran out of memory"
+    name, several = arm_name(smallest.config, job.swept), len(records) > 1
+    prefix = f"none of {len(records)} configurations fits in memory, not even {name}: " if several else ""
+    return OutOfMemory(f"{prefix}{smallest.fault.message}", smallest.fault.hint)
 
 
 def build_arms(
@@ -187,7 +188,7 @@ def build_arms(
     """All arms of the request, in its order."""
     arms = []
     for index, (config, role) in enumerate(zip(context.configs, request.arm_roles, strict=True)):
-        terms = ArmOptions(
+        options = ArmOptions(
             num_arms=request.total_arms,
             index=index,
             resume_state=resume_states[index],
@@ -198,7 +199,7 @@ def build_arms(
             trace_file=profiler_trace_path(request, context.world, index),
         )
         world = spec.ranks_for(role, context.world.for_device(config.device))
-        arms.append(spec.make_arm(role, config, world, context.marker, terms))
+        arms.append(spec.make_arm(role, config, world, context.marker, options))
     return arms
 
 
@@ -212,5 +213,5 @@ def profiler_trace_path(request: Request, world: World, index: int) -> Path | No
     if not request.arms[0].profile:
         return None
     record = Path(world.store.try_get("record") or "")
-    arm = f"-arm{index}" if request.swept else ""
-    return record.with_name(f"{record.stem}{arm}-rank{world.rank}.trace.json")
+    suffix = f"-arm{index}" if request.swept else ""
+    return record.with_name(f"{record.stem}{suffix}-rank{world.rank}.trace.json")

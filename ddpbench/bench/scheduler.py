@@ -46,14 +46,14 @@ def interleave(
     """
     last_turn: float = inf
     begun: set[int] = set()
-    late: set[int] = set()  # arms that have begun, and have no time for another round
+    out_of_time: set[int] = set()  # arms that have begun, and have no time for another round
     for index, turn in abba_schedule([arm.config.rounds for arm in arms], first_turn_rounds):
         arm = arms[index]
-        if arm.is_finished or turn in arm.completed_rounds or turn > last_turn or index in late:
+        if arm.is_finished or turn in arm.completed_rounds or turn > last_turn or index in out_of_time:
             continue
         if not has_time_for(index):
             if index in begun:
-                late.add(index)
+                out_of_time.add(index)
                 last_turn = turn if equal_rounds else last_turn
             continue
         try:

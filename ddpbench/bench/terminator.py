@@ -55,9 +55,12 @@ class Terminator:
         try:
             if self._store.get_failure_report():
                 self.exit_silently(ExitCode.FAILED)
-            if gone := self._store.dead_ranks(self._world.placements):
+            if dead_ranks := self._store.dead_ranks(self._world.placements):
                 self.exit_lost_rank(
-                    gone[0], "killed (SIGKILL?) on", f"up to {Watchdog.TICK_S:g} s before", "the kernel's OOM killer? see dmesg"
+                    dead_ranks[0],
+                    "killed (SIGKILL?)",
+                    f"at most {Watchdog.TICK_S:g} s before",
+                    "possibly the kernel's OOM killer: check dmesg",
                 )
         except RuntimeError:  # the store is gone
             if self._is_off_head_node:
@@ -65,31 +68,32 @@ class Terminator:
 
     def exit_lost_rank(self, rank: int, what: str, when: str, hint: str) -> NoReturn:
         """Exit because a rank died without a report. It is no child of this process, so ``what`` happened to it is a guess."""
-        place = self._world.placements[rank]
-        _, mark = self._store.heartbeats().get(rank, (0, Position(0, 0, "starting")))
+        placement = self._world.placements[rank]
+        _, position = self._store.heartbeats().get(rank, (0, Position(0, 0, "starting")))
         error = BenchError(
-            f"{what} rank {rank} ({place.host}), last seen at step {mark.step} ({mark.phase}), {when}", f"{hint}{self.kept_rounds_hint()}"
+            f"rank {rank} ({placement.host}) {what}: last heartbeat at step {position.step} ({position.phase}), {when}",
+            f"{hint}{self.kept_rounds_hint()}",
         )
-        self.exit_failed(error, Fault(message=error.message, hint=error.hint, rank=rank, step=mark.step, phase=mark.phase))
+        self.exit_failed(error, Fault(message=error.message, hint=error.hint, rank=rank, step=position.step, phase=position.phase))
 
     def exit_lost_store(self) -> NoReturn:
         """Exit because the store is gone with its host. The first rank on another host reports it, unless the record is closed."""
         if not self._is_off_head_node:
-            self.exit_failed(BenchError("the store that all ranks share is gone: its host ended"))
+            self.exit_failed(BenchError("the ranks' TCPStore is gone: the process that hosted it has ended"))
         time.sleep(2 * GRACE_S)  # rank 0 may still be closing the record
         with self._lock:
-            head, path = self._world.placements[0].host, Path(self.record_path or "")
-            speaks = self._world.rank == min(place.rank for place in self._world.placements if place.host != head)
-            there = _load_records(path)  # empty if it is on the disk of the lost host
-            if speaks and (not there or _is_unclosed(path)):
-                ranks = ", ".join(str(place.rank) for place in self._world.placements if place.host == head)
-                what = "ended without a word" if there else "cannot be reached any more"
+            head_host, path = self._world.placements[0].host, Path(self.record_path or "")
+            is_reporter = self._world.rank == min(place.rank for place in self._world.placements if place.host != head_host)
+            records = _load_records(path)  # empty if it is on the disk of the lost host
+            if is_reporter and (not records or _is_unclosed(path)):
+                ranks = ", ".join(str(place.rank) for place in self._world.placements if place.host == head_host)
+                what = "exited unexpectedly" if records else "is unreachable"
                 error = BenchError(
-                    f"{head} {what}: rank {ranks} with it, and the store that all ranks share",
-                    f"the kernel's OOM killer? see dmesg there{self.kept_rounds_hint()}",
+                    f"{head_host} {what}: it hosted rank {ranks} and the ranks' TCPStore",
+                    f"possibly the kernel's OOM killer: check dmesg there{self.kept_rounds_hint()}",
                 )
                 print_error(error)
-                if there:
+                if records:
                     close_journal_file(path, error.status, Fault(message=error.message, hint=error.hint, rank=0))
             self.exit(ExitCode.FAILED)
 
@@ -105,27 +109,27 @@ class Terminator:
             try:
                 self._store.deregister()
                 self._store.report_failure(FailureReport(error.status, fault))
-                speaks = self._store.claim_reporter()
+                is_reporter = self._store.claim_reporter()
             except RuntimeError:  # the store is gone with the launcher, so rank 0 or the first survivor reports
-                speaks = self._journal is not None or self._is_first_survivor()
-            if speaks:
+                is_reporter = self._journal is not None or self._is_first_survivor()
+            if is_reporter:
                 print_error(error)
                 write_exit_status(self._world.rank_env, error, error.exit_code)
-            self._close_record(FailureReport(error.status, fault), speaks)
+            self._close_record(FailureReport(error.status, fault), is_reporter)
             self.exit(error.exit_code)
 
     def _is_first_survivor(self) -> bool:
         """Whether all earlier ranks on this host are dead and the record is unclosed; a closed record means that one has reported."""
-        before, here = self._world.placements[: self._world.rank], self._world.placement.host
-        if any(is_process_alive(place.pid) for place in before if place.host == here):
+        earlier_ranks, host = self._world.placements[: self._world.rank], self._world.placement.host
+        if any(is_process_alive(place.pid) for place in earlier_ranks if place.host == host):
             return False
         return _is_unclosed(Path(self.record_path or ""))
 
     def exit_silently(self, code: int) -> NoReturn:
         """Exit without a message, since another rank has reported; rank 0 still closes the record."""
         with self._lock:
-            if self._journal and (blame := self._store.get_failure_report()):
-                self._journal.close(blame.status, blame.fault)
+            if self._journal and (report := self._store.get_failure_report()):
+                self._journal.close(report.status, report.fault)
             self.exit(code)
 
     def _close_record(self, report: FailureReport, is_reporter: bool) -> None:

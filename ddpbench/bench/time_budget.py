@@ -54,8 +54,8 @@ class RoundDeadline:
 
     def __init__(self, end_s: float | None, round_timer: RoundTimer, world: World, round_plans: Sequence[RoundPlan | None]) -> None:
         self._end_s, self._round_timer, self._world = end_s, round_timer, world
-        self._reserved_rounds = [brief.reserved_rounds if brief else 0 for brief in round_plans]
-        self._park_s = [brief.park_s if brief else 0.0 for brief in round_plans]
+        self._reserved_rounds = [round_plan.reserved_rounds if round_plan else 0 for round_plan in round_plans]
+        self._park_s = [round_plan.park_s if round_plan else 0.0 for round_plan in round_plans]
 
     def has_time_for(self, arm: int) -> bool:
         """Whether one more round of that arm ends in time, by the estimate of the RoundTimer.
@@ -71,7 +71,7 @@ class RoundDeadline:
     def _park_time_s(self, arm: int) -> float:
         """Seconds to park ``arm`` in the end, and before it the arm that is on the device now."""
         last = self._round_timer.last_arm
-        return 0.0 if last is None else sum(self._park_s[each] for each in {arm, last})
+        return 0.0 if last is None else sum(self._park_s[index] for index in {arm, last})
 
     def _missing_rounds(self, arm: int) -> int:
         """Required rounds of ``arm`` that have not run yet."""
@@ -85,13 +85,13 @@ class RoundDeadline:
         """
         reserved_s = 0.0
         for other in range(len(self._reserved_rounds)):
-            lacking, takes_s = self._missing_rounds(other), self._round_timer.expected_round_s(other)
-            if other == arm or lacking <= 0 or self._round_timer.elapsed_s + takes_s > (self._end_s or 0.0):
+            missing, round_s = self._missing_rounds(other), self._round_timer.expected_round_s(other)
+            if other == arm or missing <= 0 or self._round_timer.elapsed_s + round_s > (self._end_s or 0.0):
                 continue
             if self._missing_rounds(arm) <= 0:
-                reserved_s += lacking * takes_s
+                reserved_s += missing * round_s
             elif not self._round_timer.num_rounds(other):
-                reserved_s += takes_s
+                reserved_s += round_s
         return reserved_s
 
 
@@ -142,8 +142,8 @@ class RoundTimer:
         """Seconds for one more round of each of ``arms`` together; None before two rounds have ended."""
         if not self._last_round_s:
             return None
-        usual_s = fmean(self._last_round_s.values())
-        return sum(self._last_round_s.get(arm, usual_s) for arm in arms)
+        mean_s = fmean(self._last_round_s.values())
+        return sum(self._last_round_s.get(arm, mean_s) for arm in arms)
 
     def remaining_s(self, end_s: float | None, arms: Sequence[int]) -> float | None:
         """Like ``one_round_each_s``, capped at the time left until ``end_s`` seconds after the start."""
@@ -165,8 +165,8 @@ class RoundTimer:
 
     def _scaled_expectation_s(self, arm: int) -> float:
         """Expected seconds of the first round of ``arm``, scaled by how much longer than expected others took; 0 without expectation."""
-        times = [took_s / expected_s for other, took_s in self._first_round_s.items() if (expected_s := self._expected_s.get(other))]
-        return self._expected_s.get(arm, 0.0) * max(1.0, fmean(times[1:] or times or [1.0]))
+        ratios = [took_s / expected_s for other, took_s in self._first_round_s.items() if (expected_s := self._expected_s.get(other))]
+        return self._expected_s.get(arm, 0.0) * max(1.0, fmean(ratios[1:] or ratios or [1.0]))
 
     def _includes_one_time_costs(self, arm: int) -> bool:
         """Whether ``arm`` began the job, was parked for another arm, and has not returned since."""

@@ -18,9 +18,9 @@ TORCHRUN_LOGGERS = ("torch.distributed", "torch")
 
 def mute_torchrun_if_rank_reported() -> None:
     """Drop torchrun's log lines once a rank has reported how it ended; if a rank was killed, they are all there is."""
-    left = Path(os.environ[EXIT_STATUS_VARIABLE])
+    exit_status_file = Path(os.environ[EXIT_STATUS_VARIABLE])
     for handler in (handler for name in TORCHRUN_LOGGERS for handler in logging.getLogger(name).handlers):
-        handler.addFilter(lambda line: read_exit_status(left) is None)
+        handler.addFilter(lambda record: read_exit_status(exit_status_file) is None)
 
 
 if __name__ == "__main__":

@@ -43,10 +43,10 @@ class TransportProbe:
         if not self._needs_probe or arm in self._probed_arms:
             return
         self._probed_arms.add(arm)
-        self._marker.enter("asking how gradients travel")
-        fabric = gather_interconnect(self._world, self._log())
+        self._marker.enter("gathering the transports")
+        interconnect = gather_interconnect(self._world, self._log())
         for record in self._journal.job.records if self._journal else []:
-            record.environment = with_transport(record.environment, fabric)
+            record.environment = with_transport(record.environment, interconnect)
         self._note_slow_transport()
 
     def _note_slow_transport(self) -> None:
@@ -54,15 +54,15 @@ class TransportProbe:
         if self._journal is None or len(self._probed_arms) > 1:
             return
         record = self._journal.job.records[0]
-        if slow := check_infiniband(record):
-            print_note(f"{check_text(slow, record)}; {check_hint(slow, record)}")
+        if check := check_infiniband(record):
+            print_note(f"{check_text(check, record)}; {check_hint(check, record)}")
 
 
 def with_transport(environment: Environment, interconnect: Interconnect) -> Environment:
     """``environment`` with those transports of ``interconnect`` that its ranks can use."""
     if environment.device_type != "cuda" or environment.world_size == 1:
         return environment
-    ways = {way for way in interconnect.transports if environment.nodes > 1 or not way.inter_node}
+    transports = {transport for transport in interconnect.transports if environment.nodes > 1 or not transport.inter_node}
     return msgspec.structs.replace(
-        environment, transport=sort_transports(ways | {*environment.transport}), infiniband_devices=interconnect.infiniband_devices
+        environment, transport=sort_transports(transports | {*environment.transport}), infiniband_devices=interconnect.infiniband_devices
     )

@@ -26,18 +26,20 @@ CROSSOVER_FAMILIES = {
 class CrossoverFlags(msgspec.Struct, frozen=True, kw_only=True):
     """Flags of ``crossover`` that ``run`` does not have or that have another meaning there."""
 
-    layers: Annotated[str | None, Flag(TRAINING, "models of A to B layers", metavar="A-B", automatic="every model", sweep=False)] = None
+    layers: Annotated[
+        str | None, Flag(TRAINING, "compare the models with A to B layers", metavar="A-B", automatic="all models", sweep=False)
+    ] = None
     device: Annotated[
         Literal["cpu", "cuda"] | None,
-        Flag(RANKS, "the sides in a comma list, or the one of both", automatic="cpu,cuda; without a GPU cpu"),
+        Flag(RANKS, "devices to compare (comma-separated), or the device of both sides", automatic="cpu,cuda; cpu without a GPU"),
     ] = None
     threads: Annotated[
         Annotated[int, Positive] | None,
-        Flag(RANKS, "threads on the processor; two counts in a comma list are two sides", automatic="all cores; without a GPU 1 and all"),
+        Flag(RANKS, "CPU threads; two comma-separated counts are compared", automatic="all cores; 1 and all without a GPU"),
     ] = None
-    rounds: Annotated[
-        Annotated[int, Positive] | None, Flag(MEASURING, "trainings of every model on each side", automatic="3", sweep=False)
-    ] = None
+    rounds: Annotated[Annotated[int, Positive] | None, Flag(MEASURING, "training runs per model and side", automatic="3", sweep=False)] = (
+        None
+    )
 
 
 def parse_crossover(family: str, given: Mapping[str, Any]) -> CrossoverOptions:
@@ -48,21 +50,21 @@ def parse_crossover(family: str, given: Mapping[str, Any]) -> CrossoverOptions:
     if family not in CROSSOVER_FAMILIES:
         known = " or ".join(f"'{name}'" for name in CROSSOVER_FAMILIES)
         raise UsageError(
-            f"unknown family '{family}'", did_you_mean(family, CROSSOVER_FAMILIES) or f"it is {known}: models that differ in size alone"
+            f"unknown family '{family}'", did_you_mean(family, CROSSOVER_FAMILIES) or f"choose {known}, whose models differ only in size"
         )
-    asked = {option.field.name: option.parse_values(text) for option, text in given_options(CrossoverFlags, given)}
-    [layers] = asked.get("layers", [None])
+    requested = {option.field.name: option.parse_values(text) for option, text in given_options(CrossoverFlags, given)}
+    [layers] = requested.get("layers", [None])
     return CrossoverOptions(
         family=family,
         layers=_parse_layers(layers, CROSSOVER_FAMILIES[family]) if layers else CROSSOVER_FAMILIES[family],
-        devices=asked.get("device", []),
-        threads=asked.get("threads", []),
+        devices=requested.get("device", []),
+        threads=requested.get("threads", []),
     )
 
 
 def _parse_layers(text: str, allowed: range) -> range:
-    ends = re.fullmatch(r"(\d+)-(\d+)", text)
-    first, last = map(int, ends.groups()) if ends else (0, 0)
+    match = re.fullmatch(r"(\d+)-(\d+)", text)
+    first, last = map(int, match.groups()) if match else (0, 0)
     if first not in allowed or last not in allowed or first >= last:
-        raise UsageError(f"--layers cannot be '{text}'", f"it takes A-B, from {allowed[0]} to {allowed[-1]} layers, A below B")
+        raise UsageError(f"--layers cannot be '{text}'", f"use A-B with A below B, from {allowed[0]} to {allowed[-1]} layers")
     return range(first, last + 1)

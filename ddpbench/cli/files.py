@@ -22,7 +22,7 @@ def latest_record(folder: Path) -> Path:
     """The newest record in ``folder``, by the timestamp in its name. Raises UsageError if there is none."""
     records = list(completed_records(folder.glob("*Z-*.json")))
     if not records:
-        raise UsageError(f"no record in '{folder}'", "name a FILE, or a folder with -o DIR; 'ddpbench WORKLOAD' writes one")
+        raise UsageError(f"no record in '{folder}'", "give a FILE, or another folder with -o DIR; 'ddpbench WORKLOAD' writes a record")
     return max(records, key=lambda path: (path.name.partition("-")[0], _mtime_ns(path)))
 
 
@@ -36,7 +36,7 @@ def latest_record_below(folder: Path) -> Path:
     if not started:
         for path in files:
             load_job(path)  # raises UsageError with the problem
-        raise UsageError(f"no record in '{folder}'", "name a FILE, or a folder that holds some")
+        raise UsageError(f"no record in '{folder}'", "give a FILE, or a folder that contains records")
     return max(started, key=lambda path: (started[path], _mtime_ns(path)))
 
 
@@ -49,8 +49,8 @@ def load_with_shards(path: Path) -> JobFile:
     """The job in ``path``; a sweep shard is merged with the other shards in its folder."""
     if not SHARD_SUFFIX.search(path.name):
         return path, load_job(path)
-    beside = path.parent.glob(SHARD_SUFFIX.sub(SHARD_GLOB, glob.escape(path.name)))
-    return merge_shards((each, load_job(each)) for each in [path, *sorted({*completed_records(beside)} - {path})])[0]
+    siblings = path.parent.glob(SHARD_SUFFIX.sub(SHARD_GLOB, glob.escape(path.name)))
+    return merge_shards((shard, load_job(shard)) for shard in [path, *sorted({*completed_records(siblings)} - {path})])[0]
 
 
 def load_jobs(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
@@ -59,7 +59,7 @@ def load_jobs(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
     The shards of a sweep become one job. Raises UsageError for a file that is not a record, and for a folder without records.
     """
     found: dict[Path, JobFile] = {}  # by resolved path, since a file may be named together with its folder
-    left_out: list[UsageError] = []
+    skipped: list[UsageError] = []
     for path in paths:
         if not isdir(path):
             found[path.resolve()] = path, load_job(path)
@@ -74,16 +74,19 @@ def load_jobs(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
         if not below and unreadable:
             raise unreadable[0]
         if not below:
-            raise UsageError(f"no record in '{path}'", "name a FILE, or a folder that holds some")
+            raise UsageError(f"no record in '{path}'", "give a FILE, or a folder that contains records")
         found |= below
-        left_out += unreadable
-    return [job for _, job in merge_shards(found.values())], [*left_out, *outdated_shard_errors(found.values())]
+        skipped += unreadable
+    return [job for _, job in merge_shards(found.values())], [*skipped, *outdated_shard_errors(found.values())]
 
 
 def outdated_shard_errors(found: Iterable[JobFile]) -> list[UsageError]:
     """One error per sweep shard that a later measurement of the same part replaces; a file named twice counts once."""
     files = [*{path.resolve(): (path, job) for path, job in found}.values()]
-    return [UsageError(f"'{path}', of {job.started}: this part was measured again later") for path, job in outdated_shards(files)]
+    return [
+        UsageError(f"'{path}', of {job.started}: superseded by a later measurement of the same part")
+        for path, job in outdated_shards(files)
+    ]
 
 
 def common_folder(paths: Sequence[Path]) -> Path:

@@ -19,28 +19,30 @@ from ddpbench.workloads.spec import WorkloadSpec
 
 def print_choices(console: Console) -> None:
     """Print workloads with their size, precisions, loaders, engines and published experiments, one per line."""
-    sized = [spec for spec in WORKLOADS.values() if spec.parameters is not None and spec.gflop_per_sample is not None]
-    others = sorted(WORKLOADS.keys() - {spec.name for spec in sized})
-    table = _table("workload", "", "parameters", "one sample", "GFLOPs")
-    for spec in sized:
+    detailed = [spec for spec in WORKLOADS.values() if spec.parameters is not None and spec.gflop_per_sample is not None]
+    others = sorted(WORKLOADS.keys() - {spec.name for spec in detailed})
+    table = _table("workload", "", "parameters", "sample", "GFLOPs")
+    for spec in detailed:
         table.add_row(spec.name, spec.help, f"{spec.parameters:,}", _sample(spec), f"{spec.gflop_per_sample:.3g}")
     console.print(table)
-    console.print("GFLOPs: forward and backward of one sample, 2 a multiply-add", style="dim")
+    console.print("GFLOPs: forward and backward pass of one sample, 2 FLOPs per multiply-add", style="dim")
     _print_names(console, "family", ((family.name, f"{family.help}; {family.range_hint()}") for family in FAMILIES))
     console.print()
-    console.print("and torchvision's other classification models, on ImageNet:")
+    console.print("other torchvision classification models, on ImageNet:")
     console.print(Columns(others, padding=(0, 2), column_first=True))
     _print_names(console, "precision", ((spec.name, spec.help) for spec in PRECISIONS.values()))
     _print_names(console, "loader", ((spec.name, f"{spec.help}; for {_datasets(spec)}") for spec in LOADERS.values()))
     _print_names(console, "engine", ENGINES.items())
-    _print_names(console, "published experiment", ((each.id, each.title) for each in map(load_publication, published_names())))
+    _print_names(
+        console, "published experiment", ((publication.id, publication.title) for publication in map(load_publication, published_names()))
+    )
 
 
 def print_fingerprint(console: Console, rows: Sequence[tuple[str, str, str]]) -> None:
     """Print the rows (name, value, how to install it if missing) of the fingerprint."""
     table = _table("", "")
-    for what, value, how in rows:
-        table.add_row(what, printable(f"{value}: {how}" if how else value))
+    for name, value, remedy in rows:
+        table.add_row(name, printable(f"{value}: {remedy}" if remedy else value))
     console.print(table)
 
 
@@ -65,12 +67,12 @@ def _print_names(console: Console, kind: str, names: Iterable[tuple[str, str]]) 
 def _table(*titles: str) -> Table:
     """A table without lines: a name, text that may wrap, then right-aligned numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(titles))
-    for place, title in enumerate(titles):
+    for column, title in enumerate(titles):
         table.add_column(
             title,
-            justify="right" if title and place > 1 else "left",
-            style="cyan" if place == 0 else "",
-            no_wrap=place != 1,
+            justify="right" if title and column > 1 else "left",
+            style="cyan" if column == 0 else "",
+            no_wrap=column != 1,
             overflow="fold",
         )
     return table

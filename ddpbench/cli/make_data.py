@@ -26,10 +26,15 @@ class MakeDataOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     images: Annotated[
         Annotated[int, Positive] | None,
-        Flag(DATA, "images to train on; more are held out", automatic="of imagenet 12,800, of others as the real set", sweep=False),
+        Flag(
+            DATA,
+            "training images; held-out images are added",
+            automatic="12,800 for imagenet, else as many as the real dataset",
+            sweep=False,
+        ),
     ] = None
     classes: Annotated[
-        Annotated[int, Positive] | None, Flag(DATA, "classes that they are of", automatic="of imagenet 100, of others 10", sweep=False)
+        Annotated[int, Positive] | None, Flag(DATA, "number of classes", automatic="100 for imagenet, else 10", sweep=False)
     ] = None
     quiet: Annotated[bool, Flag(OUTPUT, "print only the folder", "-q", sweep=False)] = False
 
@@ -40,33 +45,35 @@ class MakeDataOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("folder", required=False, metavar="[DIR]", type=click.Path(path_type=Path))
 @help_flag
 def make_data(dataset: str, folder: Path | None, **given: Any) -> int:
-    """Make images to train on, where the real ones are not at hand.
+    """Generate an image dataset, to train without a download.
 
-    They have the real set's files and sizes and cost as much to read and decode, are the same on every machine, and a net can
-    learn them. Without DIR they lie in the cache folder, XDG_CACHE_HOME/ddpbench or ~/.cache/ddpbench, which is where loaders
-    that read images look when no --data-dir is given. What is there already is not made again.
+    The files have the formats and sizes of the real dataset and cost as much to read and decode. They are identical on every
+    machine, and models can learn them.
+
+    The default for DIR is the cache folder, $XDG_CACHE_HOME/ddpbench or ~/.cache/ddpbench, where loaders look for images if
+    --data-dir is not given. An existing dataset is not generated again.
     """
     if dataset not in EXAMPLE_WORKLOADS:
         raise UsageError(
-            f"unknown data set '{dataset}'", did_you_mean(dataset, EXAMPLE_WORKLOADS) or f"it is {' or '.join(EXAMPLE_WORKLOADS)}"
+            f"unknown dataset '{dataset}'", did_you_mean(dataset, EXAMPLE_WORKLOADS) or f"choose {', '.join(EXAMPLE_WORKLOADS)}"
         )
-    asked = MakeDataOptions(**parse_given(MakeDataOptions, given))
+    options = MakeDataOptions(**parse_given(MakeDataOptions, given))
     from ddpbench.data.generated.folder import cache_dir, generate
     from ddpbench.data.generated.registry import generated_dataset
     from ddpbench.report.console import finish_output, make_console, print_line
     from ddpbench.report.progress import count_progress
 
-    made = generated_dataset(dataset, asked.images, asked.classes)
-    folder = folder.absolute() if folder else cache_dir() / made.name
+    generated = generated_dataset(dataset, options.images, options.classes)
+    folder = folder.absolute() if folder else cache_dir() / generated.name
     with count_progress(
-        None if asked.quiet else sys.stderr, f"making {made.title}", made.train_images + made.held_out_images, "images"
-    ) as tell:
-        generate(folder, made, tell)
+        None if options.quiet else sys.stderr, f"generating {generated.title}", generated.train_images + generated.held_out_images, "images"
+    ) as report_progress:
+        generate(folder, generated, report_progress)
     console = make_console(sys.stdout)
-    if asked.quiet:
+    if options.quiet:
         print_line(console, str(folder))
         return finish_output(console)
-    print_line(console, f"{made.title}, and {made.held_out_images:,} held out")
+    print_line(console, f"{generated.title}, and {generated.held_out_images:,} held out")
     print_line(console, str(folder))
     print_line(console, f"use   ddpbench {EXAMPLE_WORKLOADS[dataset]} --data-dir {shlex.quote(str(folder))}")
     return finish_output(console)

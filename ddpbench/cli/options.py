@@ -73,18 +73,18 @@ class FlagOption:
         """
         field, sweep = self.field, self.field.flag.sweep
         if field.is_bool:
-            ways = list(dict.fromkeys(raw))
-            return ways if sweep else [self.parse_value(ways)]
+            values = list(dict.fromkeys(raw))
+            return values if sweep else [self.parse_value(values)]
         if "," not in raw:
             return [self.parse_value(raw)]
         if not sweep:
-            raise UsageError(f"{field.option} takes one value, not the list '{raw}'", "every arm of a job shares it")
+            raise UsageError(f"{field.option} takes one value, not the list '{raw}'", "all arms of a job share it")
         parts = raw.split(",")
         if "" in parts:
-            raise UsageError(f"the list '{raw}' of {field.option} has an empty place", "put a value on both sides of every comma")
+            raise UsageError(f"the list '{raw}' of {field.option} has an empty item", "put a value on both sides of every comma")
         values = [self.parse_value(text) for text in parts]
         if len(set(values)) < len(values):
-            raise UsageError(f"the list '{raw}' of {field.option} has a value twice", "every arm has a value of its own")
+            raise UsageError(f"the list '{raw}' of {field.option} has a duplicate value", "give every arm a different value")
         return values
 
     def parse_value(self, raw: Any) -> Any:
@@ -92,10 +92,10 @@ class FlagOption:
         field = self.field
         if field.is_bool:
             if len(set(raw)) > 1:
-                raise UsageError(f"{field.option} and {field.negated_option} contradict each other", "give one of them")
+                raise UsageError(f"{field.option} and {field.negated_option} contradict each other", "use one of them")
             return raw[0]
         if not raw:
-            raise UsageError(f"{field.option} cannot be empty", f"give a value, or leave the flag out ({self.default})")
+            raise UsageError(f"{field.option} cannot be empty", f"give a value, or omit the flag ({self.default})")
         if isinstance(self.kind, inspect.StrType):
             return raw
         try:
@@ -103,7 +103,7 @@ class FlagOption:
         except msgspec.ValidationError:
             value = None  # the same as for "null", which msgspec reads as None
         if value is None or (self._is_integer and not raw.removeprefix("-").isdecimal()) or not _is_finite(value):
-            raise UsageError(f"{field.option} cannot be '{raw}'", did_you_mean(raw, field.choices) or f"it takes {self._allowed_values()}")
+            raise UsageError(f"{field.option} cannot be '{raw}'", did_you_mean(raw, field.choices) or f"use {self._allowed_values()}")
         return value
 
     @property
@@ -119,10 +119,10 @@ class FlagOption:
             return _join_with_or(self.field.choices)
         bounds = {"above": self.kind.gt, "of at least": self.kind.ge, "below": self.kind.lt, "of at most": self.kind.le}
         unit = self.field.flag.unit
-        words = " and ".join(f"{word} {bound}{unit}" for word, bound in bounds.items() if bound is not None)
+        limits = " and ".join(f"{preposition} {bound}{unit}" for preposition, bound in bounds.items() if bound is not None)
         if self._is_integer:
-            return f"a whole number {words}, in digits"
-        return f"a number {words}" + (f", with its {unit}" if unit else "")
+            return f"an integer {limits}, in digits"
+        return f"a number {limits}" + (f", with the {unit} sign" if unit else "")
 
 
 def flag_options(struct: type[msgspec.Struct]) -> Iterator[FlagOption]:
@@ -171,7 +171,7 @@ def add_flags(*given: Iterable[FlagOption | click.RichOption]) -> Callable[[clic
     """Decorator that adds flags to a command, in the given order."""
 
     def add(command: click.RichCommand) -> click.RichCommand:
-        command.params += [each.to_click() if isinstance(each, FlagOption) else each for group in given for each in group]
+        command.params += [flag.to_click() if isinstance(flag, FlagOption) else flag for group in given for flag in group]
         return command
 
     return add
@@ -195,7 +195,7 @@ def print_and_exit_flag(
 ) -> Callable[[CommandFunction], CommandFunction]:
     """Decorator that adds a flag which prints ``text`` and exits, with 1 if the output cannot be written completely."""
 
-    def tell(context: click.Context, _: click.Parameter, given: bool) -> None:
+    def print_and_exit(context: click.Context, _: click.Parameter, given: bool) -> None:
         if given and not context.resilient_parsing:
             from ddpbench.report.console import finish_output, make_console
 
@@ -203,11 +203,11 @@ def print_and_exit_flag(
             console.out(text(context))
             context.exit(finish_output(console))
 
-    return click.option(*spellings, is_flag=True, is_eager=True, expose_value=False, help=help, hidden=hidden, callback=tell)
+    return click.option(*spellings, is_flag=True, is_eager=True, expose_value=False, help=help, hidden=hidden, callback=print_and_exit)
 
 
 def version_flag(hidden: bool = False) -> Callable[[CommandFunction], CommandFunction]:
-    return print_and_exit_flag("--version", text=lambda _: f"ddpbench {__version__}", help="print the version", hidden=hidden)
+    return print_and_exit_flag("--version", text=lambda _: f"ddpbench {__version__}", help="show the version and exit", hidden=hidden)
 
 
-help_flag = print_and_exit_flag("-h", "--help", text=lambda context: context.get_help(), help="print this")
+help_flag = print_and_exit_flag("-h", "--help", text=lambda context: context.get_help(), help="show this message and exit")

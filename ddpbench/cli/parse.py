@@ -42,12 +42,12 @@ def parse_request(workload: str, given: Mapping[str, Any], argv: Sequence[str]) 
     axes = {option.field.name: option.parse_values(text) for option, text in given_options(Config, given)}
     if "precision" in axes:
         axes["precision"] = _resolve_precisions(axes["precision"])
-    sources = [loaders.find_loader(name) for name in axes.get("loader", ())]
-    if sources and "data_dir" in axes and not any(source.reads_dataset for source in sources):
-        named = ",".join(axes["loader"])
-        raise UsageError(f"--data-dir and --loader {named} contradict each other: {named} reads no files", "give one of them")
+    specs = [loaders.find_loader(name) for name in axes.get("loader", ())]
+    if specs and "data_dir" in axes and not any(spec.reads_dataset for spec in specs):
+        names = ",".join(axes["loader"])
+        raise UsageError(f"--data-dir and --loader {names} contradict each other: {names} reads no files", "use one of them")
     if "epochs" in axes and "steps" in axes:
-        raise UsageError("--epochs and --steps contradict each other: each is the length of a round", "give one of them")
+        raise UsageError("--epochs and --steps contradict each other: both set the length of a round", "use one of them")
     for name in axes.get("engine", ()):
         lookup("engine", name, ENGINES)
     if given.get("amp"):
@@ -63,9 +63,9 @@ def parse_request(workload: str, given: Mapping[str, Any], argv: Sequence[str]) 
 def require_single_arm(request: Request) -> Request:
     """``request`` if it has one arm. Raises UsageError if it has several."""
     if len(request.arms) > 1:
-        several = " and ".join(f"--{name.replace('_', '-')}" for name in request.swept)
-        asks = "asks" if len(request.swept) == 1 else "ask"
-        raise UsageError(f"one training is looked at, and {several} {asks} for {len(request.arms)}", "one value for each flag")
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in request.swept)
+        verb = "gives" if len(request.swept) == 1 else "give"
+        raise UsageError(f"this command measures one arm, and {flags} {verb} {len(request.arms)}", "give one value per flag")
     return request
 
 
@@ -73,7 +73,7 @@ def parse_output(given: Mapping[str, Any]) -> OutputOptions:
     """The output flags. Raises UsageError for a value out of range, and for conflicting flags."""
     flags = parse_given(OutputOptions, given)
     if flags.get("quiet") and flags.get("verbose"):
-        raise UsageError("--quiet and --verbose contradict each other", "give one of them")
+        raise UsageError("--quiet and --verbose contradict each other", "use one of them")
     return OutputOptions(**flags)
 
 
@@ -86,20 +86,20 @@ def typed_command(argv: Sequence[str]) -> list[str]:
     if TORCHRUN_MODULE in parent[:3]:  # started by --gpus
         ranks = next(word.partition("=")[2] for word in parent if word.startswith("--nproc_per_node="))
         return ["ddpbench", *argv, "--gpus", ranks]
-    for place, word in enumerate(parent[:3]):
+    for index, word in enumerate(parent[:3]):
         if launcher := LAUNCHERS.get(Path(word).name):
-            return [launcher, *parent[place + 1 :]]
+            return [launcher, *parent[index + 1 :]]
     program = ["python", "-m", "ddpbench"] if Path(sys.argv[0]).name == "__main__.py" else ["ddpbench"]
     return [*program, *argv]
 
 
-def _resolve_precisions(asked: Sequence[str]) -> list[str]:
+def _resolve_precisions(requested: Sequence[str]) -> list[str]:
     """The canonical names of precisions. Raises UsageError for an unknown name, and for two names of one precision."""
-    meant = [find_precision(name).name for name in asked]
-    if len(set(meant)) < len(meant):
-        twice = " and ".join(f"'{word}'" for word, name in zip(asked, meant, strict=True) if meant.count(name) > 1)
-        raise UsageError(f"--precision has {twice}, which are the same", "every arm has a value of its own")
-    return meant
+    resolved = [find_precision(name).name for name in requested]
+    if len(set(resolved)) < len(resolved):
+        duplicates = " and ".join(f"'{word}'" for word, name in zip(requested, resolved, strict=True) if resolved.count(name) > 1)
+        raise UsageError(f"--precision has {duplicates}, which are the same", "give every arm a different value")
+    return resolved
 
 
 def _amp_precision(axes: Mapping[str, Sequence[Any]], starts_gpus: bool) -> str:
@@ -107,10 +107,10 @@ def _amp_precision(axes: Mapping[str, Sequence[Any]], starts_gpus: bool) -> str:
 
     ``starts_gpus`` (``--gpus``) implies CUDA unless ``--device`` is given.
     """
-    asked = axes.get("device", ["auto"])[0]
-    precision = "amp-fp16" if asked == "cuda" or (asked == "auto" and (starts_gpus or _cuda_available())) else "amp-bf16"
-    if (named := list(axes.get("precision", [precision]))) != [precision]:
-        raise UsageError(f"--amp means {precision} here, and --precision says {','.join(named)}", "give one of them")
+    device = axes.get("device", ["auto"])[0]
+    precision = "amp-fp16" if device == "cuda" or (device == "auto" and (starts_gpus or _cuda_available())) else "amp-bf16"
+    if (requested := list(axes.get("precision", [precision]))) != [precision]:
+        raise UsageError(f"--amp means {precision} here, but --precision is {','.join(requested)}", "use one of them")
     return precision
 
 
@@ -125,15 +125,17 @@ SHARD_PATTERN = re.compile(r"([0-9]+)/([0-9]+)")
 
 def select_shard(request: Request, text: str) -> Request:
     """``request`` with arm K and every N-th after it, for ``text`` "K/N". Raises UsageError if invalid, or if no arm is left."""
-    told = SHARD_PATTERN.fullmatch(text)
-    number, of = map(int, told.groups()) if told else (0, 0)
-    if not 1 <= number <= of:
-        raise UsageError(f"--part cannot be '{text}'", "it takes K/N, such as 1/4: the first of four parts")
-    cells = len(request.arms)
-    if of > cells:
-        raise UsageError(f"--part {text}, and the sweep has {pluralize(cells, 'combination')}", f"at most {pluralize(cells, 'part')}")
-    share = SweepShard(parts=[number], num_parts=of, num_sweep_points=cells, sweep_id=_sweep_id(request))
-    return msgspec.structs.replace(request, arms=[request.arms[place] for place in share.indices], sweep_shard=share)
+    match = SHARD_PATTERN.fullmatch(text)
+    part, num_parts = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= part <= num_parts:
+        raise UsageError(f"--part cannot be '{text}'", "use K/N, such as 1/4 for the first of four parts")
+    num_points = len(request.arms)
+    if num_parts > num_points:
+        raise UsageError(
+            f"--part {text}, but the sweep has only {pluralize(num_points, 'combination')}", f"use at most {pluralize(num_points, 'part')}"
+        )
+    shard = SweepShard(parts=[part], num_parts=num_parts, num_sweep_points=num_points, sweep_id=_sweep_id(request))
+    return msgspec.structs.replace(request, arms=[request.arms[index] for index in shard.indices], sweep_shard=shard)
 
 
 def _sweep_id(request: Request) -> str:

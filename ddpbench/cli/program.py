@@ -34,12 +34,12 @@ WORDS_FOR_FLAGS = ("help", "version")
 EXAMPLES = """\
 Examples:
   ddpbench resnet50 --amp                                      one process
-  ddpbench resnet50 --amp --gpus 4                             one rank a GPU
+  ddpbench resnet50 --amp --gpus 4                             one rank per GPU
   torchrun --nproc_per_node=4 -m ddpbench resnet50 --amp       the same
   ddpbench resnet50 --precision fp32,amp-fp16                  two arms
-  ddpbench diagnose resnet50 --amp --data-dir DIR --gpus 4     what limits it
-  ddpbench whatif RECORD --workers 16 --cores-per-gpu 8        what would help
-  ddpbench sweep vgg16-cifar10 --precision fp32,o2 -b 128,256  four trainings
+  ddpbench diagnose resnet50 --amp --data-dir DIR --gpus 4     the bottleneck
+  ddpbench whatif RECORD --workers 16 --cores-per-gpu 8        a prediction
+  ddpbench sweep vgg16-cifar10 --precision fp32,o2 -b 128,256  four arms
   ddpbench report                                              the latest run
 """
 
@@ -64,9 +64,10 @@ class CommandGroup(click.RichGroup):
 @version_flag()
 @help_flag
 def program() -> None:
-    """How fast your GPUs train, whether to believe it, and what holds them back.
+    """Measure how fast your GPUs train, check the result, and find the bottleneck.
 
-    The first word is a command, or a workload, which is run. 'ddpbench run --help' tells every flag of a run.
+    The first argument is a command or a workload: 'ddpbench resnet50' means 'ddpbench run resnet50'. 'ddpbench run --help' shows
+    all flags of a run.
     """
 
 
@@ -112,15 +113,15 @@ def _to_usage_error(problem: click.UsageError, first: str) -> UsageError:
         return _unknown_flag(problem.option_name, command, path)
     message = problem.format_message().rstrip(".")
     if isinstance(problem, click.BadOptionUsage):
-        message = message.replace("Option", "flag", 1).replace("requires an argument", "needs a value")
-    return UsageError(message[:1].lower() + message[1:], f"'{path} --help' shows what it takes")
+        message = message.replace("Option", "flag", 1).replace("requires an argument", "requires a value")
+    return UsageError(message[:1].lower() + message[1:], f"'{path} --help' shows the usage")
 
 
 def _unknown_flag(flag: str, command: click.Command, path: str) -> UsageError:
     """The error for a flag that ``command`` does not have: one of ``run`` only, or an unknown one."""
     if command is not program and flag in _spellings(run):
-        return UsageError(f"'{path}' takes no {flag}", f"'{path} --help' shows every flag that it takes")
-    return UsageError(f"unknown flag '{flag}'", did_you_mean(flag, _spellings(command)) or f"'{path} --help' shows every flag")
+        return UsageError(f"'{path}' has no flag {flag}", f"'{path} --help' shows all flags")
+    return UsageError(f"unknown flag '{flag}'", did_you_mean(flag, _spellings(command)) or f"'{path} --help' shows all flags")
 
 
 def _spellings(command: click.Command) -> list[str]:

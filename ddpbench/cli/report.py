@@ -24,8 +24,8 @@ PLOTS_FOLDER = "plots"
 class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Flags of ``report`` that ``run`` does not have or that have another meaning there."""
 
-    format: Annotated[Literal["terminal", "json", "csv", "markdown"], Flag(OUTPUT, "printed as")] = "terminal"
-    output_dir: Annotated[str, Flag(OUTPUT, "folder whose latest record is printed", "-o", metavar="DIR")] = OutputOptions().output_dir
+    format: Annotated[Literal["terminal", "json", "csv", "markdown"], Flag(OUTPUT, "output format")] = "terminal"
+    output_dir: Annotated[str, Flag(OUTPUT, "folder whose latest record is reported", "-o", metavar="DIR")] = OutputOptions().output_dir
 
 
 class PlotOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class PlotOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     output_dir: Annotated[
         str | None,
-        Flag(OUTPUT, "folder of the pictures", "-o", f"{PLOTS_FOLDER}, in the folder that holds what is named", "DIR"),
+        Flag(OUTPUT, "folder for plots", "-o", f"{PLOTS_FOLDER}, next to the records", "DIR"),
     ] = None
 
 
@@ -42,11 +42,11 @@ class PlotOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
 @help_flag
 def report(files: Sequence[Path], **given: Any) -> int:
-    """Print the report of every record FILE, or of the latest run.
+    """Print the report of each record FILE, or of the latest run.
 
-    A folder in a FILE's place stands for the latest record below it. The parts of a sweep are printed as one.
+    A folder stands for the latest record below it. The parts of a sweep are merged into one report.
     """
-    asked, verbose = ReportOptions(**parse_given(ReportOptions, given)), parse.parse_output(given).verbose
+    options, verbose = ReportOptions(**parse_given(ReportOptions, given)), parse.parse_output(given).verbose
     from ddpbench.analysis.sweep_shards import merge_shards
     from ddpbench.bench.journal import load_job
     from ddpbench.cli.files import latest_record, latest_record_below, load_with_shards, outdated_shard_errors
@@ -58,21 +58,21 @@ def report(files: Sequence[Path], **given: Any) -> int:
 
     views.register()
     console = make_console(sys.stdout)
-    named = [
+    loaded = [
         load_with_shards(latest_record_below(file)) if isdir(file) else (file, load_job(file))
-        for file in files or [latest_record(Path(asked.output_dir))]
+        for file in files or [latest_record(Path(options.output_dir))]
     ]
-    _print_left_out(problem.message for problem in outdated_shard_errors(named))
-    found = merge_shards(named)
-    jobs = [job for _, job in found]
-    if asked.format == "json":
+    _print_skipped(problem.message for problem in outdated_shard_errors(loaded))
+    merged = merge_shards(loaded)
+    jobs = [job for _, job in merged]
+    if options.format == "json":
         console.out(export.jobs_to_json(*jobs))
-    elif asked.format == "csv":
+    elif options.format == "csv":
         console.out(export.jobs_to_csv(*jobs))
-    elif asked.format == "markdown":
+    elif options.format == "markdown":
         console.out("\n\n".join(map(to_markdown, jobs)))  # without the blank line, a job's heading would continue the previous paragraph
     else:
-        for path, job in found:
+        for path, job in merged:
             view_of(job).render(job, console, path, verbose=verbose, quiet=False)
     return finish_output(console)
 
@@ -82,12 +82,12 @@ def report(files: Sequence[Path], **given: Any) -> int:
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE|FOLDER...")
 @help_flag
 def plot(paths: Sequence[Path], **given: Any) -> int:
-    """Draw records, as PNG and SVG.
+    """Plot records as PNG and SVG.
 
-    Time and memory over batch size, with and without their spread; speed-ups; where two devices cross. A FOLDER stands
-    for every record below it. Several GPUs' records come into one picture.
+    Plots time and memory over batch size, with and without their spread, speed-ups, and the crossover of two devices. A FOLDER
+    stands for all records below it. Records of several GPUs share a plot.
     """
-    asked = PlotOptions(**parse_given(PlotOptions, given))
+    options = PlotOptions(**parse_given(PlotOptions, given))
     from ddpbench.cli.files import common_folder, load_jobs
     from ddpbench.published import views
     from ddpbench.report.console import finish_output, make_console, print_line
@@ -95,27 +95,30 @@ def plot(paths: Sequence[Path], **given: Any) -> int:
 
     views.register()
     jobs, unreadable = load_jobs(paths)
-    _print_left_out((*(each.message for each in unreadable), *left_out_reasons(jobs)))
-    folder = Path(asked.output_dir) if asked.output_dir else common_folder(paths) / PLOTS_FOLDER
+    _print_skipped((*(problem.message for problem in unreadable), *left_out_reasons(jobs)))
+    folder = Path(options.output_dir) if options.output_dir else common_folder(paths) / PLOTS_FOLDER
     try:
-        pictures = draw_plots(jobs, folder)
+        plots = draw_plots(jobs, folder)
     except ModuleNotFoundError as problem:
-        raise UsageError(f"pictures need {problem.name}, which is not here", "pip install matplotlib") from problem
+        raise UsageError(f"plots need {problem.name}, which is not installed", "pip install matplotlib") from problem
     except OSError as problem:
-        raise UsageError(f"cannot write pictures in '{folder}': {problem.strerror}", "choose another folder with -o DIR") from problem
-    if not pictures:
-        needs = "two batch sizes, two precisions, or two devices that cross"
-        raise UsageError(f"nothing to draw: a picture needs {needs}", "'ddpbench sweep' and 'ddpbench crossover' measure them")
+        raise UsageError(f"cannot write plots in '{folder}': {problem.strerror}", "choose another folder with -o DIR") from problem
+    if not plots:
+        required = "two batch sizes, two precisions, or two devices that cross"
+        raise UsageError(f"nothing to plot: a plot needs {required}", "'ddpbench sweep' and 'ddpbench crossover' measure them")
     console = make_console(sys.stdout)
-    for picture in pictures:
-        print_line(console, str(picture))
+    for path in plots:
+        print_line(console, str(path))
     return finish_output(console)
 
 
-@click.command("list")
+@click.command("list", options_metavar="[FLAGS]")
 @help_flag
 def list_() -> int:
-    """Show workloads, precisions, loaders, engines and experiments."""
+    """List workloads, precisions, loaders, engines and experiments.
+
+    WORKLOAD, --precision, --loader, --engine and 'ddpbench reproduce' accept these names.
+    """
     from ddpbench.cli.listing import print_choices
     from ddpbench.report.console import finish_output, make_console
 
@@ -124,10 +127,13 @@ def list_() -> int:
     return finish_output(console)
 
 
-@click.command()
+@click.command(options_metavar="[FLAGS]")
 @help_flag
 def env() -> int:
-    """Show machine and software, what is missing, and how to get it."""
+    """Show the machine and software versions.
+
+    Missing packages are listed with the command that installs them.
+    """
     from ddpbench.cli.listing import print_fingerprint
     from ddpbench.machine.fingerprint import describe_environment
     from ddpbench.report.console import finish_output, make_console
@@ -137,8 +143,8 @@ def env() -> int:
     return finish_output(console)
 
 
-def _print_left_out(problems: Iterable[str]) -> None:
+def _print_skipped(problems: Iterable[str]) -> None:
     from ddpbench.report.console import make_console, print_line
 
     for problem in problems:
-        print_line(make_console(sys.stderr), f"left out: {problem}")
+        print_line(make_console(sys.stderr), f"skipped: {problem}")

@@ -18,16 +18,14 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup
 from ddpbench.record.request import DiagnoseOptions, OutputOptions, Request, ScaleOptions
 
-AMP_FLAG = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed precision: amp-fp16 on CUDA, amp-bf16 on a CPU")
+AMP_FLAG = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed precision: amp-fp16 on CUDA, amp-bf16 on the CPU")
 """The only flag of a run without a Config field: it selects a precision."""
 
-QUICK_FLAG = click.RichOption(
-    ["--quick"], is_flag=True, panel=MEASURING, help="shrink batches, models and steps, to see that everything works"
-)
+QUICK_FLAG = click.RichOption(["--quick"], is_flag=True, panel=MEASURING, help="smoke test with small batches, models and step counts")
 
 
 PART_FLAG = click.RichOption(
-    ["--part"], metavar="K/N", panel=MEASURING, help="the K-th combination and every N-th behind it, in a record of their own"
+    ["--part"], metavar="K/N", panel=MEASURING, help="measure combination K and every N-th after it, in a separate record"
 )
 
 
@@ -46,12 +44,12 @@ def training_flags(*excluded: str) -> Iterator[FlagOption | click.RichOption]:
 @help_flag
 @click.pass_context
 def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
-    """Train WORKLOAD on every rank, measure, record and report.
+    """Train WORKLOAD on all ranks, measure it, and print a report.
 
-    A comma list on a flag that changes the training makes arms (-b 64,128), and so does a switch given both ways
-    (--channels-last --no-channels-last). Arms take turns in one job, and one table compares them.
+    Comma-separated values of a training flag (-b 64,128), or both forms of a switch (--channels-last --no-channels-last),
+    define one arm each. Arms are interleaved in one job and compared in one table.
 
-    'ddpbench list' shows workloads, precisions, loaders and engines. Underscores work as hyphens.
+    'ddpbench list' shows workloads, precisions, loaders and engines. Underscores in flags work like hyphens.
     """
     request = parse.parse_request(workload, given, context.obj)
     if request.spawns_processes:
@@ -67,27 +65,26 @@ def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
 @help_flag
 @click.pass_context
 def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
-    """Find what the training of WORKLOAD waits for, and what would help.
+    """Find the bottleneck of WORKLOAD, and its most promising remedies.
 
-    The training takes turns with itself under other conditions: on batches that lie on the device, without gradient sync,
-    with the loader working beside it. Then the loader, the storage and the copies are measured with nobody training.
+    Interleaves the training with control runs: on batches that are already on the device, without gradient sync, and with the
+    loader in the background. Then benchmarks the loader, the storage and the copies without training.
 
-    What each cure would gain is predicted, and put on record; then the two that promise most are tried, and the page shows how
-    good the prediction was.
+    Predicts and records the gain of each remedy, then tries the two most promising ones and compares measurement and prediction.
 
-    Three minutes, or two with --no-verify, unless --time-limit says otherwise.
+    Takes three minutes, or two with --no-verify; --time-limit sets another limit.
     """
     request = parse.require_single_arm(parse.parse_request(workload, given, context.obj))
-    proving = DiagnoseOptions(**parse_given(DiagnoseOptions, given))
-    if proving.apply and not proving.verify:
-        raise UsageError("--apply and --no-verify contradict each other: what is not tried has not won", "give one of them")
+    options = DiagnoseOptions(**parse_given(DiagnoseOptions, given))
+    if options.apply and not options.verify:
+        raise UsageError("--apply and --no-verify contradict each other: only a tried remedy can be applied", "use one of them")
     if request.spawns_processes:
         from ddpbench.bench.diagnose.launch import launch_diagnosis
 
-        return launch_diagnosis(request, proving)
+        return launch_diagnosis(request, options)
     from ddpbench.bench.diagnose.command import run_diagnosis
 
-    return run_diagnosis(request, proving)
+    return run_diagnosis(request, options)
 
 
 @add_flags(
@@ -100,20 +97,20 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
 @help_flag
 @click.pass_context
 def scale(context: click.RichContext, /, workload: str, **given: Any) -> int:
-    """Find how WORKLOAD scales from one rank to all, and what is lost on the way.
+    """Measure how WORKLOAD scales with ranks, and where it loses time.
 
-    1, 2, 4 ... ranks take turns in one launch while the others wait, and so do all ranks under other conditions: every rank
-    for itself, DDP without its all-reduce, the all-reduce without a training. The difference has a name for every image.
+    Interleaves DDP on 1, 2, 4, ... ranks, while the other ranks idle, with control runs on all ranks: independent ranks, DDP
+    without all-reduce, and all-reduce without training. Their differences attribute the lost throughput to its causes.
 
-    Three minutes, unless --time-limit says otherwise.
+    Takes three minutes; --time-limit sets another limit.
     """
     request = parse.require_single_arm(parse.parse_request(workload, given, context.obj))
     if request.spawns_processes:
         return launch_ranks(request)
-    laddering = ScaleOptions(**parse_given(ScaleOptions, given))
+    options = ScaleOptions(**parse_given(ScaleOptions, given))
     from ddpbench.bench.scaling.command import run_scaling
 
-    return run_scaling(request, laddering.strong)
+    return run_scaling(request, options.strong)
 
 
 @add_flags(training_flags("launches", "profile", "fail_if_data_wait"), [PART_FLAG], flag_options(OutputOptions))
@@ -122,15 +119,14 @@ def scale(context: click.RichContext, /, workload: str, **given: Any) -> int:
 @help_flag
 @click.pass_context
 def sweep(context: click.RichContext, /, workload: str, part: str | None, **given: Any) -> int:
-    """Train every combination of comma lists anew, round by round.
+    """Train every combination of comma-separated values from scratch.
 
-    A round is a training of its own, of --steps or --epochs, and ends with the accuracy on held-out data. A table a figure
-    shows mean and standard deviation. What does not fit into memory says so, and the others go on.
+    Each round is a complete training of --steps or --epochs, followed by the accuracy on held-out data. One table per metric
+    shows mean and standard deviation. A combination that runs out of memory is marked as such, and the others continue.
 
-    The record lies in a folder of its GPU. The same command goes on with it, and trains again nothing that is whole.
+    The record is stored in a folder named after the GPU. The same command resumes it and skips completed rounds.
 
-    Several jobs share a sweep: with --part 1/4 to --part 4/4 each has a quarter of it, and 'ddpbench report FOLDER' puts
-    together what there is.
+    Several jobs can share a sweep: --part 1/4 to --part 4/4 measure a quarter each, and 'ddpbench report FOLDER' merges them.
     """
     request = parse.parse_request(workload, given, context.obj)
     if part is not None:
@@ -153,12 +149,12 @@ def sweep(context: click.RichContext, /, workload: str, part: str | None, **give
 @help_flag
 @click.pass_context
 def reproduce(context: click.RichContext, /, name: str | None, quick: bool, **given: Any) -> int:
-    """Run a published experiment, and compare its figures.
+    """Reproduce a published experiment, and compare the results.
 
-    Without a NAME, show which there are. With one, train what it trained under its protocol, print its table beside this
-    machine's, and check each of its claims.
+    Without NAME, lists the experiments. With NAME, trains under the published protocol, prints the published table next to
+    the measured one, and checks each published claim.
 
-    The record lies in a folder of its GPU. The same command goes on with it, and trains again nothing that is whole.
+    The record is stored in a folder named after the GPU. The same command resumes it and skips completed rounds.
     """
     if name is None:
         return _print_published(context.obj)
@@ -181,18 +177,18 @@ def reproduce(context: click.RichContext, /, name: str | None, quick: bool, **gi
 @help_flag
 @click.pass_context
 def crossover(context: click.RichContext, /, family: str, layers: str, device: str, threads: str, **given: Any) -> int:
-    """Find the model from which on one device is faster than another.
+    """Find the model size from which one device is faster than another.
 
-    FAMILY is disc-mlp, models of 2 to 12 layers, each twice as wide as the one before. Every one is trained on both
-    sides, and the size where their times cross is printed with its interval.
+    FAMILY is disc-mlp: models of 2 to 12 layers, each twice as wide as the one before. Each is trained on both sides, and the
+    size at which their times cross is printed with its interval.
 
-    The record lies in a folder of its GPU. The same command goes on with it, and trains again nothing that is whole.
+    The record is stored in a folder named after the GPU. The same command resumes it and skips completed rounds.
     """
-    asked = parse_crossover(family, {"layers": layers, "device": device, "threads": threads})
+    options = parse_crossover(family, {"layers": layers, "device": device, "threads": threads})
     settings, output, typed = parse_given(Config, given), parse.parse_output(given), parse.typed_command(context.obj)
     from ddpbench.published.crossover import run_crossover
 
-    return run_crossover(asked, settings, output, typed)
+    return run_crossover(options, settings, output, typed)
 
 
 def launch_ranks(request: Request) -> int:
@@ -205,7 +201,7 @@ def launch_ranks(request: Request) -> int:
 def _print_published(argv: list[str]) -> int:
     """Print the published experiments. Raises UsageError if flags are given without an experiment."""
     if flags := [word for word in argv if word.startswith("-")]:
-        raise UsageError(f"{flags[0]} without the NAME of an experiment", "'ddpbench reproduce' shows which there are")
+        raise UsageError(f"{flags[0]} requires the NAME of an experiment", "'ddpbench reproduce' lists the experiments")
     from ddpbench.published.reproduction_page import render_published
     from ddpbench.report.console import finish_output, make_console
 

@@ -22,16 +22,15 @@ from ddpbench.record.registry import find_precision
 @click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RECORD [MORE]...")
 @help_flag
 def whatif(records: Sequence[Path], **given: Any) -> int:
-    """Predict the training of a diagnosis with other settings.
+    """Predict the throughput with other settings from a diagnosis.
 
-    RECORD is what 'ddpbench diagnose' wrote, or a folder with it as the latest, and nothing is run: the training is simulated from the
-    times that were measured.
-    The answer comes with its interval, and with what it takes for granted.
+    RECORD is the record of a 'ddpbench diagnose', or a folder whose latest record is one. Nothing is run: the training is
+    simulated from the measured times. The prediction has an interval, and its assumptions are listed.
 
-    What was not measured is not guessed. MORE records of the same training on the same devices lend what is missing: steps of
-    another precision or batch ('--loader synthetic'), or another loader's diagnosis.
+    Missing measurements are not guessed. MORE records of the same training on the same devices can supply them: steps with
+    another precision or batch size ('--loader synthetic'), or a diagnosis of another loader.
     """
-    change = _parse_scenario(given)
+    scenario = _parse_scenario(given)
     from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
     from ddpbench.analysis.whatif.query import answer_whatif
     from ddpbench.bench.journal import load_job
@@ -43,21 +42,21 @@ def whatif(records: Sequence[Path], **given: Any) -> int:
     job, *others = map(load_job, map(resolve_record, records))
     console = make_console(sys.stdout)
     try:
-        answer = answer_whatif(job, change, others)
+        answer = answer_whatif(job, scenario, others)
     except MissingMeasurementError as error:
         missing = missing_measurement_text(error.missing)
-        raise UsageError(f"this needs a measurement: {missing}", measurement_hint(error.command)) from error
+        raise UsageError(f"missing measurement: {missing}", measurement_hint(error.command)) from error
     render_whatif(job, answer, console)
     return finish_output(console)
 
 
 def _parse_scenario(given: dict[str, Any]) -> Scenario:
     """The Scenario of the flags. Raises UsageError if it is empty, or has an unknown name or a value out of range."""
-    change = Scenario(**parse_given(Scenario, given))
-    if change == Scenario():
-        raise UsageError("nothing is asked: no setting is changed", "such as 'ddpbench whatif RECORD --workers 16'")
-    if change.loader is not None:
-        loaders.find_loader(change.loader)
-    if change.precision is not None:
-        change = msgspec.structs.replace(change, precision=find_precision(change.precision).name)
-    return change
+    scenario = Scenario(**parse_given(Scenario, given))
+    if scenario == Scenario():
+        raise UsageError("no setting is changed", "change one, as in 'ddpbench whatif RECORD --workers 16'")
+    if scenario.loader is not None:
+        loaders.find_loader(scenario.loader)
+    if scenario.precision is not None:
+        scenario = msgspec.structs.replace(scenario, precision=find_precision(scenario.precision).name)
+    return scenario

@@ -30,8 +30,8 @@ class BatchTiming:
     @property
     def wait_s(self) -> float:
         """Seconds that the trainer waited; 0 if the batch was ready."""
-        stood_s = self.received_s - self.requested_s
-        return stood_s if stood_s > MIN_WAIT_S else 0.0
+        waited_s = self.received_s - self.requested_s
+        return waited_s if waited_s > MIN_WAIT_S else 0.0
 
     @property
     def handoff_s(self) -> float:
@@ -51,25 +51,25 @@ class BatchTimings:
 
     def pop_stats(self) -> LoaderStats | None:
         """Stats of the batches since the last call, then reset; None if there were no batches."""
-        since, self._timings = self._timings, []
-        return to_stats(since) if since else None
+        timings, self._timings = self._timings, []
+        return to_stats(timings) if timings else None
 
 
 def to_stats(timings: Sequence[BatchTiming]) -> LoaderStats:
     """LoaderStats of the received batches, in order of arrival."""
-    sheets = [arrival.worker_timing for arrival in timings]
-    stood_for = [arrival.handoff_s for arrival in timings if arrival.wait_s]
+    worker_timings = [timing.worker_timing for timing in timings]
+    handoffs_s = [timing.handoff_s for timing in timings if timing.wait_s]
     return LoaderStats(
-        samples=sum(arrival.samples for arrival in timings),
-        cpu_s=sum_by_stage(sheet.cpu_s for sheet in sheets),
-        wall_s=sum_by_stage(sheet.wall_s for sheet in sheets),
+        samples=sum(timing.samples for timing in timings),
+        cpu_s=sum_by_stage(each.cpu_s for each in worker_timings),
+        wall_s=sum_by_stage(each.wall_s for each in worker_timings),
         runqueue_wait_s=None
-        if any(sheet.runqueue_wait_s is None for sheet in sheets)
-        else sum(sheet.runqueue_wait_s or 0.0 for sheet in sheets),
-        batch_ms=[1e3 * (sheet.end_s - sheet.start_s) for sheet in sheets],
-        handoff_ms=1e3 * fmean(stood_for) if stood_for else None,
+        if any(each.runqueue_wait_s is None for each in worker_timings)
+        else sum(each.runqueue_wait_s or 0.0 for each in worker_timings),
+        batch_ms=[1e3 * (each.end_s - each.start_s) for each in worker_timings],
+        handoff_ms=1e3 * fmean(handoffs_s) if handoffs_s else None,
         head_of_line_fraction=head_of_line_fraction(timings),
-        skipped_files=[problem.message for sheet in sheets for problem in sheet.skipped_files],
+        skipped_files=[problem.message for each in worker_timings for problem in each.skipped_files],
     )
 
 
@@ -80,14 +80,14 @@ def head_of_line_fraction(timings: Sequence[BatchTiming]) -> float | None:
     batch ends before it. For the last batches it is not yet known which later ones were ready, so the fraction of a round of many batches
     is slightly too small.
     """
-    waited_s = sum(arrival.wait_s for arrival in timings)
-    if not waited_s or not any(arrival.worker_timing.cpu_s for arrival in timings):
+    waited_s = sum(timing.wait_s for timing in timings)
+    if not waited_s or not any(timing.worker_timing.cpu_s for timing in timings):
         return None
-    first_of_later = list(accumulate((arrival.worker_timing.end_s for arrival in reversed(timings)), min, initial=inf))[-2::-1]
+    first_of_later = list(accumulate((timing.worker_timing.end_s for timing in reversed(timings)), min, initial=inf))[-2::-1]
     blocked_s = (
-        max(0.0, min(arrival.received_s, arrival.worker_timing.end_s) - max(arrival.requested_s, later))
-        for arrival, later in zip(timings, first_of_later, strict=True)
-        if arrival.wait_s
+        max(0.0, min(timing.received_s, timing.worker_timing.end_s) - max(timing.requested_s, later))
+        for timing, later in zip(timings, first_of_later, strict=True)
+        if timing.wait_s
     )
     return sum(blocked_s) / waited_s
 
@@ -128,9 +128,11 @@ class Stopwatch:
         for (_, cpu_before, wall_before), (stage, cpu, wall) in pairwise(self._readings):
             cpu_s[stage] = cpu_s.get(stage, 0.0) + cpu - cpu_before
             wall_s[stage] = wall_s.get(stage, 0.0) + wall - wall_before
-        began, ended = self._readings[0][2], self._readings[-1][2]
+        start_s, end_s = self._readings[0][2], self._readings[-1][2]
         before, now = self._runqueue_wait_s, runqueue_wait_s()
-        queued = None if before is None or now is None else min(now - before, ended - began)  # the thread may wait again after the last lap
-        sheet = WorkerTiming(began, ended, cpu_s, wall_s, tuple(self.skipped_files), queued)
+        queued_s = (
+            None if before is None or now is None else min(now - before, end_s - start_s)
+        )  # the thread may wait again after the last lap
+        timing = WorkerTiming(start_s, end_s, cpu_s, wall_s, tuple(self.skipped_files), queued_s)
         self._readings, self.skipped_files = [], []
-        return sheet
+        return timing

@@ -34,9 +34,9 @@ def random_resized_crop(width: int, height: int) -> CropBox:
     One torch call draws all attempts, because a whole sample takes only about 1,400 microseconds.
     """
     for area, ratio, down, across in torch.rand(MAX_CROP_ATTEMPTS, 4).tolist():
-        wanted = width * height * (CROP_SCALE[0] + area * (CROP_SCALE[1] - CROP_SCALE[0]))
-        shape = CROP_RATIO[0] * (CROP_RATIO[1] / CROP_RATIO[0]) ** ratio
-        wide, high = round(math.sqrt(wanted * shape)), round(math.sqrt(wanted / shape))
+        target_area = width * height * (CROP_SCALE[0] + area * (CROP_SCALE[1] - CROP_SCALE[0]))
+        aspect_ratio = CROP_RATIO[0] * (CROP_RATIO[1] / CROP_RATIO[0]) ** ratio
+        wide, high = round(math.sqrt(target_area * aspect_ratio)), round(math.sqrt(target_area / aspect_ratio))
         if 0 < wide <= width and 0 < high <= height:
             return CropBox(int(down * (height - high + 1)), int(across * (width - wide + 1)), high, wide)
     wide, high = min(width, round(height * CROP_RATIO[1])), min(height, round(width / CROP_RATIO[0]))
@@ -87,8 +87,8 @@ class CropAndFlip:
 
 def crop_indices(side: int) -> Tensor:
     """Pixel indices of every view in a padded image, row by row: (V, side * side)."""
-    framed = side + 2 * PADDING
-    places = torch.arange(framed * framed).view(framed, framed)
+    padded_side = side + 2 * PADDING
+    indices = torch.arange(padded_side * padded_side).view(padded_side, padded_side)
     offsets = range(2 * PADDING + 1)
-    crops = torch.stack([places[top : top + side, left : left + side] for top in offsets for left in offsets])
+    crops = torch.stack([indices[top : top + side, left : left + side] for top in offsets for left in offsets])
     return torch.cat([crops, crops.flip(2)]).flatten(1)

@@ -81,12 +81,12 @@ class DeviceLoader:
         self._timings = BatchTimings()
 
     def next_batch(self, on_host_ready: Callable[[], None]) -> Batch:
-        asked = perf_counter()
+        requested_s = perf_counter()
         batch = self.host.next_batch()
         on_host_ready()
         self.batch_bytes = batch.samples.nbytes + batch.labels.nbytes
         if batch.worker_timing:
-            self._timings.record(asked, len(batch.labels), batch.worker_timing)
+            self._timings.record(requested_s, len(batch.labels), batch.worker_timing)
         return self._copy_to_device(batch.samples, batch.labels)
 
     def pop_stats(self) -> LoaderStats | None:

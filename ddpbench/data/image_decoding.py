@@ -51,7 +51,9 @@ def decode(content: bytes, file: str) -> Image.Image:
 
 
 def _image_error(file: str, why: str) -> BenchError:
-    return BenchError(f"cannot read the image '{file}': {why}", "repair the file, take it away, or leave out a few with --skip-bad N")
+    return BenchError(
+        f"cannot read the image '{file}': {why}", "repair or remove the file, or skip up to N unreadable files with --skip-bad N"
+    )
 
 
 Decoder = Callable[[bytes], Tensor]
@@ -64,15 +66,15 @@ SEGMENT_MARKER, FRAME_MARKERS = 0xFF, {0xC0, 0xC1, 0xC2}
 @cache
 def find_decoder() -> Decoder | None:
     """torchcodec's decoder, else torchvision's, whichever works first; None if only PIL works."""
-    tried = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(tried, "JPEG")
-    for open_decoder in (_torchcodec_decoder, _torchvision_decoder):
+    sample = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(sample, "JPEG")
+    for make_decoder in (_torchcodec_decoder, _torchvision_decoder):
         try:
-            found = open_decoder()
-            found(tried.getvalue())
+            decoder = make_decoder()
+            decoder(sample.getvalue())
         except Exception:  # not installed, too old, built without libjpeg, or FFmpeg is missing
             continue
-        return found
+        return decoder
     return None
 
 
@@ -87,13 +89,13 @@ def jpeg_size(content: bytes) -> tuple[int, int] | None:
     None if it is not a JPEG. Reads the segment that begins the frame (ITU T.81, B.2.2). Opening the file with PIL takes ten times as
     long.
     """
-    place = 2
-    while is_jpeg(content) and place + 9 <= len(content) and content[place] == SEGMENT_MARKER:
-        kind, length = content[place + 1], int.from_bytes(content[place + 2 : place + 4], "big")
+    position = 2
+    while is_jpeg(content) and position + 9 <= len(content) and content[position] == SEGMENT_MARKER:
+        kind, length = content[position + 1], int.from_bytes(content[position + 2 : position + 4], "big")
         if kind in FRAME_MARKERS:
-            height, width = (int.from_bytes(content[at : at + 2], "big") for at in (place + 5, place + 7))
+            height, width = (int.from_bytes(content[offset : offset + 2], "big") for offset in (position + 5, position + 7))
             return (width, height) if width and height else None
-        place += 1 if kind == SEGMENT_MARKER else 2 + length  # the marker byte may be repeated as padding
+        position += 1 if kind == SEGMENT_MARKER else 2 + length  # the marker byte may be repeated as padding
     return None
 
 

@@ -44,8 +44,8 @@ def make_normalize(dataset: str, image_size: int | None, channels_last: bool, de
     """
     if dataset not in NORMALIZATION:
         return lambda points: points
-    known = NORMALIZATION[dataset]
-    mean, std = (torch.tensor(values, dtype=torch.float64) for values in (known.mean, known.std))
+    normalization = NORMALIZATION[dataset]
+    mean, std = (torch.tensor(values, dtype=torch.float64) for values in (normalization.mean, normalization.std))
     scale, shift = ((1 / (255 * std)).float().to(device), (-mean / std).float().to(device))
 
     @lru_cache(maxsize=1)  # the width never changes

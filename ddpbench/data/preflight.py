@@ -45,21 +45,21 @@ def check_loader(config: ResolvedConfig, dataset: str, classes: int, world_size:
 def _check_user_loader(config: ResolvedConfig) -> None:
     """Check the flags and the folder of a user-defined loader; its data are not checked."""
     if config.download:
-        raise UsageError(f"--download fetches for the loaders of ddpbench, and not for '{config.loader}'", "leave it out")
+        raise UsageError(f"--download supports only built-in loaders, not '{config.loader}'", "drop --download")
     if config.data_dir and not Path(config.data_dir).exists():
-        raise UsageError(f"there is no folder '{config.data_dir}'", "check --data-dir")
+        raise UsageError(f"no such folder: '{config.data_dir}'", "check --data-dir")
 
 
 def _check_data(config: ResolvedConfig, dataset: str, classes: int, world_size: int) -> None:
     if config.download:
         download_dataset(dataset, config.data_dir)
     batch, needed = config.batch_size, config.batch_size * world_size
-    found = _count(config.data_dir, dataset, classes, needed)
-    if found < needed:
-        where = f"in '{config.data_dir}'" if config.data_dir else "in the data set"
+    num_samples = _count(config.data_dir, dataset, classes, needed)
+    if num_samples < needed:
+        where = f"in '{config.data_dir}'" if config.data_dir else "in the dataset"
         raise UsageError(
-            f"too few samples {where}: {found:,} found, {needed:,} needed for one step of {batch:,} x {world_size:,}",
-            f"{'make the batch smaller (-b)' if batch > 1 else 'start fewer ranks'}, or add images",
+            f"too few samples {where}: {num_samples:,} found, {needed:,} needed for one step of {batch:,} x {world_size:,}",
+            f"{'reduce the batch size (-b)' if batch > 1 else 'start fewer ranks'}, or add images",
         )
 
 
@@ -73,11 +73,11 @@ def _decodes_held_out(spec: LoaderSpec, config: ResolvedConfig, dataset: str) ->
 def _check_loader_spec(spec: LoaderSpec, dataset: str, config: ResolvedConfig) -> None:
     if dataset not in spec.datasets:
         if config.data_dir and not any(other.reads_dataset for other in LOADERS.values() if dataset in other.datasets):
-            raise UsageError(f"the {DATASETS[dataset].title} are drawn here, and no folder is read", "leave out --data-dir")
-        able = [f"--loader {other.name}" for other in LOADERS.values() if dataset in other.datasets]
-        raise UsageError(f"loader '{spec.name}' does not read {dataset}", f"use {' or '.join(able)}")
+            raise UsageError(f"the {DATASETS[dataset].title} are generated; --data-dir is not read", "drop --data-dir")
+        alternatives = [f"--loader {other.name}" for other in LOADERS.values() if dataset in other.datasets]
+        raise UsageError(f"loader '{spec.name}' does not read {dataset}", f"use {' or '.join(alternatives)}")
     if spec.needs_gpu and config.device == "cpu":
-        raise UsageError(f"loader '{spec.name}' works on a GPU, and this run is on the CPU", "use --loader dali-cpu")
+        raise UsageError(f"loader '{spec.name}' needs a GPU, but this run is on the CPU", "use --loader dali-cpu")
     if spec.module and not _importable(spec.module):
         raise UsageError(
             f"loader '{spec.name}' needs {spec.module}, which is not installed",
@@ -86,13 +86,13 @@ def _check_loader_spec(spec: LoaderSpec, dataset: str, config: ResolvedConfig) -
     for version in _versions(spec.packages):
         if int(version.partition(".")[0]) < spec.min_major_version:
             raise UsageError(
-                f"loader '{spec.name}' needs {spec.module} {spec.min_major_version}.0 or newer, and {version} is installed",
+                f"loader '{spec.name}' needs {spec.module} {spec.min_major_version}.0 or newer, but {version} is installed",
                 _install_hint(spec),
             )
 
 
 def _install_hint(spec: LoaderSpec) -> str:
-    return f"pip install 'ddpbench[{spec.pip_extra}]' (dali-cuda12 where torch is built for CUDA 12), or use --loader torch"
+    return f"pip install 'ddpbench[{spec.pip_extra}]' (dali-cuda12 if torch is built for CUDA 12), or use --loader torch"
 
 
 def _versions(packages: Iterable[str]) -> Iterator[str]:
@@ -139,13 +139,15 @@ def check_shm(config: ResolvedConfig, train_bytes_per_value: int, held_out_bytes
     default.
     """
     values = config.batch_size * channels * (config.image_size or 0) ** 2
-    ranks, at_once = from_env().local_world_size, config.workers * config.prefetch + 1
-    needed = ranks * at_once * values * (train_bytes_per_value + held_out_bytes_per_value) if config.workers else 0
+    ranks, batches_per_rank = from_env().local_world_size, config.workers * config.prefetch + 1
+    needed = ranks * batches_per_rank * values * (train_bytes_per_value + held_out_bytes_per_value) if config.workers else 0
     free = shared_memory_free_bytes()
     if free is not None and needed > free:
-        each = ((train_bytes_per_value, ""), (held_out_bytes_per_value, " of held-out images"))
-        sizes = " and ".join(f"{-(-values * of_a_value // MIB):,} MiB{what}" for of_a_value, what in each if of_a_value)
+        kinds = ((train_bytes_per_value, ""), (held_out_bytes_per_value, " of held-out images"))
+        sizes = " and ".join(f"{-(-values * bytes_per_value // MIB):,} MiB{suffix}" for bytes_per_value, suffix in kinds if bytes_per_value)
         raise UsageError(
-            f"{SHM_DIR} has {free // MIB:,} MiB free, and batches on their way take {-(-needed // MIB):,}: {ranks} x {at_once} of {sizes}",
-            "fewer workers (-j), --prefetch 1, a smaller batch (-b), --loader torch-uint8; a container: --ipc=host or --shm-size=16g",
+            f"{SHM_DIR} has {free // MIB:,} MiB free, but prefetched batches need {-(-needed // MIB):,}: "
+            f"{ranks} x {batches_per_rank} of {sizes}",
+            "use fewer workers (-j), --prefetch 1, a smaller batch (-b) or --loader torch-uint8; "
+            "in a container --ipc=host or --shm-size=16g",
         )

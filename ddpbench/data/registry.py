@@ -26,9 +26,9 @@ def find_loader(name: str) -> LoaderSpec:
     if isinstance(found, LoaderSpec):
         return found
     if not callable(found):
-        raise UsageError(f"'{name}' is no loader", "it must be a function that returns batches of (samples, labels), as a DataLoader does")
+        raise UsageError(f"'{name}' is not a loader", "it must be a function that returns batches of (samples, labels), like a DataLoader")
     if unknown := set(accepted_kwargs(found, required_only=True)) - set(LOADER_KWARGS):
-        raise UsageError(f"'{name}' asks for {', '.join(sorted(unknown))}", f"it can be given {', '.join(LOADER_KWARGS)}, by these names")
+        raise UsageError(f"'{name}' has unknown parameters: {', '.join(sorted(unknown))}", f"supported are {', '.join(LOADER_KWARGS)}")
     return user_loader_spec(name)
 
 

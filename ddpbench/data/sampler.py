@@ -34,9 +34,9 @@ class DistributedBatchSampler:
 
         They stay a tensor: converting them to a Python list can take longer than the training.
         """
-        own = self._shard_positions()
+        positions = self._shard_positions()
         for number in count():
-            yield self._permutation(number)[own] if self._shuffle else own
+            yield self._permutation(number)[positions] if self._shuffle else positions
 
     def all_indices(self) -> Sequence[int]:
         """Indices of all samples that this rank ever reads; the whole dataset if shuffled."""

@@ -42,9 +42,9 @@ def held_out_batches(config: ResolvedConfig, shard: Shard) -> Iterator[Batch] | 
 
 
 def _image_batches(index: ImageFolderIndex, config: ResolvedConfig, shard: Shard) -> Iterator[Batch]:
-    assert config.image_size, "images have a size"
-    own = range(len(index.files))[shard.as_slice]
-    batches = [list(own[start : start + config.batch_size]) for start in range(0, len(own), config.batch_size)]
+    assert config.image_size, "image workloads have an image size"
+    indices = range(len(index.files))[shard.as_slice]
+    batches = [list(indices[start : start + config.batch_size]) for start in range(0, len(indices), config.batch_size)]
     watch = Stopwatch()
     samples = ImageFolderDataset(index, PilTransform(config.image_size, augment=False), watch, config.skip_bad)
     workers = DataLoaderAdapter(
@@ -53,16 +53,16 @@ def _image_batches(index: ImageFolderIndex, config: ResolvedConfig, shard: Shard
         lambda images: to_memory_format(images, config.channels_last),
         config.skip_bad,
     )
-    delivered = DeviceLoader(workers, shard.device)
+    device_loader = DeviceLoader(workers, shard.device)
     try:
         for _ in batches:
-            yield delivered.next_batch(lambda: None)
+            yield device_loader.next_batch(lambda: None)
     finally:
-        delivered.close()
+        device_loader.close()
 
 
 def _array_batches(arrays: InMemoryDataset, config: ResolvedConfig, shard: Shard) -> Iterator[Batch]:
-    finish = make_normalize(shard.dataset, config.image_size, config.channels_last, shard.device)
+    normalize = make_normalize(shard.dataset, config.image_size, config.channels_last, shard.device)
     samples, labels = (torch.from_numpy(array[shard.as_slice].copy()) for array in (arrays.samples, arrays.labels))
-    for some, their in zip(samples.split(config.batch_size), labels.split(config.batch_size), strict=True):
-        yield finish(some.to(shard.device)), their.to(shard.device)
+    for sample_batch, label_batch in zip(samples.split(config.batch_size), labels.split(config.batch_size), strict=True):
+        yield normalize(sample_batch.to(shard.device)), label_batch.to(shard.device)

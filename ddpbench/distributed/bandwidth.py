@@ -34,8 +34,8 @@ class AllReduceBench:
     def time_all_reduce(self) -> float:
         """All-reduce every buffer; returns the seconds until this rank has all results."""
         begin = perf_counter()
-        for sent in [dist.all_reduce(flat, group=self._world.group, async_op=True) for flat in self._flat]:
-            sent.wait()
+        for work in [dist.all_reduce(flat, group=self._world.group, async_op=True) for flat in self._flat]:
+            work.wait()
         self._world.device.synchronize()
         return perf_counter() - begin
 
@@ -45,18 +45,18 @@ def measure_busbw(world: World, limit_s: float) -> dict[int, float]:
 
     Each time is the maximum over ranks, so that every rank gets the same result.
     """
-    reached: dict[int, float] = {}
+    busbw: dict[int, float] = {}
     end = perf_counter() + limit_s
     for size in SIZES_BYTES[world.device.torch_device.type]:
-        buffers = AllReduceBench([size], world)
-        first_s = world.all_max(buffers.time_all_reduce())
-        if world.all_max(perf_counter() + MIN_ALL_REDUCES * first_s - end) > 0 and reached:
+        benchmark = AllReduceBench([size], world)
+        first_s = world.all_max(benchmark.time_all_reduce())
+        if world.all_max(perf_counter() + MIN_ALL_REDUCES * first_s - end) > 0 and busbw:
             break
-        times = max(MIN_ALL_REDUCES, min(50, round(MIN_ALL_REDUCE_S / first_s)))
-        reached[size] = bus_bandwidth(size, median(world.all_max(buffers.time_all_reduce()) for _ in range(times)), world.size)
-        del buffers
+        repeats = max(MIN_ALL_REDUCES, min(50, round(MIN_ALL_REDUCE_S / first_s)))
+        busbw[size] = bus_bandwidth(size, median(world.all_max(benchmark.time_all_reduce()) for _ in range(repeats)), world.size)
+        del benchmark
         world.device.empty_cache()
-    return reached
+    return busbw
 
 
 def measure_h2d_bandwidth(world: World, batch_bytes: int, samples: int) -> H2DBandwidth | None:
@@ -66,23 +66,23 @@ def measure_h2d_bandwidth(world: World, batch_bytes: int, samples: int) -> H2DBa
     """
     if not world.device.is_cuda:
         return None
-    there = torch.empty(batch_bytes, dtype=torch.uint8, device=world.device.torch_device)
+    device_buffer = torch.empty(batch_bytes, dtype=torch.uint8, device=world.device.torch_device)
     bandwidths: list[float] = []
     for pinned in (True, False):
-        here = torch.empty(batch_bytes, dtype=torch.uint8, pin_memory=pinned).fill_(1)  # a page is only allocated once written
+        host_buffer = torch.empty(batch_bytes, dtype=torch.uint8, pin_memory=pinned).fill_(1)  # a page is only allocated once written
         world.barrier()
-        bandwidths.append(world.all_min(_measure_bytes_per_s(here, there)))
+        bandwidths.append(world.all_min(_measure_bytes_per_s(host_buffer, device_buffer)))
     return H2DBandwidth(pinned_bytes_per_s=bandwidths[0], pageable_bytes_per_s=bandwidths[1], bytes_per_sample=batch_bytes / samples)
 
 
-def _measure_bytes_per_s(here: Tensor, there: Tensor) -> float:
+def _measure_bytes_per_s(host_buffer: Tensor, device_buffer: Tensor) -> float:
     """Median bandwidth of consecutive copies, on the device's clock; the first half is warm-up."""
-    taken_s: list[float] = []
+    copy_s: list[float] = []
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    while sum(taken_s) < MIN_COPY_S or len(taken_s) < MIN_COPIES:
+    while sum(copy_s) < MIN_COPY_S or len(copy_s) < MIN_COPIES:
         begin.record()
-        there.copy_(here, non_blocking=True)
+        device_buffer.copy_(host_buffer, non_blocking=True)
         end.record()
         end.synchronize()
-        taken_s.append(begin.elapsed_time(end) / 1e3)
-    return here.nbytes / median(taken_s[len(taken_s) // 2 :])
+        copy_s.append(begin.elapsed_time(end) / 1e3)
+    return host_buffer.nbytes / median(copy_s[len(copy_s) // 2 :])

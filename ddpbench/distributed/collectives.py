@@ -21,7 +21,9 @@ def guard_oom(world: World, context: str, fn: Callable[[], Found]) -> Found:
     def shortage(problem: Exception) -> str:
         return world.device.describe_oom(problem) if isinstance(problem, RuntimeError | MemoryError) else ""
 
-    return all_ranks_or_fail(world, fn, shortage, lambda told: OutOfMemory(f"out of memory {context}: {told}", "a smaller batch: -b N"))
+    return all_ranks_or_fail(
+        world, fn, shortage, lambda memory_text: OutOfMemory(f"out of memory {context}: {memory_text}", "use a smaller batch: -b N")
+    )
 
 
 def all_ranks_or_fail(
@@ -29,7 +31,7 @@ def all_ranks_or_fail(
     fn: Callable[[], Found],
     describe_failure: Callable[[Exception], str],
     make_error: Callable[[str], ConfigFailed],
-    undo: Callable[[Found], object] = lambda found: None,
+    undo: Callable[[Found], object] = lambda result: None,
 ) -> Found:
     """The result of ``fn``, which must not wait for other ranks.
 
@@ -38,31 +40,35 @@ def all_ranks_or_fail(
     the reason, to which ``on rank R (host)`` is appended, or an empty string; then this rank alone raises the exception
     unchanged.
     """
-    done: list[Found] = []
-    why = ""
+    results: list[Found] = []
+    reason = ""
     try:
-        done.append(fn())
+        results.append(fn())
     except Exception as problem:
-        if not (why := describe_failure(problem)):
+        if not (reason := describe_failure(problem)):
             raise
-        why = f"{why} on rank {world.placement.rank} ({world.placement.host})"
-    if why:  # only here: until now the exception kept its frames' tensors alive
+        reason = f"{reason} on rank {world.placement.rank} ({world.placement.host})"
+    if reason:  # only here: until now the exception kept its frames' tensors alive
         gc.collect()
         world.device.empty_cache()
-    if not world.any_rank(bool(why)):
-        return done[0]
-    for found in done:
-        undo(found)
-    raise make_error(next(filter(None, world.gather(why)), ""))
+    if not world.any_rank(bool(reason)):
+        return results[0]
+    for result in results:
+        undo(result)
+    raise make_error(next(filter(None, world.gather(reason)), ""))
 
 
-def run_on_all_ranks(world: World, do: Callable[[], Found], undo: Callable[[Found], object] = lambda found: None) -> Found:
+def run_on_all_ranks(world: World, do: Callable[[], Found], undo: Callable[[Found], object] = lambda result: None) -> Found:
     """What ``do`` returns; ``do`` must not wait for other ranks.
 
     If it fails on one rank, for any reason, ``undo`` runs on the others, and every rank raises ConfigFailed; otherwise they would hang.
     """
     return all_ranks_or_fail(
-        world, do, lambda problem: f"{_one_line_reason(problem, world)},", lambda told: ConfigFailed(told or "another rank could not"), undo
+        world,
+        do,
+        lambda problem: f"{_one_line_reason(problem, world)},",
+        lambda reason: ConfigFailed(reason or "another rank failed"),
+        undo,
     )
 
 
@@ -74,6 +80,6 @@ def run_on_rank_zero(world: World, do: Callable[[], Found]) -> Found | None:
 def _one_line_reason(problem: Exception, world: World) -> str:
     if isinstance(problem, BenchError):
         return problem.message
-    if short := world.device.describe_oom(problem):
-        return f"out of memory: {short}"
+    if oom_text := world.device.describe_oom(problem):
+        return f"out of memory: {oom_text}"
     return f"{type(problem).__name__}: {next(iter(str(problem).strip().splitlines()), 'no message')}"

@@ -38,18 +38,18 @@ def exit_with_error(error: BenchError) -> NoReturn:
     Other ranks wait until the launcher ends them. If it does not, only this rank has the error, so this rank prints it.
     """
     try:
-        seat = from_env()
+        rank_env = from_env()
     except BenchError as problem:  # the variables themselves are the error
-        task = os.environ.get("SLURM_PROCID", "0")
-        error, seat = problem, RankEnv(rank=int(task) if task.isdecimal() else 0)
-    speaks = error.scope == "here" or (error.scope == "everywhere" and seat.is_rank0)
-    if error.scope == "everywhere" and not seat.is_rank0:
+        task_id = os.environ.get("SLURM_PROCID", "0")
+        error, rank_env = problem, RankEnv(rank=int(task_id) if task_id.isdecimal() else 0)
+    is_reporter = error.scope == "here" or (error.scope == "everywhere" and rank_env.is_rank0)
+    if error.scope == "everywhere" and not rank_env.is_rank0:
         time.sleep(LAUNCHER_TERMINATE_TIMEOUT_S)
-        speaks = seat.launched and _claim_and_report(error, seat)
-        error = UsageError(f"rank {seat.rank} ({seat.host}) alone: {error.message}", error.hint)
-    if speaks:
+        is_reporter = rank_env.launched and _claim_and_report(error, rank_env)
+        error = UsageError(f"rank {rank_env.rank} ({rank_env.host}) only: {error.message}", error.hint)
+    if is_reporter:
         print_error(error)
-        write_exit_status(seat, error, error.exit_code)
+        write_exit_status(rank_env, error, error.exit_code)
     sys.exit(int(error.exit_code))
 
 
@@ -65,10 +65,10 @@ def _claim_and_report(error: BenchError, rank_env: RankEnv) -> bool:
     )
 
     try:
-        board = RankStore(open_store(rank_env, timeout_s=1.0), rank_env)
-        board.wait_for_key("place/0", MAX_RANK0_START_S)
-        board.report_failure(FailureReport(error.status, Fault(message=error.message, hint=error.hint, rank=rank_env.rank)))
-        return board.claim_reporter()
+        store = RankStore(open_store(rank_env, timeout_s=1.0), rank_env)
+        store.wait_for_key("place/0", MAX_RANK0_START_S)
+        store.report_failure(FailureReport(error.status, Fault(message=error.message, hint=error.hint, rank=rank_env.rank)))
+        return store.claim_reporter()
     except (BenchError, RuntimeError):
         return False
 

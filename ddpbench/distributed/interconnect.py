@@ -27,17 +27,17 @@ class Interconnect(msgspec.Struct, frozen=True):
 
 def gloo_transports(placements: Sequence[RankPlacement]) -> list[Transport]:
     """Transports of gloo, which uses TCP between all ranks."""
-    hosts = {place.host for place in placements}
-    inside = [Transport(via="TCP", inter_node=False)] if len(placements) > len(hosts) else []
-    return [*inside, *([Transport(via="TCP", inter_node=True)] if len(hosts) > 1 else [])]
+    hosts = {placement.host for placement in placements}
+    intra_node = [Transport(via="TCP", inter_node=False)] if len(placements) > len(hosts) else []
+    return [*intra_node, *([Transport(via="TCP", inter_node=True)] if len(hosts) > 1 else [])]
 
 
 def nccl_transports(log: str, placements: Sequence[RankPlacement]) -> list[Transport]:
     """Transports in one rank's NCCL log."""
-    spoken = nic_type(log)
+    nic = nic_type(log)
     return sort_transports(
         {
-            _transport(channel, placements, spoken)
+            _transport(channel, placements, nic)
             for channel in parse_channels(log)
             if max(channel.source_rank, channel.target_rank) < len(placements)
         }
@@ -49,17 +49,18 @@ def gather_interconnect(world: World, log: str) -> Interconnect:
 
     InfiniBand devices are listed only if every node has some, with the names on the first node.
     """
-    own = Interconnect(nccl_transports(log, world.placements), active_infiniband_devices())
-    seen = world.gather(own)
-    everywhere = seen and all(each.infiniband_devices for each in seen)
+    local = Interconnect(nccl_transports(log, world.placements), active_infiniband_devices())
+    gathered = world.gather(local)
+    everywhere = gathered and all(interconnect.infiniband_devices for interconnect in gathered)
     return Interconnect(
-        sort_transports({way for each in seen for way in each.transports}), seen[0].infiniband_devices if everywhere else []
+        sort_transports({transport for interconnect in gathered for transport in interconnect.transports}),
+        gathered[0].infiniband_devices if everywhere else [],
     )
 
 
 def sort_transports(transports: set[Transport]) -> list[Transport]:
     """Sort transports, those within a host first."""
-    return sorted(transports, key=lambda way: (way.inter_node, way.via, way.link_type))
+    return sorted(transports, key=lambda transport: (transport.inter_node, transport.via, transport.link_type))
 
 
 def _transport(channel: NcclChannel, placements: Sequence[RankPlacement], nic: str) -> Transport:
@@ -75,7 +76,7 @@ def _link_type(channel: NcclChannel, one: RankPlacement, other: RankPlacement, n
         return ""
     if one.host != other.host:
         return "NVLink"  # P2P between nodes always uses NVLink
-    first, second = (Gpu.find(place.device_id)[0] for place in (one, other))
+    first, second = (Gpu.find(placement.device_id)[0] for placement in (one, other))
     nvlink = first.has_nvlink_to(second) if first and second else None
     return "" if nvlink is None else "NVLink" if nvlink else "PCIe"
 
@@ -117,8 +118,8 @@ def parse_channels(log: str) -> set[NcclChannel]:
 def nic_type(log: str) -> str:
     """Link layer of the NICs that NCCL uses through verbs: ``InfiniBand`` or ``RoCE``; empty if mixed or unknown."""
     using = " ".join(NIC_PATTERN.findall(log))
-    spoken = {"InfiniBand": "/IB" in using, "RoCE": "/RoCE" in using}
-    names = [name for name, there in spoken.items() if there]
+    in_use = {"InfiniBand": "/IB" in using, "RoCE": "/RoCE" in using}
+    names = [name for name, is_used in in_use.items() if is_used]
     return names[0] if len(names) == 1 else ""
 
 
@@ -135,12 +136,12 @@ def capture_nccl_log(variables: MutableMapping[str, str] = os.environ) -> Iterat
         yield lambda: _read_log(path) if path else ""
         return
     log = os.memfd_create("nccl-log")
-    asked = {LEVEL: "INFO", SUBSYSTEMS: "INIT,P2P,SHM,NET", FILE: f"/proc/self/fd/{log}"}
-    variables.update(asked)
+    settings = {LEVEL: "INFO", SUBSYSTEMS: "INIT,P2P,SHM,NET", FILE: f"/proc/self/fd/{log}"}
+    variables.update(settings)
     try:
         yield lambda: os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
     finally:
-        for name in asked:
+        for name in settings:
             del variables[name]
 
 
@@ -149,8 +150,8 @@ def _user_log_file(variables: Mapping[str, str]) -> Path | None:
     name = variables.get(FILE)
     if not name or variables.get(LEVEL, "").upper() not in CONNECTION_LOG_LEVELS:
         return None
-    stands_for = {"%h": socket.gethostname().partition(".")[0], "%p": str(os.getpid()), "%%": "%"}
-    return Path(re.sub("%[hp%]", lambda found: stands_for[found[0]], name))
+    expansions = {"%h": socket.gethostname().partition(".")[0], "%p": str(os.getpid()), "%%": "%"}
+    return Path(re.sub("%[hp%]", lambda match: expansions[match[0]], name))
 
 
 def _read_log(path: Path) -> str:

@@ -77,8 +77,8 @@ class RankStore:
         """Wait until ``key`` is set or ``timeout_s`` is over. Raises ReportedByPeer as soon as a rank has reported a failure."""
         end = time.monotonic() + timeout_s
         while self.try_get(key) is None and time.monotonic() < end:
-            if blame := self.get_failure_report():
-                raise ReportedByPeer(blame.fault.message, blame.fault.hint)
+            if report := self.get_failure_report():
+                raise ReportedByPeer(report.fault.message, report.fault.hint)
             time.sleep(0.05)
 
     def wait_for_ranks(self, timeout_s: float) -> list[RankInfo]:
@@ -91,15 +91,15 @@ class RankStore:
         end = time.monotonic() + timeout_s
         missing = keys
         while missing := [key for key in missing if not self._store.check([key])]:
-            if blame := self.get_failure_report():
-                raise ReportedByPeer(blame.fault.message, blame.fault.hint)
+            if report := self.get_failure_report():
+                raise ReportedByPeer(report.fault.message, report.fault.hint)
             if time.monotonic() > end:
                 ranks = ", ".join(key.rpartition("/")[2] for key in missing[:8])
-                kind = RendezvousError if keys[0] in missing else UsageError  # without rank 0, every waiting rank reports
-                raise kind(
-                    f"{len(keys) - len(missing)} of {len(keys)} ranks came to {self._rank_env.master_addr}:{self._rank_env.master_port} "
-                    f"within {timeout_s:.0f} s; missing: rank {ranks}",
-                    "is every node started, and may the nodes reach that port?",
+                error_type = RendezvousError if keys[0] in missing else UsageError  # without rank 0, every waiting rank reports
+                raise error_type(
+                    f"{len(keys) - len(missing)} of {len(keys)} ranks joined the rendezvous at "
+                    f"{self._rank_env.master_addr}:{self._rank_env.master_port} within {timeout_s:.0f} s; missing: rank {ranks}",
+                    "check that every node has started and can reach that port",
                 )
             time.sleep(0.05)
         return [msgspec.json.decode(self._store.get(key), type=RankInfo) for key in keys]
@@ -129,25 +129,27 @@ class RankStore:
 
     def dead_ranks(self, placements: list[RankPlacement]) -> list[int]:
         """Ranks that ended without ``deregister``: a dead process on this host, or a stopped heartbeat on another host."""
-        own_host = placements[self._rank_env.rank].host
-        local = [place.rank for place in placements if place.host == own_host and not is_process_alive(place.pid)]
-        before = {place.rank: self.try_get(f"mark/{place.rank}") for place in placements if place.host != own_host}
-        if before and not local:
+        this_host = placements[self._rank_env.rank].host
+        local = [placement.rank for placement in placements if placement.host == this_host and not is_process_alive(placement.pid)]
+        heartbeats_before = {
+            placement.rank: self.try_get(f"mark/{placement.rank}") for placement in placements if placement.host != this_host
+        }
+        if heartbeats_before and not local:
             time.sleep(HEARTBEAT_TIMEOUT_S)
-        remote = [rank for rank, text in before.items() if text is not None and self.try_get(f"mark/{rank}") == text]
+        remote = [rank for rank, text in heartbeats_before.items() if text is not None and self.try_get(f"mark/{rank}") == text]
         return [rank for rank in (*local, *remote) if self.try_get(f"left/{rank}") is None]
 
     def claim_reporter(self) -> bool:
         """Whether this rank is the first to claim the error message of the launch: one message per launch."""
-        return bool(self._store.add("spoken", 1) == 1)
+        return bool(self._store.add("reporter", 1) == 1)
 
     def report_failure(self, report: FailureReport) -> None:
         """Publish ``report`` for the rank that writes the record; the first report is kept."""
-        if self.try_get("blame") is None:
-            self.set("blame", encode_json(report).decode())
+        if self.try_get("failure") is None:
+            self.set("failure", encode_json(report).decode())
 
     def get_failure_report(self) -> FailureReport | None:
-        text = self.try_get("blame")
+        text = self.try_get("failure")
         return msgspec.json.decode(text, type=FailureReport) if text else None
 
 
@@ -167,17 +169,17 @@ def open_store(rank_env: RankEnv, timeout_s: float, serve: bool = False) -> dist
     """
     if not rank_env.launched:
         return dist.HashStore()
-    serves = serve and rank_env.rank == 0 and not rank_env.uses_agent_store
+    is_host = serve and rank_env.rank == 0 and not rank_env.uses_agent_store
     try:
-        if not serves:
+        if not is_host:
             _wait_until_reachable(rank_env, timeout_s)
         limit = timedelta(seconds=timeout_s)
-        store = dist.TCPStore(rank_env.master_addr, rank_env.master_port, is_master=serves, wait_for_workers=False, timeout=limit)
+        store = dist.TCPStore(rank_env.master_addr, rank_env.master_port, is_master=is_host, wait_for_workers=False, timeout=limit)
     except (RuntimeError, OSError) as problem:
-        why = getattr(problem, "strerror", None) or str(problem).splitlines()[0]
+        reason = getattr(problem, "strerror", None) or str(problem).splitlines()[0]
         raise RendezvousError(
-            f"rank {rank_env.rank} of {rank_env.world_size} cannot reach {rank_env.master_addr}:{rank_env.master_port}: {why}",
-            "is rank 0's node started, and may this node reach that port?",
+            f"rank {rank_env.rank} of {rank_env.world_size} cannot reach {rank_env.master_addr}:{rank_env.master_port}: {reason}",
+            "check that rank 0's node has started and that this node can reach that port",
         ) from problem
     return dist.PrefixStore(f"ddpbench/{rank_env.restart_count}", store)
 

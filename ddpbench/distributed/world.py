@@ -56,7 +56,7 @@ class World:
 
     @property
     def placements(self) -> list[RankPlacement]:
-        return [notice.placement for notice in self.rank_infos]
+        return [info.placement for info in self.rank_infos]
 
     @property
     def placement(self) -> RankPlacement:
@@ -68,9 +68,9 @@ class World:
         if device_type == self.device.torch_device.type:
             return self
         device = open_device(device_type, self.rank_env, share_gpu=False)
-        place = {"device_name": device.name, "device_id": device.uuid, "device_total_bytes": device.total_bytes}
-        notices = [RankInfo(msgspec.structs.replace(notice.placement, **place), notice.software) for notice in self.rank_infos]
-        return replace(self, device=device, rank_infos=notices)
+        device_fields = {"device_name": device.name, "device_id": device.uuid, "device_total_bytes": device.total_bytes}
+        infos = [RankInfo(msgspec.structs.replace(info.placement, **device_fields), info.software) for info in self.rank_infos]
+        return replace(self, device=device, rank_infos=infos)
 
     def subset(self, num_ranks: int) -> World:
         """The World of the first ``num_ranks`` ranks. Its collectives need ``new_group`` first."""
@@ -133,9 +133,9 @@ class World:
         """Every rank's ``value``, in rank order, on rank 0; an empty list on the others. ``value`` must be picklable."""
         if not self.is_distributed:
             return [value]
-        told = [value] * self.size if self.rank == 0 else None
-        dist.gather_object(value, told, dst=0, group=self.group)
-        return told or []
+        values = [value] * self.size if self.rank == 0 else None
+        dist.gather_object(value, values, dst=0, group=self.group)
+        return values or []
 
     def close(self) -> None:
         """Deregister this rank and destroy the process group."""
@@ -153,14 +153,14 @@ def rendezvous(
     be longer than the hang timeout, because NCCL's own watchdog aborts the process, which cannot be caught. Raises UsageError
     if ranks are missing or do not match.
     """
-    board = RankStore(open_store(rank_env, rendezvous_timeout_s, serve=True), rank_env)
-    board.register(info)
-    notices = disambiguate_hosts(board.wait_for_ranks(rendezvous_timeout_s))
-    check_ranks_match(notices, share_gpu)
+    store = RankStore(open_store(rank_env, rendezvous_timeout_s, serve=True), rank_env)
+    store.register(info)
+    infos = disambiguate_hosts(store.wait_for_ranks(rendezvous_timeout_s))
+    check_ranks_match(infos, share_gpu)
     backend = "none"
     if rank_env.launched:
         backend = "nccl" if device.is_cuda and not share_gpu else "gloo"  # NCCL refuses two ranks on one GPU
-    return World(rank_env, device, board, notices, backend, collective_timeout_s)
+    return World(rank_env, device, store, infos, backend, collective_timeout_s)
 
 
 def disambiguate_hosts(infos: list[RankInfo]) -> list[RankInfo]:
@@ -169,11 +169,11 @@ def disambiguate_hosts(infos: list[RankInfo]) -> list[RankInfo]:
     Reports use these names.
     """
     machines, nodes = defaultdict[str, set[str]](set), defaultdict[str, set[int]](set)
-    for notice in infos:
-        machines[notice.placement.host].add(notice.machine_id)
-        nodes[notice.placement.host].add(notice.placement.node_rank)
+    for info in infos:
+        machines[info.placement.host].add(info.machine_id)
+        nodes[info.placement.host].add(info.placement.node_rank)
     shared = {host for host in machines if len(machines[host]) > 1 and len(nodes[host]) > 1}
-    return [_with_node_suffix(notice) if notice.placement.host in shared else notice for notice in infos]
+    return [_with_node_suffix(info) if info.placement.host in shared else info for info in infos]
 
 
 def _with_node_suffix(info: RankInfo) -> RankInfo:
@@ -181,9 +181,9 @@ def _with_node_suffix(info: RankInfo) -> RankInfo:
     return msgspec.structs.replace(info, placement=msgspec.structs.replace(info.placement, host=host))
 
 
-SAME_SOFTWARE_HINT = "the same container or module on every node cures it"
-SAME_FILES_HINT = "the same files on every node, and none that come or go"
-SAME_COMMAND_HINT = "the same command on every node"
+SAME_SOFTWARE_HINT = "use the same container or module on every node"
+SAME_FILES_HINT = "use the same files on every node, and do not add or remove any meanwhile"
+SAME_COMMAND_HINT = "use the same command on every node"
 
 
 def check_ranks_match(infos: list[RankInfo], share_gpu: bool) -> None:
@@ -193,27 +193,27 @@ def check_ranks_match(infos: list[RankInfo], share_gpu: bool) -> None:
     """
     first = infos[0]
     for other in infos[1:]:
-        ours, theirs = _compared_values(first), _compared_values(other)
-        if different := [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]:
+        first_values, other_values = _compared_values(first), _compared_values(other)
+        if differing := [name for name in {**first_values, **other_values} if first_values.get(name) != other_values.get(name)]:
             rows = [
-                f"rank {place.rank} ({place.host})  " + "  ".join(f"{name} {values.get(name, 'not given')}" for name in different)
-                for place, values in ((first.placement, ours), (other.placement, theirs))
+                f"rank {placement.rank} ({placement.host})  " + "  ".join(f"{name} {values.get(name, 'not set')}" for name in differing)
+                for placement, values in ((first.placement, first_values), (other.placement, other_values))
             ]
-            raise UsageError("ranks differ:", _mismatch_hint(different, first.requested.keys() | other.requested.keys()), rows)
-    taken: dict[str, int] = {}
-    for place in (notice.placement for notice in infos):
-        if place.device_id and place.device_id in taken and not share_gpu:
+            raise UsageError("ranks differ:", _mismatch_hint(differing, first.requested.keys() | other.requested.keys()), rows)
+    rank_of_gpu: dict[str, int] = {}
+    for placement in (info.placement for info in infos):
+        if placement.device_id and placement.device_id in rank_of_gpu and not share_gpu:
             raise UsageError(
-                f"ranks {taken[place.device_id]} and {place.rank} are on one GPU ({place.host}, {place.device_id})",
-                "one rank a GPU, or allow it with --share-gpu",
+                f"ranks {rank_of_gpu[placement.device_id]} and {placement.rank} are on one GPU ({placement.host}, {placement.device_id})",
+                "use one rank per GPU, or allow sharing with --share-gpu",
             )
-        taken[place.device_id] = place.rank
+        rank_of_gpu[placement.device_id] = placement.rank
 
 
 def _compared_values(info: RankInfo) -> dict[str, str | None]:
     software = info.software
-    there = {"device": info.placement.device_name, "data": info.data_fingerprint}
-    return {**info.requested, **there, **{name: getattr(software, name) for name in software.__struct_fields__}}
+    local_values = {"device": info.placement.device_name, "data": info.data_fingerprint}
+    return {**info.requested, **local_values, **{name: getattr(software, name) for name in software.__struct_fields__}}
 
 
 def _mismatch_hint(different: Sequence[str], flags: Collection[str]) -> str:

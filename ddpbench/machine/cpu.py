@@ -81,7 +81,7 @@ def set_affinity(num_cores: int | None, local_rank: int) -> None:
 
     None restores all initial cores. Processes started later, such as loader workers, inherit the affinity.
     """
-    own = INITIAL_AFFINITY if num_cores is None else INITIAL_AFFINITY[local_rank * num_cores : (local_rank + 1) * num_cores]
+    cores = INITIAL_AFFINITY if num_cores is None else INITIAL_AFFINITY[local_rank * num_cores : (local_rank + 1) * num_cores]
     for thread in os.listdir("/proc/self/task"):
         with suppress(ProcessLookupError):  # the thread has ended
-            os.sched_setaffinity(int(thread), own)
+            os.sched_setaffinity(int(thread), cores)

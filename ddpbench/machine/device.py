@@ -76,15 +76,17 @@ class Device:
         text = str(problem)
         if not (isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text):
             return ""
-        asked = re.search(r"tried to allocate ([\d.]+) (\w+)", text, re.IGNORECASE)
-        more = f", {_format_gib(float(asked[1]) * BYTES_PER_UNIT.get(asked[2], 1))} GiB more asked for" if asked else ""
+        requested = re.search(r"tried to allocate ([\d.]+) (\w+)", text, re.IGNORECASE)
+        requested_text = (
+            f", {_format_gib(float(requested[1]) * BYTES_PER_UNIT.get(requested[2], 1))} GiB more requested" if requested else ""
+        )
         peak = torch.cuda.max_memory_allocated(self.torch_device) if self.is_cuda else peak_rss_bytes()
-        return f"peak {'-' if peak is None else _format_gib(peak)} of {_format_gib(self.total_bytes)} GiB{more}"
+        return f"peak {'-' if peak is None else _format_gib(peak)} of {_format_gib(self.total_bytes)} GiB{requested_text}"
 
     def memory_stats(self, worker_pids: list[int], retries_before: int, workspace_bytes: int | None) -> Memory:
         """Peak device memory since ``reset_peak_memory_stats``, and current host memory."""
-        workers = [resident for pid in worker_pids if (resident := rss_bytes(pid)) is not None]
-        host_rss_bytes, workers_rss_bytes = rss_bytes(os.getpid()), sum(workers) if workers else None
+        worker_rss = [rss for pid in worker_pids if (rss := rss_bytes(pid)) is not None]
+        host_rss_bytes, workers_rss_bytes = rss_bytes(os.getpid()), sum(worker_rss) if worker_rss else None
         if not self.is_cuda:
             return Memory(device_total_bytes=self.total_bytes, host_rss_bytes=host_rss_bytes, workers_rss_bytes=workers_rss_bytes)
         return Memory(
@@ -110,17 +112,17 @@ def open_device(requested: str, rank_env: RankEnv, share_gpu: bool) -> Device:
     """The device of this rank. Raises UsageError if a requested GPU is missing or belongs to another rank."""
     gpus = torch.cuda.device_count() if requested != "cpu" and torch.cuda.is_available() else 0
     if requested == "cuda" and not gpus:
-        raise UsageError("no CUDA device is visible to torch", "'ddpbench env' tells what is missing; --device cpu trains on the processor")
+        raise UsageError("no CUDA device is visible to torch", "'ddpbench env' shows what is missing; --device cpu trains on the CPU")
     if not gpus:
         return Device(torch.device("cpu"), cpu_name(), "", host_memory_bytes())
     if rank_env.local_world_size > gpus and not share_gpu:
         raise UsageError(
             f"{rank_env.local_world_size} ranks on {rank_env.host}, which has {pluralize(gpus, 'GPU')}",
-            f"start {pluralize(gpus, 'rank')} a node, or allow ranks to share with --share-gpu",
+            f"start {pluralize(gpus, 'rank')} per node, or allow sharing with --share-gpu",
         )
     index = rank_env.local_rank % gpus
     torch.cuda.set_device(index)
     properties = torch.cuda.get_device_properties(index)
     uuid = f"GPU-{properties.uuid}"
-    gpu, why = Gpu.find(uuid)
-    return Device(torch.device("cuda", index), properties.name, uuid, properties.total_memory, gpu, why, gpus)
+    gpu, unavailable_reason = Gpu.find(uuid)
+    return Device(torch.device("cuda", index), properties.name, uuid, properties.total_memory, gpu, unavailable_reason, gpus)

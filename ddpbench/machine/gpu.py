@@ -63,19 +63,19 @@ class Gpu:
 
     def pci_address(self) -> str | None:
         """PCI address as in the kernel's sysfs: ``0000:19:00.0``."""
-        place = _query(lambda: pynvml.nvmlDeviceGetPciInfo(self._handle))
-        return f"{place.domain:04x}:{place.bus:02x}:{place.device:02x}.0" if place else None
+        pci = _query(lambda: pynvml.nvmlDeviceGetPciInfo(self._handle))
+        return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0" if pci else None
 
     def has_nvlink_to(self, other: Gpu) -> bool | None:
         """Whether another GPU of this host is reached over NVLink, directly or through NVSwitch; None if unknown."""
-        asked = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
-        status = _query(lambda: int(pynvml.nvmlDeviceGetP2PStatus(self._handle, other._handle, asked)))
+        capability = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
+        status = _query(lambda: int(pynvml.nvmlDeviceGetP2PStatus(self._handle, other._handle, capability)))
         return None if status is None else status == pynvml.NVML_P2P_STATUS_OK
 
     def compute_processes(self) -> list[tuple[int, int | None]] | None:
         """(pid, bytes) of every compute process. Pids are in NVML's namespace, which may differ from this container's."""
-        found = _query(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
-        return None if found is None else [(int(process.pid), process.usedGpuMemory) for process in found]
+        processes = _query(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
+        return None if processes is None else [(int(process.pid), process.usedGpuMemory) for process in processes]
 
     def used_memory_bytes(self) -> int | None:
         return _query(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self._handle).used))
@@ -83,10 +83,10 @@ class Gpu:
     def process_memory_bytes(self) -> int | None:
         """Device memory of this process in bytes. If its pid is not found, that of the only process on the GPU, else None."""
         processes = self.compute_processes() or []
-        mine: list[int | None] = [used for pid, used in processes if pid == os.getpid()] or (
+        own_bytes: list[int | None] = [used for pid, used in processes if pid == os.getpid()] or (
             [processes[0][1]] if len(processes) == 1 else []
         )
-        return mine[0] if mine else None
+        return own_bytes[0] if own_bytes else None
 
 
 def driver_version() -> str | None:
@@ -145,13 +145,13 @@ class GpuTelemetry:
         self._stop.set()
         self._thread.join()
         clocks = [mhz for mhz, _, _, _ in self._samples if mhz is not None]
-        watts = [power for _, power, _, _ in self._samples if power is not None]
-        heat = [degrees for _, _, degrees, _ in self._samples if degrees is not None]
+        watts = [value for _, value, _, _ in self._samples if value is not None]
+        celsius = [value for _, _, value, _ in self._samples if value is not None]
         return Health(
             sm_mhz=sum(clocks) / len(clocks) if clocks else None,
             sm_mhz_min=min(clocks, default=None),
             watts=sum(watts) / len(watts) if watts else None,
-            celsius=max(heat, default=None),
+            celsius=max(celsius, default=None),
             energy_j=energy_j - self._energy_j if energy_j is not None and self._energy_j is not None else None,
             throttle_reasons=sorted({name for *_, names in self._samples for name in names}),
             other_processes=None if processes is None else max(0, len(processes) - self._ranks_on_gpu),

@@ -1,4 +1,4 @@
-"""The host: usable cores, memory, processor and operating system."""
+"""The host: usable cores, memory, CPU and operating system."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def usable_cores(
     Raises UsageError if SLURM's allocation is not a number of cores.
     """
     limits = [float(len(os.sched_getaffinity(0))), *cgroup.cpu_quotas(cgroup_root, self_cgroup)]
-    return min(limits if (granted := slurm_cores(variables)) is None else [*limits, float(granted)])
+    return min(limits if (allocated := slurm_cores(variables)) is None else [*limits, float(allocated)])
 
 
 def slurm_cores(variables: Mapping[str, str] = os.environ) -> int | None:
     """Cores allocated by SLURM on this node; None outside SLURM jobs. Raises UsageError if it is not a number of cores."""
-    granted = variables.get("SLURM_CPUS_ON_NODE")
-    if not granted:
+    allocated = variables.get("SLURM_CPUS_ON_NODE")
+    if not allocated:
         return None
-    if not granted.isdecimal() or int(granted) < 1:
-        raise UsageError(f"SLURM_CPUS_ON_NODE is no number of cores: '{granted}'", "SLURM sets it; outside a job, unset it")
-    return int(granted)
+    if not allocated.isdecimal() or int(allocated) < 1:
+        raise UsageError(f"SLURM_CPUS_ON_NODE is not a number of cores: '{allocated}'", "SLURM sets it; unset it outside a job")
+    return int(allocated)
 
 
 def machine_id() -> str:
@@ -43,14 +43,14 @@ def machine_id() -> str:
 
     Virtual machines cloned from one snapshot share its boot id, but not its MAC addresses.
     """
-    boot = read_text(Path("/proc/sys/kernel/random/boot_id")).strip()
-    cards = sorted(read_text(card.parent / "address").strip() for card in Path("/sys/class/net").glob("*/device"))
-    spaces = [os.readlink(space) for kind in ("pid", "net") if (space := Path(f"/proc/self/ns/{kind}")).is_symlink()]
-    return " ".join([boot, *cards, *spaces])
+    boot_id = read_text(Path("/proc/sys/kernel/random/boot_id")).strip()
+    mac_addresses = sorted(read_text(device.parent / "address").strip() for device in Path("/sys/class/net").glob("*/device"))
+    namespaces = [os.readlink(link) for kind in ("pid", "net") if (link := Path(f"/proc/self/ns/{kind}")).is_symlink()]
+    return " ".join([boot_id, *mac_addresses, *namespaces])
 
 
 def cpu_name() -> str:
-    """The processor's name from ``/proc/cpuinfo``, or the architecture."""
+    """The CPU's name from ``/proc/cpuinfo``, or the architecture."""
     for line in read_text(Path("/proc/cpuinfo")).splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
@@ -82,12 +82,12 @@ def peak_rss_bytes() -> int | None:
 
 def cpu_seconds(pids: Iterable[int]) -> float:
     """CPU seconds, user and system, used so far by these processes. Processes that have ended count as 0."""
-    spent = 0.0
+    total_s = 0.0
     for pid in pids:
         with suppress(psutil.Error):
             times = psutil.Process(pid).cpu_times()
-            spent += times.user + times.system
-    return spent
+            total_s += times.user + times.system
+    return total_s
 
 
 def host_memory_bytes() -> int:
@@ -102,7 +102,7 @@ def usable_memory_bytes() -> int:
 def shared_memory_free_bytes(folder: str = SHM_DIR) -> int | None:
     """Free bytes in ``folder``; None if it does not exist."""
     try:
-        place = os.statvfs(folder)
+        stats = os.statvfs(folder)
     except OSError:
         return None
-    return place.f_bavail * place.f_frsize
+    return stats.f_bavail * stats.f_frsize

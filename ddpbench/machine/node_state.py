@@ -28,17 +28,17 @@ def collect_node_state(placements: Sequence[RankPlacement], sample_s: float = SA
     Ranks whose processes are not visible, as in another container, are left out; ``other_busy_cores`` is then None.
     Raises UsageError if SLURM's allocation is not a number of cores.
     """
-    cores = {place.rank: seen for place in placements if (seen := _affinity_of(place.pid))}
-    together = set().union(*cores.values()) or os.sched_getaffinity(0)
+    cores = {placement.rank: affinity for placement in placements if (affinity := _affinity_of(placement.pid))}
+    job_cores = set().union(*cores.values()) or os.sched_getaffinity(0)
     return NodeState(
         host=placements[0].host,
-        affinity_cores=len(together),
+        affinity_cores=len(job_cores),
         cpu_quota_cores=min(cgroup.cpu_quotas(), default=None),
         slurm_cores=slurm_cores(),
-        numa=[_rank_numa_nodes(place, cores.get(place.rank, ())) for place in placements],
+        numa=[_rank_numa_nodes(placement, cores.get(placement.rank, ())) for placement in placements],
         shm_free_bytes=shared_memory_free_bytes(),
         usable_memory_bytes=usable_memory_bytes(),
-        other_busy_cores=_other_busy_cores([place.pid for place in placements], together, sample_s)
+        other_busy_cores=_other_busy_cores([placement.pid for placement in placements], job_cores, sample_s)
         if len(cores) == len(placements)
         else None,
     )
@@ -59,21 +59,21 @@ def _rank_numa_nodes(place: RankPlacement, cores: Collection[int]) -> RankNumaNo
 
 def _other_busy_cores(pids: Sequence[int], cores: Collection[int], sample_s: float) -> float | None:
     """How many of ``cores`` were busy with processes outside the job; None if unknown."""
-    own = _process_trees(pids)
-    began, busy, own_s = time.perf_counter(), cores_busy_s(cores), cpu_seconds(own)
+    job_pids = _process_trees(pids)
+    began, busy, job_s = time.perf_counter(), cores_busy_s(cores), cpu_seconds(job_pids)
     time.sleep(sample_s)
     wall_s = time.perf_counter() - began
-    own_s, busy_now = cpu_seconds(own) - own_s, cores_busy_s(cores)
-    return None if busy is None or busy_now is None else max(0.0, busy_now - busy - own_s) / wall_s
+    job_s, busy_now = cpu_seconds(job_pids) - job_s, cores_busy_s(cores)
+    return None if busy is None or busy_now is None else max(0.0, busy_now - busy - job_s) / wall_s
 
 
 def _process_trees(pids: Sequence[int]) -> set[int]:
     """These processes and all their descendants."""
-    families = set(pids)
+    tree = set(pids)
     for pid in pids:
         with suppress(psutil.Error):
-            families |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
-    return families
+            tree |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
+    return tree
 
 
 SYSFS_ROOT = Path("/sys")
@@ -95,5 +95,5 @@ def numa_nodes_of_gpu(uuid: str, sysfs_root: Path = SYSFS_ROOT) -> list[int]:
 
 def _parse_cpulist(cpulist: str) -> set[int]:
     """The cores of a kernel cpulist such as ``0-3,8``."""
-    spans = [span.split("-") for span in cpulist.split(",") if span]
-    return {core for span in spans for core in range(int(span[0]), int(span[-1]) + 1)}
+    ranges = [bounds.split("-") for bounds in cpulist.split(",") if bounds]
+    return {core for bounds in ranges for core in range(int(bounds[0]), int(bounds[-1]) + 1)}

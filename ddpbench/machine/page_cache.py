@@ -68,10 +68,11 @@ def _cached_bytes(file: int) -> int:
 
 def file_system(path: str) -> str:
     """Type of the file system of ``path``, symlinks resolved: ``ext4``, ``nfs4``, ``tmpfs``, ``fuse.sshfs``; ``-`` if unknown."""
-    there = os.path.realpath(path)
+    real_path = os.path.realpath(path)
     kind, longest = "-", 0
     for mount in psutil.disk_partitions(all=True):
-        point = mount.mountpoint
-        if len(point) >= longest and Path(there).is_relative_to(point):  # a later mount on the same point hides an earlier one
-            kind, longest = mount.fstype, len(point)
+        mount_point = mount.mountpoint
+        # a later mount on the same point hides an earlier one
+        if len(mount_point) >= longest and Path(real_path).is_relative_to(mount_point):
+            kind, longest = mount.fstype, len(mount_point)
     return kind

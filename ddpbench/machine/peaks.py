@@ -21,8 +21,8 @@ def measure_matmul_tflops(device: Device, dtype: str) -> float:
     The data are random, because a product of zeros draws less power and runs faster than any training.
     """
     set_tf32(dtype == "tf32")
-    kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
-    left, right = (torch.randn(MATMUL_SIDE, MATMUL_SIDE, device=device.torch_device, dtype=kind) for _ in range(2))
+    torch_dtype = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
+    left, right = (torch.randn(MATMUL_SIDE, MATMUL_SIDE, device=device.torch_device, dtype=torch_dtype) for _ in range(2))
     out = torch.empty_like(left)
     runs_s: list[float] = []
     while sum(runs_s) < MIN_DURATION_S:

@@ -18,7 +18,7 @@ from ddpbench.record.trace import PHASES
 NEXT_PHASE = (*PHASES[1:], PHASES[0])
 """The phase that follows each phase; after the last comes the first phase of the next step."""
 
-PAUSED = "waiting for its turn"
+PAUSED = "waiting for another arm"
 """Phase of a rank that does not participate in the current arm. Its mark count does not change meanwhile."""
 
 
@@ -40,8 +40,8 @@ class Position:
 
     @classmethod
     def decode(cls, text: str) -> tuple[int, Position]:
-        beat, count, step, doing = text.split("|", 3)
-        return int(beat), cls(int(count), int(step), doing)
+        heartbeat, count, step, phase = text.split("|", 3)
+        return int(heartbeat), cls(int(count), int(step), phase)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class ProgressMarker:
 
     def resync(self, marks_passed: int) -> None:
         """Set the mark count to ``marks_passed``, the same on all ranks, so that their positions are comparable again."""
-        self.marks_passed, self.phase = marks_passed, "going on"
+        self.marks_passed, self.phase = marks_passed, "resuming"
 
     @property
     def position(self) -> Position:
@@ -126,16 +126,16 @@ class Watchdog:
 
     def _watch(self) -> None:
         last: Position | None = None
-        still_s = 0.0
+        stalled_s = 0.0
         while not self._stop.wait(self.TICK_S):
-            mark = self._marker.position
-            still_s = still_s + self.TICK_S if mark == last else 0.0
-            last = mark
-            self._tick(mark)
-            if still_s <= self._marker.timeout_s:
+            position = self._marker.position
+            stalled_s = stalled_s + self.TICK_S if position == last else 0.0
+            last = position
+            self._tick(position)
+            if stalled_s <= self._marker.timeout_s:
                 continue
-            if not mark.is_paused:
-                self._on_stall(still_s)
+            if not position.is_paused:
+                self._on_stall(stalled_s)
                 return
             self._on_long_pause()
-            still_s = 0.0
+            stalled_s = 0.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ddpbench.record.errors import UsageError
 
-LAUNCH_HINT = "start through torchrun, or with --gpus N"
+LAUNCH_HINT = "start with torchrun or --gpus N"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def from_env(variables: Mapping[str, str] = os.environ) -> RankEnv:
     if "RANK" not in variables or "WORLD_SIZE" not in variables:
         _refuse_unranked_tasks(variables)
         return RankEnv(host=host)
-    seat = RankEnv(
+    rank_env = RankEnv(
         rank=_int_variable(variables, "RANK"),
         world_size=_int_variable(variables, "WORLD_SIZE"),
         local_rank=_int_variable(variables, "LOCAL_RANK", "0"),
@@ -64,19 +64,20 @@ def from_env(variables: Mapping[str, str] = os.environ) -> RankEnv:
         error_file=variables.get("TORCHELASTIC_ERROR_FILE", ""),
         host=host,
     )
-    if seat.master_port >= 2**16:
-        raise UsageError(f"there is no port {seat.master_port}, which MASTER_PORT names", LAUNCH_HINT)
-    if seat.rank >= seat.world_size:
+    if rank_env.master_port >= 2**16:
+        raise UsageError(f"MASTER_PORT={rank_env.master_port} is not a valid port", LAUNCH_HINT)
+    if rank_env.rank >= rank_env.world_size:
         raise UsageError(
-            f"there is no rank {seat.rank} in a world of {seat.world_size}: RANK counts from 0 and WORLD_SIZE from 1", LAUNCH_HINT
+            f"RANK={rank_env.rank} is out of range for WORLD_SIZE={rank_env.world_size}: RANK counts from 0 and WORLD_SIZE from 1",
+            LAUNCH_HINT,
         )
-    return seat
+    return rank_env
 
 
 def _int_variable(variables: Mapping[str, str], name: str, default: str | None = None) -> int:
     text = variables[name] if default is None else variables.get(name, default)
     if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"a launcher's variable is no number: {name}={text}", LAUNCH_HINT)
+        raise UsageError(f"launcher variable is not a number: {name}={text}", LAUNCH_HINT)
     return int(text)
 
 
@@ -86,12 +87,12 @@ def _refuse_unranked_tasks(variables: Mapping[str, str]) -> None:
     if tasks > 1:
         raise UsageError(
             f"{tasks} tasks would each run alone: srun started them without torchrun",
-            "one task a node with torchrun inside: sbatch launch/slurm_multi_node.sbatch WORKLOAD",
+            "run one task per node with torchrun inside: sbatch launch/slurm_multi_node.sbatch WORKLOAD",
         )
     if "ACCELERATE_MIXED_PRECISION" in variables and _sets_master_addr(variables):
         raise UsageError(
-            "accelerate launch was asked for several processes and started one, as it does on fewer than two GPUs, and with --cpu",
-            "ranks on processors: accelerate launch --multi_gpu --num_processes=N -m ddpbench WORKLOAD --device cpu",
+            "accelerate launch was asked for several processes but started one, as it does with fewer than two GPUs or with --cpu",
+            "for CPU ranks: accelerate launch --multi_gpu --num_processes=N -m ddpbench WORKLOAD --device cpu",
         )
 
 
@@ -100,10 +101,10 @@ def _sets_master_addr(variables: Mapping[str, str]) -> bool:
     import psutil  # not needed by commands that start no ranks
 
     try:
-        before = psutil.Process(os.getppid()).environ()
+        parent_environ = psutil.Process(os.getppid()).environ()
     except psutil.Error:
-        before = {}
-    return bool(variables.get("MASTER_ADDR") != before.get("MASTER_ADDR"))
+        parent_environ = {}
+    return bool(variables.get("MASTER_ADDR") != parent_environ.get("MASTER_ADDR"))
 
 
 def _detect_launcher(variables: Mapping[str, str]) -> str:

@@ -34,12 +34,12 @@ def raise_signal_received(received: signal.Signals) -> NoReturn:
 @contextmanager
 def handle_signals(callback: Callable[[signal.Signals], object]) -> Iterator[None]:
     """Call ``callback`` in the main thread for each of HANDLED_SIGNALS; restore the previous handlers at the end."""
-    before = {watched: signal.signal(watched, lambda number, _: callback(signal.Signals(number))) for watched in HANDLED_SIGNALS}
+    before = {signum: signal.signal(signum, lambda number, _: callback(signal.Signals(number))) for signum in HANDLED_SIGNALS}
     try:
         yield
     finally:
-        for watched, handler in before.items():
-            signal.signal(watched, handler)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -55,8 +55,8 @@ def start_signal_thread(on_signal: Callable[[signal.Signals], None]) -> None:
     """Call ``on_signal`` from a thread for each of HANDLED_SIGNALS. Forked children get the default handlers back."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    for watched in HANDLED_SIGNALS:
-        signal.signal(watched, lambda *_: None)  # the interpreter must not raise: the thread decides
+    for signum in HANDLED_SIGNALS:
+        signal.signal(signum, lambda *_: None)  # the interpreter must not raise: the thread decides
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     os.register_at_fork(after_in_child=_restore_defaults_in_child)
 
@@ -71,5 +71,5 @@ def start_signal_thread(on_signal: Callable[[signal.Signals], None]) -> None:
 def _restore_defaults_in_child() -> None:
     """Restore default handlers: a forked child must not write to its parent's pipe, and signals must end it."""
     signal.set_wakeup_fd(-1)
-    for watched in HANDLED_SIGNALS:
-        signal.signal(watched, signal.SIG_DFL)
+    for signum in HANDLED_SIGNALS:
+        signal.signal(signum, signal.SIG_DFL)

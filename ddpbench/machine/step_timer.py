@@ -110,8 +110,8 @@ class CudaStepTimer:
 
     def read(self) -> StepTimings:
         """The timings; the device must have finished all issued work."""
-        used = self._events[: self._steps * len(PHASES) + 1]
-        phases_ms = _by_phase([earlier.elapsed_time(later) for earlier, later in pairwise(used)])
+        events = self._events[: self._steps * len(PHASES) + 1]
+        phases_ms = _by_phase([earlier.elapsed_time(later) for earlier, later in pairwise(events)])
         issued_ms = self._host.timestamps_ms()
         return StepTimings(phases_ms, self.host_data_ms(), self._host_lead_ms(issued_ms), _host_issue_ms(phases_ms, issued_ms))
 
@@ -125,9 +125,9 @@ class CudaStepTimer:
 
 
 def _host_issue_ms(phases_ms: Mapping[str, list[float]], issued_ms: Sequence[float]) -> list[float]:
-    step_after_step = zip(*phases_ms.values(), strict=True)
-    reached = accumulate((ms for step in step_after_step for ms in step), initial=0.0)
-    return host_issue_ms([*reached], issued_ms)
+    steps = zip(*phases_ms.values(), strict=True)
+    device_end_ms = accumulate((ms for step in steps for ms in step), initial=0.0)
+    return host_issue_ms([*device_end_ms], issued_ms)
 
 
 def host_issue_ms(device_end_ms: Sequence[float], issued_ms: Sequence[float]) -> list[float]:
@@ -137,8 +137,8 @@ def host_issue_ms(device_end_ms: Sequence[float], issued_ms: Sequence[float]) ->
     start, which is the first element of both. The result is an upper bound on the device's wait for the host: 0 if the host is
     a whole phase ahead.
     """
-    spans = [max(0.0, min(ended, known) - began) for (began, ended), known in zip(pairwise(device_end_ms), issued_ms[1:], strict=True)]
-    return [round(sum(spans[first + phase] for phase in COMPUTE_PHASES), 4) for first in range(0, len(spans), len(PHASES))]
+    waits = [max(0.0, min(ended, issued) - began) for (began, ended), issued in zip(pairwise(device_end_ms), issued_ms[1:], strict=True)]
+    return [round(sum(waits[first + phase] for phase in COMPUTE_PHASES), 4) for first in range(0, len(waits), len(PHASES))]
 
 
 def make_step_timer(marker: ProgressMarker, device: torch.device) -> StepTimer:

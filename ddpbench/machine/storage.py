@@ -34,8 +34,8 @@ class FileReadStats:
 def read_files(files: Sequence[str], pool: ThreadPoolExecutor, threads: int, deadline: float) -> FileReadStats:
     """Read ``files`` with ``threads`` threads until ``deadline`` (``perf_counter``). Skips unreadable files."""
     fetched, began = _fetched_bytes(), perf_counter()
-    left = iter(files)
-    total = sum(pool.map(_read_until, repeat(left, threads), repeat(deadline)))
+    remaining = iter(files)
+    total = sum(pool.map(_read_until, repeat(remaining, threads), repeat(deadline)))
     return FileReadStats(total, perf_counter() - began, _fetched_bytes() - fetched)
 
 
@@ -81,29 +81,33 @@ def benchmark_storage(path: str, files: Sequence[str], threads: int, budget_s: f
     """
     end = perf_counter() + budget_s
     sample = random.Random(0).sample(files, min(MAX_SAMPLE_FILES, len(files)))
-    kinds = {file_system(file) for file in sample[:FIRST_CHUNK_FILES]}
+    file_systems = {file_system(file) for file in sample[:FIRST_CHUNK_FILES]}
     threads = min(max(threads, 1), MAX_THREADS)
-    seen, done, size, took_s = _StorageSample(), 0, FIRST_CHUNK_FILES, 0.0
+    measured, num_read, size, chunk_s = _StorageSample(), 0, FIRST_CHUNK_FILES, 0.0
     with ThreadPoolExecutor(threads) as pool:
-        while done < len(sample) and (not done or perf_counter() + 3 * took_s < end):
+        while num_read < len(sample) and (not num_read or perf_counter() + 3 * chunk_s < end):
             began = perf_counter()
-            seen += _read_chunk(sample[done : done + size], pool, threads, end)
-            done, took_s = done + size, perf_counter() - began
-            size = size * 2 if took_s < budget_s / 16 else size
-    why = _no_cold_rate_reason(seen, kinds)
+            measured += _read_chunk(sample[num_read : num_read + size], pool, threads, end)
+            num_read, chunk_s = num_read + size, perf_counter() - began
+            size = size * 2 if chunk_s < budget_s / 16 else size
+    no_cold_reason = _no_cold_rate_reason(measured, file_systems)
     return Storage(
         path=path,
-        file_system=", ".join(sorted(kinds)),
+        file_system=", ".join(sorted(file_systems)),
         num_files=len(files),
-        bytes_per_file=seen.bytes_per_file,
-        cached_fraction=seen.cached_before_bytes / seen.total_bytes
-        if seen.total_bytes and (seen.mincore_is_reliable or kinds <= IN_MEMORY_FILE_SYSTEMS) and not kinds & OWN_CACHE_FILE_SYSTEMS
+        bytes_per_file=measured.bytes_per_file,
+        cached_fraction=measured.cached_before_bytes / measured.total_bytes
+        if measured.total_bytes
+        and (measured.mincore_is_reliable or file_systems <= IN_MEMORY_FILE_SYSTEMS)
+        and not file_systems & OWN_CACHE_FILE_SYSTEMS
         else None,
-        warm_files_per_s=seen.files_per_s(seen.warm) if seen.warm.fetched_bytes <= (1 - NEARLY_ALL) * seen.warm.num_bytes else None,
-        cold_files_per_s=None if why else seen.files_per_s(seen.cold),
-        no_cold_rate_reason=why,
-        verified=not why and seen.verified,
-        cached_after_fraction=seen.cached_after_bytes / seen.total_bytes if why == "not_evicted" else None,
+        warm_files_per_s=measured.files_per_s(measured.warm)
+        if measured.warm.fetched_bytes <= (1 - NEARLY_ALL) * measured.warm.num_bytes
+        else None,
+        cold_files_per_s=None if no_cold_reason else measured.files_per_s(measured.cold),
+        no_cold_rate_reason=no_cold_reason,
+        verified=not no_cold_reason and measured.verified,
+        cached_after_fraction=measured.cached_after_bytes / measured.total_bytes if no_cold_reason == "not_evicted" else None,
     )
 
 
@@ -142,18 +146,18 @@ class _StorageSample:
 def _read_chunk(files: Sequence[str], pool: ThreadPoolExecutor, threads: int, deadline: float) -> _StorageSample:
     """Evict ``files``, read them cold, then warm. Files cut off by ``deadline`` and unreadable files do not affect the rates."""
     sizes = {file: size for file in files if (size := _readable_size(file))}
-    before = {file: _cached_bytes(file, size) for file, size in sizes.items()}
+    cached = {file: _cached_bytes(file, size) for file, size in sizes.items()}
     for file in sizes:
         _try_evict(file)
-    after = sum(_cached_bytes(file, size) for file, size in sizes.items())
+    cached_after = sum(_cached_bytes(file, size) for file, size in sizes.items())
     now = perf_counter()
     cold = read_files([*sizes], pool, threads, now + COLD_TIME_FRACTION * (deadline - now))
-    whole = cold.num_bytes == sum(sizes.values())  # files that were not read yet would be cold in the warm reads
-    warm = read_files([*sizes], pool, min(threads, WARM_THREADS), deadline) if whole else FileReadStats()
-    for file, bytes_there in before.items():
-        if not bytes_there:
+    is_complete = cold.num_bytes == sum(sizes.values())  # files that were not read yet would be cold in the warm reads
+    warm = read_files([*sizes], pool, min(threads, WARM_THREADS), deadline) if is_complete else FileReadStats()
+    for file, cached_before in cached.items():
+        if not cached_before:
             _try_evict(file)
-    return _StorageSample(len(sizes), sum(sizes.values()), sum(before.values()), after, cold, warm)
+    return _StorageSample(len(sizes), sum(sizes.values()), sum(cached.values()), cached_after, cold, warm)
 
 
 def _no_cold_rate_reason(seen: _StorageSample, kinds: set[str]) -> NoColdRateReason | None:

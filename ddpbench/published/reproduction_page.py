@@ -35,7 +35,7 @@ SAME_DIRECTION = ("same way", CAUTION)
 CLAIM_LEGEND = (
     f"holds: the whole interval shows the published effect (less, none within {NEGLIGIBLE_EFFECT:.0%}, or "
     f"more) and lies within {FAR_FACTOR:g} times of "
-    "the published factor; same way: the effect, of another size; not here: another effect; open: this cannot be told. Of one round, as "
+    "the published factor; same way: the effect, of another size; not here: another effect; open: undecided. Of one round, as "
     "most of what was published, the figure itself stands for the interval"
 )
 """Explains the words before the claims."""

@@ -152,7 +152,7 @@ class PhaseShares(Evidence, frozen=True, kw_only=True, tag="phase-shares"):
 
 
 class OversubscribedRanks(Evidence, frozen=True, kw_only=True, tag="oversubscribed-ranks"):
-    """Inconclusive: CPU ranks and workers need more cores than their node has, so waits cannot be told apart."""
+    """Inconclusive: CPU ranks and workers need more cores than their node has, so their waits cannot be distinguished."""
 
     ranks: AtLeastOne  # of the node
     workers: Count  # per rank

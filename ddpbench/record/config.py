@@ -27,120 +27,131 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     workload: Annotated[str, Meta(pattern=r"^[^-\s]")]
 
-    precision: Annotated[str, Flag(TRAINING, "how numbers are held; 'ddpbench list' explains each")] = "torch-default"
+    precision: Annotated[str, Flag(TRAINING, "numeric precision; 'ddpbench list' describes each")] = "torch-default"
     batch_size: Annotated[
         Annotated[int, Positive] | None,
-        Flag(TRAINING, "images a GPU a step", "-b", "the workload's own: 256 for ImageNet models, 128 for CIFAR, on a CPU rank 8 and 32"),
+        Flag(
+            TRAINING,
+            "images per GPU and step",
+            "-b",
+            "the workload's default: 256 for ImageNet models, 128 for CIFAR; 8 and 32 per CPU rank",
+        ),
     ] = None
     image_size: Annotated[
-        Annotated[int, Meta(ge=8, le=2048)] | None, Flag(TRAINING, "side of the square input, in pixels", automatic="the workload's own")
+        Annotated[int, Meta(ge=8, le=2048)] | None,
+        Flag(TRAINING, "side of the square input, in pixels", automatic="the workload's default"),
     ] = None
-    optimizer: Annotated[Literal["sgd", "adam", "adamw"], Flag(TRAINING, "the update rule")] = "sgd"
+    optimizer: Annotated[Literal["sgd", "adam", "adamw"], Flag(TRAINING, "optimizer")] = "sgd"
     optimizer_impl: Annotated[
-        Literal["fused", "foreach", "loop"] | None, Flag(TRAINING, "how the update is launched", automatic="fused where the device has it")
+        Literal["fused", "foreach", "loop"] | None,
+        Flag(TRAINING, "implementation of the optimizer", automatic="fused if the device supports it"),
     ] = None
-    lr: Annotated[Annotated[float, Above0] | None, Flag(TRAINING, "learning rate", automatic="the workload's recipe, mostly 0.01")] = None
+    lr: Annotated[Annotated[float, Above0] | None, Flag(TRAINING, "learning rate", automatic="the workload's default, usually 0.01")] = None
     momentum: Annotated[
-        Annotated[float, Meta(ge=0, lt=1)] | None, Flag(TRAINING, "SGD's momentum", automatic="the workload's recipe, mostly 0.9")
+        Annotated[float, Meta(ge=0, lt=1)] | None, Flag(TRAINING, "momentum of SGD", automatic="the workload's default, usually 0.9")
     ] = None
     weight_decay: Annotated[
-        Annotated[float, NonNegative] | None, Flag(TRAINING, "L2 penalty", automatic="the workload's recipe, mostly 1e-4")
+        Annotated[float, NonNegative] | None, Flag(TRAINING, "weight decay", automatic="the workload's default, usually 1e-4")
     ] = None
     schedule: Annotated[
         Literal["constant", "linear", "step"],
-        Flag(TRAINING, "learning rate over a training; linear rises over its first tenth and falls to 0, step takes 0.7 each epoch"),
+        Flag(TRAINING, "learning-rate schedule (linear warms up for 10% and decays to 0, step multiplies by 0.7 per epoch)"),
     ] = "constant"
     static_loss_scale: Annotated[
         Annotated[float, Above0] | None,
-        Flag(TRAINING, "a loss scale that neither grows nor backs off", metavar="S", automatic="dynamic where the precision scales"),
+        Flag(TRAINING, "constant loss scale", metavar="S", automatic="dynamic, if the precision scales the loss"),
     ] = None
-    channels_last: Annotated[bool | None, Flag(TRAINING, "memory layout NHWC", automatic="on for convolution nets")] = None
+    channels_last: Annotated[
+        bool | None, Flag(TRAINING, "channels-last (NHWC) memory format", automatic="on for convolutional networks")
+    ] = None
     compile: Annotated[Literal["off", "default", "reduce-overhead", "max-autotune"], Flag(TRAINING, "torch.compile mode")] = "off"
-    set_to_none: Annotated[bool, Flag(TRAINING, "gradients are freed after an update, not filled with zeros")] = True
-    log_loss: Annotated[bool, Flag(TRAINING, "read the loss on the host after every step, as a script that logs it does")] = False
-    seed: Annotated[Annotated[int, Meta(ge=0, lt=2**32)], Flag(TRAINING, "of weights, data and shuffling")] = 0
+    set_to_none: Annotated[bool, Flag(TRAINING, "set gradients to None after each step instead of zeroing them")] = True
+    log_loss: Annotated[bool, Flag(TRAINING, "call loss.item() every step (forces a synchronisation)")] = False
+    seed: Annotated[Annotated[int, Meta(ge=0, lt=2**32)], Flag(TRAINING, "random seed for weights, data and shuffling")] = 0
 
-    loader: Annotated[str | None, Flag(DATA, "where batches come from", automatic="synthetic; torch with --data-dir")] = None
+    loader: Annotated[
+        str | None, Flag(DATA, "data loader; 'ddpbench list' describes each", automatic="synthetic; torch with --data-dir")
+    ] = None
     data_dir: Annotated[
         str | None,
         Flag(
             DATA,
-            "an ImageNet folder tree, CIFAR-10's python batches, or MNIST's IDX files",
+            "ImageNet folder tree, CIFAR-10 Python batches, or MNIST IDX files",
             metavar="DIR",
-            automatic="a made set, where the loader reads files",
+            automatic="generated images, if the loader reads files",
         ),
     ] = None
-    download: Annotated[bool, Flag(DATA, "fetch CIFAR-10 or MNIST into --data-dir where it is not there", sweep=False)] = False
+    download: Annotated[bool, Flag(DATA, "download CIFAR-10 or MNIST into --data-dir if it is missing", sweep=False)] = False
     workers: Annotated[
         Annotated[int, NonNegative] | None,
-        Flag(DATA, "loader workers a rank (threads for DALI)", "-j", "min(8, usable cores / local ranks - 1), at least 1"),
+        Flag(DATA, "loader workers per rank; threads for DALI", "-j", "min(8, usable cores / local ranks - 1), at least 1"),
     ] = None
-    prefetch: Annotated[Annotated[int, Positive], Flag(DATA, "batches each worker, or pipeline of DALI's, keeps ready")] = 2
-    shuffle: Annotated[bool, Flag(DATA, "a new order every epoch")] = True
+    prefetch: Annotated[Annotated[int, Positive], Flag(DATA, "batches to prefetch per worker, or per DALI pipeline")] = 2
+    shuffle: Annotated[bool, Flag(DATA, "shuffle samples every epoch")] = True
     augment: Annotated[bool, Flag(DATA, "random crop and flip of training images")] = True
-    pin_memory: Annotated[bool, Flag(DATA, "batches wait for their copy in page-locked memory")] = True
+    pin_memory: Annotated[bool, Flag(DATA, "copy batches from pinned (page-locked) memory")] = True
     skip_bad: Annotated[
-        Annotated[int, NonNegative], Flag(DATA, "leave out up to N image files a rank that cannot be read", metavar="N", sweep=False)
+        Annotated[int, NonNegative], Flag(DATA, "skip up to N unreadable image files per rank", metavar="N", sweep=False)
     ] = 0
     hw_decoder_load: Annotated[
         Annotated[float, Meta(ge=0, le=1)] | None,
-        Flag(DATA, "share of the JPEGs that dali-gpu leaves to the GPU's hardware decoder", metavar="SHARE", automatic="DALI's own, 0.65"),
+        Flag(DATA, "fraction of JPEGs that dali-gpu decodes on the hardware decoder", automatic="DALI's default, 0.65"),
     ] = None
 
-    engine: Annotated[str, Flag(RANKS, "how ranks work together")] = "ddp"
-    device: Annotated[Literal["auto", "cuda", "cpu"], Flag(RANKS, "where to train", sweep=False)] = "auto"
-    broadcast_buffers: Annotated[bool, Flag(RANKS, "DDP's broadcast of BatchNorm buffers before every forward")] = True
+    engine: Annotated[str, Flag(RANKS, "distributed engine; 'ddpbench list' describes each")] = "ddp"
+    device: Annotated[Literal["auto", "cuda", "cpu"], Flag(RANKS, "device to train on", sweep=False)] = "auto"
+    broadcast_buffers: Annotated[bool, Flag(RANKS, "let DDP broadcast BatchNorm buffers before every forward")] = True
     bucket_cap_mb: Annotated[
         Annotated[float, Above0] | None,
-        Flag(RANKS, "DDP's bucket size in MB", metavar="MB", automatic="as torch ships it"),
+        Flag(RANKS, "size of DDP's gradient buckets in MB", metavar="MB", automatic="torch's default"),
     ] = None
-    gradient_as_bucket_view: Annotated[bool, Flag(RANKS, "gradients live inside DDP's buckets")] = True
-    static_graph: Annotated[bool, Flag(RANKS, "tell DDP that the graph never changes")] = False
-    comm_hook: Annotated[Literal["none", "fp16", "bf16"], Flag(RANKS, "compress gradients for the all-reduce")] = "none"
+    gradient_as_bucket_view: Annotated[bool, Flag(RANKS, "make gradients views into DDP's buckets")] = True
+    static_graph: Annotated[bool, Flag(RANKS, "use DDP's static-graph mode: the graph never changes")] = False
+    comm_hook: Annotated[Literal["none", "fp16", "bf16"], Flag(RANKS, "DDP communication hook that compresses gradients")] = "none"
     cores: Annotated[
         Annotated[int, Positive] | None,
-        Flag(RANKS, "processor cores that a rank and its workers may use", automatic="all that the job may use"),
+        Flag(RANKS, "CPU cores for each rank and its workers", automatic="all usable cores"),
     ] = None
     threads: Annotated[
         Annotated[int, Positive] | None,
-        Flag(RANKS, "threads that a rank computes with on the processor", automatic="OMP_NUM_THREADS, or all cores"),
+        Flag(RANKS, "CPU compute threads per rank", automatic="OMP_NUM_THREADS, or all cores"),
     ] = None
-    share_gpu: Annotated[bool, Flag(RANKS, "allow two ranks on one GPU", sweep=False)] = False
+    share_gpu: Annotated[bool, Flag(RANKS, "allow several ranks on one GPU", sweep=False)] = False
 
     warmup: Annotated[
         Annotated[int, Positive] | None,
-        Flag(MEASURING, "least warm-up steps; goes on until two windows agree", "-w", "10, on a CPU 2", sweep=False),
+        Flag(MEASURING, "minimum warm-up steps; warm-up lasts until two windows agree", "-w", "10; 2 on the CPU", sweep=False),
     ] = None
     steps: Annotated[
         Annotated[int, Positive] | None,
         Flag(
             MEASURING,
-            "timed steps a round",
-            automatic="about 3 s, at least 10 on a GPU; in fresh rounds as published, or 100, on a CPU 10",
+            "timed steps per round",
+            automatic="about 3 s, at least 10 on a GPU; fresh rounds: as published or 100, 10 on the CPU",
             sweep=False,
         ),
     ] = None
     epochs: Annotated[
         Annotated[int, Positive] | None,
-        Flag(MEASURING, "epochs a round in place of --steps, and validation after it", automatic="none", sweep=False),
+        Flag(MEASURING, "epochs per round instead of --steps, followed by validation", automatic="none", sweep=False),
     ] = None
     rounds: Annotated[Annotated[int, Meta(ge=1, le=100_000)], Flag(MEASURING, "timed rounds", sweep=False)] = 5
     fresh: Annotated[
         bool | None,
-        Flag(MEASURING, "every round is a training from the start", automatic="on in sweep, reproduce and crossover", sweep=False),
+        Flag(MEASURING, "train every round from scratch", automatic="on in sweep, reproduce and crossover", sweep=False),
     ] = None
     validate: Annotated[
         bool | None,
-        Flag(MEASURING, "accuracy on held-out data after every round", automatic="on with --epochs and fresh rounds", sweep=False),
+        Flag(MEASURING, "measure accuracy on held-out data after every round", automatic="on with --epochs or --fresh", sweep=False),
     ] = None
-    launches: Annotated[Annotated[int, Positive], Flag(MEASURING, "start the whole job this often and merge", sweep=False)] = 1
+    launches: Annotated[Annotated[int, Positive], Flag(MEASURING, "launch the job N times and merge the results", sweep=False)] = 1
     time_limit: Annotated[
         Annotated[float, Above0] | None,
         Flag(
             MEASURING,
-            "seconds after which no new round starts",
+            "start no new round after S seconds",
             metavar="S",
-            automatic="none; in diagnose 175, with --no-verify 120, in scale 175, for all of it",
+            automatic="none; 175 in total for scale and diagnose, 120 with --no-verify",
             sweep=False,
         ),
     ] = None
@@ -148,18 +159,18 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Annotated[float, Above0],
         Flag(
             MEASURING,
-            "seconds without progress until a hang is called; for the first step 2.5 times, compiled 10 times",
+            "abort after S seconds without progress (2.5x for the first step, 10x with --compile)",
             metavar="S",
             sweep=False,
         ),
     ] = 120.0
-    profile: Annotated[bool, Flag(MEASURING, "keep a torch.profiler trace a rank beside the record", sweep=False)] = False
-    strict: Annotated[bool, Flag(MEASURING, "exit 3 when a trust check warns or blocks", sweep=False)] = False
+    profile: Annotated[bool, Flag(MEASURING, "save a torch.profiler trace per rank next to the record", sweep=False)] = False
+    strict: Annotated[bool, Flag(MEASURING, "exit with code 3 if a trust check reports a warning or an error", sweep=False)] = False
     fail_if_data_wait: Annotated[
         Annotated[float, Meta(gt=0, lt=100)] | None,
         Flag(
             MEASURING,
-            "exit 4 when the ranks wait for data more than this share of a step",
+            "exit with code 4 if ranks wait for data for more than P% of a step",
             metavar="P%",
             automatic="none",
             sweep=False,

@@ -25,7 +25,7 @@ class ExitCode(IntEnum):
     TERMINATED = 143
 
 
-ErrorScope = Literal["everywhere", "here", "told"]
+ErrorScope = Literal["everywhere", "here", "reported"]
 """Which ranks know of an error before the rendezvous: all hit it, only this one does, or a peer has already reported it."""
 
 
@@ -68,7 +68,7 @@ class RendezvousError(UsageError):
 class ReportedByPeer(UsageError):
     """Another rank failed and has already reported why."""
 
-    scope: ErrorScope = "told"
+    scope: ErrorScope = "reported"
 
 
 class ConfigFailed(BenchError):

@@ -19,7 +19,7 @@ from ddpbench.record.request import OutputOptions
 from ddpbench.record.upgrade import OLDEST_SCHEMA, SCHEMA, upgrade
 from ddpbench.record.validate import find_inconsistency
 
-NOT_A_RECORD_HINT = "name a FILE that ddpbench wrote; without one, 'ddpbench report' prints the latest"
+NOT_A_RECORD_HINT = "give a FILE that ddpbench wrote; 'ddpbench report' without FILE prints the latest run"
 """The hint for a file that is not a record."""
 
 
@@ -47,7 +47,7 @@ def reserve_path(folder: Path, stem: str) -> Path:
                 continue
     except OSError as problem:
         raise UsageError(f"cannot write results in '{folder}': {problem.strerror}", "choose another folder with -o DIR") from problem
-    raise UsageError(f"no free name for '{stem}' in '{folder}'")
+    raise UsageError(f"no free file name for '{stem}' in '{folder}'", "choose another folder with -o DIR")
 
 
 def save(job: Job, path: Path) -> None:
@@ -75,8 +75,8 @@ def load(path: Path) -> Job:
         upgrade(job_data)
         text = encode_json(job_data)
     job = _decode(path, text, Job)
-    if wrong := find_inconsistency(job):
-        raise _not_a_record(path, wrong)
+    if inconsistency := find_inconsistency(job):
+        raise _not_a_record(path, inconsistency)
     return job
 
 
@@ -89,23 +89,23 @@ def _decode(path: Path, text: bytes, kind: type[Decoded]) -> Decoded:
         raise _not_a_record(path, _format_validation_error(str(problem))) from problem
     except msgspec.DecodeError as problem:
         byte = re.search(r"byte (\d+)", str(problem))  # None if the text is truncated
-        raise _not_a_record(path, f"cut off or no JSON, near line {_line_number(text, int(byte[1]) if byte else None)}") from problem
+        raise _not_a_record(path, f"truncated or invalid JSON, near line {_line_number(text, int(byte[1]) if byte else None)}") from problem
     except UnicodeDecodeError as problem:
         raise _not_a_record(path, f"not UTF-8, near line {_line_number(text, problem.start)}") from problem
     except RecursionError as problem:
         raise _not_a_record(path, "nested too deeply") from problem
 
 
-def _not_a_record(path: Path, wrong: str) -> UsageError:
+def _not_a_record(path: Path, reason: str) -> UsageError:
     """The error for a file that is not a record, or an inconsistent one."""
-    return UsageError(f"'{path}' is no ddpbench record: {wrong}", NOT_A_RECORD_HINT)
+    return UsageError(f"'{path}' is not a ddpbench record: {reason}", NOT_A_RECORD_HINT)
 
 
 def _format_validation_error(problem: str) -> str:
     """msgspec's ``problem``, which ends with a field path, as ``records[0].status: expected ...``."""
-    what, _, where = problem.partition(" - at `$")
-    what = what[:1].lower() + what[1:]
-    return f"{where[:-1].removeprefix('.')}: {what}" if where else what
+    reason, _, field = problem.partition(" - at `$")
+    reason = reason[:1].lower() + reason[1:]
+    return f"{field[:-1].removeprefix('.')}: {reason}" if field else reason
 
 
 def _line_number(text: bytes, byte: int | None) -> int:
@@ -156,28 +156,28 @@ def previous_runs(folder: Path) -> list[Record]:
 
 def _has_content(path: Path) -> bool:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_size > 0
+    return stat.S_ISREG(status.st_mode) and status.st_size > 0
 
 
 def check_output_paths(output: OutputOptions) -> None:
     """Raises UsageError if results could not be written at the end."""
     target = None if output.json in (None, "-") else Path(str(output.json))
     if target and target.is_dir():
-        raise UsageError(f"'{target}' is a folder", "name a file: --json PATH")
+        raise UsageError(f"'{target}' is a folder", "give a file name: --json PATH")
     if target and not target.absolute().parent.is_dir():
-        raise UsageError(f"there is no folder '{target.parent}' for --json", "make it, or name another PATH")
+        raise UsageError(f"folder '{target.parent}' of --json does not exist", "create it, or give another PATH")
     if target and target.exists() and not output.force:
-        raise UsageError(f"'{target}' exists", "another PATH for --json, or --force")
+        raise UsageError(f"'{target}' already exists", "give another PATH for --json, or add --force")
     if target and not _is_writable(target.absolute().parent):
-        raise UsageError(f"cannot write '{target}'", "another PATH for --json")
+        raise UsageError(f"cannot write '{target}': not writable", "give another PATH for --json")
     folder = Path(output.output_dir).absolute()
-    ground = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if not _is_writable(ground):
-        why = "may not write there" if ground.is_dir() else f"'{os.path.relpath(ground)}' is a file"
-        raise UsageError(f"cannot write results in '{output.output_dir}': {why}", "choose another folder with -o DIR")
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not _is_writable(existing):
+        reason = "folder is not writable" if existing.is_dir() else f"'{os.path.relpath(existing)}' is a file"
+        raise UsageError(f"cannot write results in '{output.output_dir}': {reason}", "choose another folder with -o DIR")
 
 
 def _is_writable(folder: Path) -> bool:

@@ -98,7 +98,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
     for spec in (
         LoaderSpec(
             name=SYNTHETIC,
-            help="batches that lie on the device: what the device alone can do",
+            help="constant batch on the device: compute-only throughput",
             factory="ddpbench.data.loaders.synthetic:open_synthetic",
             reads_dataset=False,
             on_device=True,
@@ -106,21 +106,21 @@ LOADERS: Mapping[str, LoaderSpec] = {
         ),
         LoaderSpec(
             name=REPLAY,
-            help="16 batches of torch in pinned host memory, copied every step: what the copies cost, and the host",
+            help="16 batches of torch in pinned host memory, copied every step: cost of the copies and the host",
             factory="ddpbench.data.loaders.replay:open_replay",
             reads_dataset=True,
             worker_type="processes",
         ),
         LoaderSpec(
             name="torch",
-            help="DataLoader workers, PIL decode, the classic transforms in float32: what most people run",
+            help="DataLoader workers, PIL decode, standard float32 transforms: the common setup",
             factory="ddpbench.data.loaders.torch:open_torch",
             reads_dataset=True,
             worker_type="processes",
         ),
         LoaderSpec(
             name="torch-uint8",
-            help="DataLoader workers that decode with libjpeg-turbo and stay at bytes; the device normalises",
+            help="DataLoader workers, libjpeg-turbo decode, uint8 batches; the device normalises",
             factory="ddpbench.data.loaders.uint8:open_uint8",
             reads_dataset=True,
             datasets=("imagenet", "cifar10", "mnist"),
@@ -129,7 +129,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
         ),
         LoaderSpec(
             name="tensor",
-            help="the whole data set as one tensor on the device, crop and flip batch-wise: a loader that costs next to nothing",
+            help="the whole dataset as one tensor on the device, batched crop and flip: almost no loading cost",
             factory="ddpbench.data.loaders.tensor:open_tensor",
             reads_dataset=True,
             on_device=True,
@@ -138,14 +138,14 @@ LOADERS: Mapping[str, LoaderSpec] = {
         replace(
             DALI_SPEC,
             name="dali-cpu",
-            help="NVIDIA DALI, decode and augmentation in threads on the CPU; image folders only",
+            help="NVIDIA DALI, decode and augmentation in CPU threads; image folders only",
             factory="ddpbench.data.loaders.dali.cpu:open_dali_cpu",
             max_threads_per_batch=MAX_THREADS_PER_PIPELINE,
         ),
         replace(
             DALI_SPEC,
             name="dali-gpu",
-            help="NVIDIA DALI, decode and augmentation on the GPU that trains, with its hardware decoder; image folders only",
+            help="NVIDIA DALI, decode and augmentation on the training GPU, with its hardware decoder; image folders only",
             factory="ddpbench.data.loaders.dali.gpu:open_dali_gpu",
             on_device=True,
             needs_gpu=True,
@@ -164,7 +164,7 @@ def user_loader_spec(name: str) -> LoaderSpec:
     """The LoaderSpec of a user-defined function that returns batches."""
     return LoaderSpec(
         name=name,
-        help="one's own",
+        help="user-defined",
         factory="ddpbench.data.loaders.user:open_user_loader",
         reads_dataset=True,
         datasets=tuple(DATASETS),

@@ -29,10 +29,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     For a comma list of known names, the text says instead that only one is allowed.
     """
     names = {_spelled(other): other for other in known}
-    listed = [part for part in name.split(",") if part in names.values()]
-    if len(listed) > 1:
-        return f"one command takes one of them: {' or '.join(map(repr, listed))}"
-    names |= {synonym: meant for synonym, meant in SYNONYMS.items() if meant in names}
+    known_parts = [part for part in name.split(",") if part in names.values()]
+    if len(known_parts) > 1:
+        return f"use only one: {' or '.join(map(repr, known_parts))}"
+    names |= {synonym: target for synonym, target in SYNONYMS.items() if target in names}
     near = difflib.get_close_matches(_spelled(name), names, n=1)
     return f"did you mean '{names[near[0]]}'?" if near else ""
 
@@ -41,7 +41,7 @@ def lookup(kind: str, name: str, registry: Mapping[str, Entry]) -> Entry:
     """The entry called ``name``. Raises UsageError with a close name, or with the command that lists the names."""
     if name in registry:
         return registry[name]
-    raise UsageError(f"unknown {kind} '{name}'", did_you_mean(name, registry) or f"'ddpbench list' shows every {kind}")
+    raise UsageError(f"unknown {kind} '{name}'", did_you_mean(name, registry) or f"'ddpbench list' shows all {kind}s")
 
 
 def find(kind: str, name: str, registry: Mapping[str, Entry], entry_type: type[Entry]) -> Entry:
@@ -55,7 +55,7 @@ def find(kind: str, name: str, registry: Mapping[str, Entry], entry_type: type[E
     entry = found() if callable(found) else found
     if not isinstance(entry, entry_type):
         raise UsageError(
-            f"'{name}' is no {kind}", f"it must be a {entry_type.__name__} of {entry_type.__module__}, or a function that returns one"
+            f"'{name}' is not a {kind}", f"it must be a {entry_type.__module__}.{entry_type.__name__}, or a function that returns one"
         )
     return entry
 
@@ -66,7 +66,9 @@ def import_object(target: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError, SyntaxError) as problem:
-        raise UsageError(f"cannot load '{target}': {problem}", "give it as package.module:name, importable here") from problem
+        raise UsageError(
+            f"cannot load '{target}': {problem}", "use package.module:name, importable from the working directory"
+        ) from problem
     except Exception as problem:  # a user module may raise anything
         frame = traceback.extract_tb(problem.__traceback__)[-1]
         raised = f"{type(problem).__name__}: {problem}"

@@ -11,36 +11,40 @@ from ddpbench.record.config import DATA, RANKS, TRAINING, Positive
 from ddpbench.record.flags import Flag, flag_fields, to_argv
 from ddpbench.record.ranges import Amount, AtLeastOne, Fraction, NonZero
 
-UNCHANGED = "as it is"
+UNCHANGED = "unchanged"
 MAX_RANKS = 1024
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Changed settings or hardware of a training. ``None`` means unchanged."""
 
-    loader: Annotated[str | None, Flag(DATA, "where batches come from", automatic=UNCHANGED, sweep=False)] = None
+    loader: Annotated[str | None, Flag(DATA, "data loader", automatic=UNCHANGED, sweep=False)] = None
     hw_decoder_load: Annotated[
         Annotated[float, Meta(ge=0, le=1)] | None,
-        Flag(DATA, "share of the JPEGs that the GPU's own decoder decodes", metavar="SHARE", automatic=UNCHANGED, sweep=False),
+        Flag(DATA, "fraction of JPEGs that dali-gpu decodes on the hardware decoder", automatic=UNCHANGED, sweep=False),
     ] = None
-    workers: Annotated[Annotated[int, Meta(ge=0, le=1024)] | None, Flag(DATA, "loader workers a rank", "-j", UNCHANGED, sweep=False)] = None
+    workers: Annotated[Annotated[int, Meta(ge=0, le=1024)] | None, Flag(DATA, "loader workers per rank", "-j", UNCHANGED, sweep=False)] = (
+        None
+    )
     prefetch: Annotated[
-        Annotated[int, Meta(ge=1, le=1024)] | None, Flag(DATA, "batches each worker keeps ready", automatic=UNCHANGED, sweep=False)
+        Annotated[int, Meta(ge=1, le=1024)] | None, Flag(DATA, "batches to prefetch per worker", automatic=UNCHANGED, sweep=False)
     ] = None
-    pin_memory: Annotated[
-        bool | None, Flag(DATA, "batches wait for their copy in page-locked memory", automatic=UNCHANGED, sweep=False)
+    pin_memory: Annotated[bool | None, Flag(DATA, "copy batches from pinned (page-locked) memory", automatic=UNCHANGED, sweep=False)] = None
+    data_in_memory: Annotated[
+        bool | None, Flag(DATA, "read files from memory, without waiting for storage", automatic=UNCHANGED, sweep=False)
     ] = None
-    data_in_memory: Annotated[bool | None, Flag(DATA, "no file is waited for", automatic=UNCHANGED, sweep=False)] = None
-    precision: Annotated[str | None, Flag(TRAINING, "how numbers are held", automatic=UNCHANGED, sweep=False)] = None
-    batch_size: Annotated[Annotated[int, Positive] | None, Flag(TRAINING, "images a GPU a step", "-b", UNCHANGED, sweep=False)] = None
+    precision: Annotated[str | None, Flag(TRAINING, "numeric precision", automatic=UNCHANGED, sweep=False)] = None
+    batch_size: Annotated[Annotated[int, Positive] | None, Flag(TRAINING, "images per GPU and step", "-b", UNCHANGED, sweep=False)] = None
     compile: Annotated[
         Literal["off", "default", "reduce-overhead", "max-autotune"] | None,
         Flag(TRAINING, "torch.compile mode", automatic=UNCHANGED, sweep=False),
     ] = None
-    gpus: Annotated[Annotated[int, Meta(ge=1, le=MAX_RANKS)] | None, Flag(RANKS, "ranks", automatic=UNCHANGED, sweep=False)] = None
+    gpus: Annotated[Annotated[int, Meta(ge=1, le=MAX_RANKS)] | None, Flag(RANKS, "number of ranks", automatic=UNCHANGED, sweep=False)] = (
+        None
+    )
     cores_per_gpu: Annotated[
         Annotated[float, Meta(gt=0, le=1024)] | None,
-        Flag(RANKS, "cores that a rank and its workers may use", automatic="its share of those there are", sweep=False),
+        Flag(RANKS, "CPU cores for each rank and its workers", automatic="an equal share of the node", sweep=False),
     ] = None
 
     @property

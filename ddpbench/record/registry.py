@@ -42,21 +42,21 @@ class PrecisionSpec:
 PRECISIONS: Mapping[str, PrecisionSpec] = {
     spec.name: spec
     for spec in (
-        PrecisionSpec("torch-default", "what runs without any flag: float32, TF32 as torch ships it (cuDNN on, matmul off)", tf32=None),
-        PrecisionSpec("fp32", "float32, TF32 off for matmul and cuDNN; O0", tf32=False),
+        PrecisionSpec("torch-default", "the default: float32 with torch's TF32 settings (cuDNN on, matmul off)", tf32=None),
+        PrecisionSpec("fp32", "float32, TF32 off for matmul and cuDNN; alias O0", tf32=False),
         PrecisionSpec("tf32", "float32, TF32 on for matmul and cuDNN"),
         PrecisionSpec(
-            "amp-fp16", "autocast to float16, dynamic loss scaling; --amp on CUDA, O1", autocast_dtype="float16", loss_scaling=True
+            "amp-fp16", "autocast to float16, dynamic loss scaling; --amp on CUDA; alias O1", autocast_dtype="float16", loss_scaling=True
         ),
-        PrecisionSpec("amp-bf16", "autocast to bfloat16; --amp on a CPU", autocast_dtype="bfloat16"),
+        PrecisionSpec("amp-bf16", "autocast to bfloat16; --amp on the CPU", autocast_dtype="bfloat16"),
         PrecisionSpec(
             "o2",
-            "float16, but BatchNorm and the optimizer's master weights float32; dynamic loss scaling; O2",
+            "float16, with float32 BatchNorm and master weights; dynamic loss scaling; alias O2",
             model_dtype="float16",
             master_weights=True,
             loss_scaling=True,
         ),
-        PrecisionSpec("fp16", "float16 throughout, no loss scaling; O3", model_dtype="float16", batch_norm_dtype="float16"),
+        PrecisionSpec("fp16", "float16 throughout, no loss scaling; alias O3", model_dtype="float16", batch_norm_dtype="float16"),
         PrecisionSpec("bf16", "bfloat16 throughout", model_dtype="bfloat16", batch_norm_dtype="bfloat16"),
     )
 }
@@ -71,10 +71,10 @@ def find_precision(name: str) -> PrecisionSpec:
 
 
 ENGINES: Mapping[str, str] = {
-    "ddp": "torch's DistributedDataParallel",
-    "accelerate": "Hugging Face Accelerate: Accelerator, autocast and scaler of its own, DDP below",
-    "no-sync": "DDP under its no_sync(): wrapped and hooked, but gradients are never averaged",
-    "none": "every rank trains a model of its own: what gradient sync costs is the difference",
+    "ddp": "torch.nn.parallel.DistributedDataParallel",
+    "accelerate": "Hugging Face Accelerate, with its own autocast and gradient scaler, on top of DDP",
+    "no-sync": "DDP in no_sync(): its hooks run, but gradients are never averaged",
+    "none": "no gradient sync: every rank trains independently, to measure the cost of gradient sync",
 }
 
 ENGINES_WITHOUT_SYNC = ("none", "no-sync")
@@ -107,7 +107,7 @@ DATASETS: Mapping[str, DatasetSpec] = {
     "imagenet": DatasetSpec(title="ImageNet", channels=3),
     "cifar10": DatasetSpec(title="CIFAR-10", channels=3),
     "mnist": DatasetSpec(title="MNIST", channels=1),
-    "disc": DatasetSpec(title="the disc's points", features=2),
+    "disc": DatasetSpec(title="disc points", features=2),
     "gemm": DatasetSpec(title="matrices"),
 }
 """Every dataset by name."""

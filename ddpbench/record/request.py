@@ -22,31 +22,29 @@ class OutputOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     gpus: Annotated[
         Annotated[int, Positive] | None,
-        Flag(
-            RANKS, "start that many ranks through torchrun, as a child", metavar="N", automatic="none: the ranks are those of the launcher"
-        ),
+        Flag(RANKS, "launch N ranks with torchrun", metavar="N", automatic="none: use the ranks of the launcher"),
     ] = None
-    output_dir: Annotated[str, Flag(OUTPUT, "folder of the records", "-o", metavar="DIR")] = "results/runs"
+    output_dir: Annotated[str, Flag(OUTPUT, "folder for records", "-o", metavar="DIR")] = "results/runs"
     json: Annotated[
         str | None,
-        Flag(OUTPUT, "also write the record to PATH; '-' is stdout, and the report goes to stderr", metavar="PATH", automatic="none"),
+        Flag(OUTPUT, "also write the record to PATH; with '-' to stdout, and the report to stderr", metavar="PATH", automatic="none"),
     ] = None
-    force: Annotated[bool, Flag(OUTPUT, "overwrite the PATH of --json")] = False
-    quiet: Annotated[bool, Flag(OUTPUT, "print only the figure", "-q")] = False
-    verbose: Annotated[bool, Flag(OUTPUT, "print all there is: every check, setting, note and hint", "-v")] = False
+    force: Annotated[bool, Flag(OUTPUT, "overwrite an existing --json file")] = False
+    quiet: Annotated[bool, Flag(OUTPUT, "print only the result", "-q")] = False
+    verbose: Annotated[bool, Flag(OUTPUT, "print every check, setting, note and hint", "-v")] = False
 
 
 class DiagnoseOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Flags of ``diagnose`` only."""
 
-    verify: Annotated[bool, Flag(MEASURING, "try the cures that promise most beside the present setting", sweep=False)] = True
-    apply: Annotated[bool, Flag(MEASURING, "end with the full run under the setting that won", sweep=False)] = False
+    verify: Annotated[bool, Flag(MEASURING, "try the most promising remedies and measure their gain", sweep=False)] = True
+    apply: Annotated[bool, Flag(MEASURING, "finish with a full run of the best setting", sweep=False)] = False
 
 
 class ScaleOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Flags of ``scale`` only."""
 
-    strong: Annotated[bool, Flag(MEASURING, "keep the global batch: -b is one rank's, shared among more", sweep=False)] = False
+    strong: Annotated[bool, Flag(MEASURING, "strong scaling: split the batch of one rank (-b) among all ranks", sweep=False)] = False
 
 
 class CrossoverOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ class SweepShard(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def indices(self) -> list[int]:
         """Indices of its sweep points in the full sweep, from 0."""
-        return [place for place in range(self.num_sweep_points) if self.part_for(place) in self.parts]
+        return [index for index in range(self.num_sweep_points) if self.part_for(index) in self.parts]
 
     @property
     def missing_parts(self) -> list[int]:

@@ -11,8 +11,8 @@ def format_3sig(value: float) -> str:
 
 def pluralize(number: float, noun: str, plural: str = "s") -> str:
     """Number and noun: ``1 round``, ``1,024 rounds``, ``2.5 cores``."""
-    told = f"{number:,}" if isinstance(number, int) else format_3sig(number)
-    return f"{told} {noun}{'' if told == '1' else plural}"
+    digits = f"{number:,}" if isinstance(number, int) else format_3sig(number)
+    return f"{digits} {noun}{'' if digits == '1' else plural}"
 
 
 def printable(text: str) -> str:

@@ -11,6 +11,7 @@ from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.environment import Environment
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.roles import ALLREDUCE_ONLY
+from ddpbench.record.text import pluralize
 from ddpbench.record.trace import PHASES, Trace
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def _check_job(job: Job) -> Problems:
     for at, record in enumerate(job.records):
         yield from _prefix_problems(f"records[{at}]", _check_record(record))
     if job.sweep_shard and len(job.sweep_shard.indices) != len(job.records):
-        yield f"sweep_shard: of {len(job.sweep_shard.indices)} arms, and there are {len(job.records)}"
+        yield f"sweep_shard: {len(job.sweep_shard.indices)} arms, but the job has {len(job.records)}"
     if job.scaling and not job.scaling.world_sizes:
         yield "scaling.world_sizes: empty"
     if job.diagnosis and job.records:
@@ -48,15 +49,15 @@ def _check_record(record: Record) -> Problems:
     yield from _prefix_problems("config", _check_config(record.config))
     yield from _prefix_problems("requested", _check_config(record.requested) if record.requested else iter(()))
     yield from _prefix_problems("environment", _check_environment(record.environment))
-    for at, move in enumerate(record.relocations):
-        yield from _check_ranks(f"relocations[{at}].placements", [place.rank for place in move.placements], record.world_size)
+    for at, relocation in enumerate(record.relocations):
+        yield from _check_ranks(f"relocations[{at}].placements", [placement.rank for placement in relocation.placements], record.world_size)
     yield from _check_none_or_one_per_rank("loader_benchmarks", record.loader_benchmarks, record.world_size)
     for at, timed in enumerate(record.rounds):
         yield from _prefix_problems(f"rounds[{at}]", _check_round(timed, record.world_size))
         if record.role != ALLREDUCE_ONLY and not any(trace.total_ms(phase) for trace in timed.traces for phase in COMPUTE_PHASES):
-            yield f"rounds[{at}].traces: nothing was computed"
+            yield f"rounds[{at}].traces: no compute time"
     if record.throughput and not record.rounds:
-        yield "throughput: there is no round"
+        yield "throughput: no rounds"
     for at, check in enumerate(record.checks):
         yield from _prefix_problems(f"checks[{at}]", _check_finding(check, record.world_size))
 
@@ -67,7 +68,7 @@ def _check_config(config: Config) -> Problems:
 
 
 def _check_environment(environment: Environment) -> Problems:
-    yield from _check_ranks("placements", [place.rank for place in environment.placements], environment.world_size)
+    yield from _check_ranks("placements", [placement.rank for placement in environment.placements], environment.world_size)
     if environment.nodes > environment.world_size:
         yield f"nodes: {environment.nodes} for {environment.world_size} ranks"
 
@@ -77,7 +78,7 @@ def _check_round(timed: Round, world_size: int) -> Problems:
     for at, trace in enumerate(timed.traces):
         yield from _prefix_problems(f"traces[{at}]", _check_trace(trace))
         if trace.steps != timed.traces[0].steps:
-            yield f"traces[{at}].steps: {trace.steps}, and {timed.traces[0].steps} on rank 0"
+            yield f"traces[{at}].steps: {trace.steps}, but {timed.traces[0].steps} on rank 0"
 
 
 def _check_trace(trace: Trace) -> Problems:
@@ -86,19 +87,19 @@ def _check_trace(trace: Trace) -> Problems:
             yield f"phases_ms.{phase}: missing"
         elif trace.totals_ms and phase not in trace.totals_ms:
             yield f"totals_ms.{phase}: missing"
-    kept = len(next(iter(trace.phases_ms.values()), ()))
-    if not 0 < kept <= trace.steps or not (trace.totals_ms or kept == trace.steps):
-        yield f"phases_ms: of {kept} steps, and there were {trace.steps}"
+    num_steps = len(next(iter(trace.phases_ms.values()), ()))
+    if not 0 < num_steps <= trace.steps or not (trace.totals_ms or num_steps == trace.steps):
+        yield f"phases_ms: {pluralize(num_steps, 'step')} of {trace.steps}"
     for phase, durations in trace.phases_ms.items():
-        if len(durations) != kept:
-            yield f"phases_ms.{phase}: of {len(durations)} steps, and other phases of {kept}"
-    for field, a_step in (
+        if len(durations) != num_steps:
+            yield f"phases_ms.{phase}: {pluralize(len(durations), 'step')}, but other phases have {num_steps}"
+    for field, values in (
         ("host_data_ms", trace.host_data_ms),
         ("host_lead_ms", trace.host_lead_ms),
         ("host_issue_ms", trace.host_issue_ms),
     ):
-        if len(a_step) not in ((kept,) if field == "host_data_ms" else (0, kept)):
-            yield f"{field}: of {len(a_step)} steps, and phases_ms of {kept}"
+        if len(values) not in ((num_steps,) if field == "host_data_ms" else (0, num_steps)):
+            yield f"{field}: {pluralize(len(values), 'step')}, but phases_ms has {num_steps}"
     total_s = sum(map(trace.total_ms, PHASES)) / 1000
     if total_s > MAX_PHASE_SUM_RATIO * trace.wall_s:
         yield f"{'totals_ms' if trace.totals_ms else 'phases_ms'}: {total_s:g} s in a round of {trace.wall_s:g} s"
@@ -113,26 +114,26 @@ def _check_finding(check: AnyCheck, world_size: int) -> Problems:
         case _:
             return
     if highest >= world_size:
-        yield f"{field}: {highest} of {world_size} ranks"
+        yield f"{field}: no rank {highest}, world size is {world_size}"
 
 
 def _check_diagnosis(diagnosis: Diagnosis, world_size: int) -> Problems:
     yield from _check_none_or_one_per_rank("loader_benchmarks", diagnosis.loader_benchmarks, world_size)
     if diagnosis.single_rank_loader_benchmark and diagnosis.single_rank_loader_benchmark.rank >= world_size:
-        yield f"single_rank_loader_benchmark.rank: {diagnosis.single_rank_loader_benchmark.rank} of {world_size} ranks"
-    for at, candidate in enumerate(diagnosis.alternative_loaders):
-        yield from _check_none_or_one_per_rank(f"alternative_loaders[{at}].loader_benchmarks", candidate.loader_benchmarks, world_size)
+        yield f"single_rank_loader_benchmark.rank: no rank {diagnosis.single_rank_loader_benchmark.rank}, world size is {world_size}"
+    for at, alternative in enumerate(diagnosis.alternative_loaders):
+        yield from _check_none_or_one_per_rank(f"alternative_loaders[{at}].loader_benchmarks", alternative.loader_benchmarks, world_size)
 
 
-def _check_none_or_one_per_rank(field: str, alone: Sequence[LoaderBenchmark], world_size: int) -> Problems:
+def _check_none_or_one_per_rank(field: str, benchmarks: Sequence[LoaderBenchmark], world_size: int) -> Problems:
     """Check that either no rank or every rank was measured."""
-    yield from _check_ranks(field, [each.rank for each in alone], world_size) if alone else iter(())
+    yield from _check_ranks(field, [benchmark.rank for benchmark in benchmarks], world_size) if benchmarks else iter(())
 
 
 def _check_ranks(field: str, ranks: Sequence[int], world_size: int) -> Problems:
     if len(ranks) != world_size or ranks != [*range(world_size)]:
-        yield f"{field}: of ranks {', '.join(map(str, ranks)) or 'none'}, where 0 to {world_size - 1} belong"
+        yield f"{field}: ranks {', '.join(map(str, ranks)) or 'none'}, expected 0 to {world_size - 1}"
 
 
-def _prefix_problems(field: str, found: Problems) -> Problems:
-    return (f"{field}.{wrong}" for wrong in found)
+def _prefix_problems(field: str, problems: Problems) -> Problems:
+    return (f"{field}.{problem}" for problem in problems)

@@ -34,13 +34,16 @@ class PrefetchDrainer:
         their seconds. No new portion begins after ``limit_s`` seconds. All ranks agree on each decision.
         """
         end = perf_counter() + limit_s
-        stock = max_prefetched + 1
-        left, portion = stock if self._outpaces_device or stock == 1 else MAX_DRAINS * stock, -(-stock // DRAIN_PORTIONS)
-        while left > 0:
+        batches_per_drain = max_prefetched + 1
+        remaining, portion = (
+            batches_per_drain if self._outpaces_device or batches_per_drain == 1 else MAX_DRAINS * batches_per_drain,
+            -(-batches_per_drain // DRAIN_PORTIONS),
+        )
+        while remaining > 0:
             step_ms = train(portion) / portion * 1e3
             if self._world.all_max(max(timer.host_data_ms()) / step_ms) > DATA_WAIT_FRACTION:
                 return
-            left -= portion
+            remaining -= portion
             if limit_s < inf and self._world.all_max(perf_counter() - end) > 0:
                 return
         self._outpaces_device = True

@@ -171,8 +171,8 @@ def bucket_bytes(model: nn.Module) -> list[int]:
     """
     if not isinstance(model, DistributedDataParallel):
         return []
-    told = model._get_ddp_logging_data()  # no public API
-    return [int(size) for size in (told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "").split(", ") if size]
+    logging_data = model._get_ddp_logging_data()  # no public API
+    return [int(size) for size in (logging_data.get("rebuilt_bucket_sizes") or logging_data.get("bucket_sizes") or "").split(", ") if size]
 
 
 def make_engine(model: nn.Module, optimizer: torch.optim.Optimizer, config: ResolvedConfig, spec: PrecisionSpec, world: World) -> Engine:

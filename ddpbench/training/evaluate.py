@@ -20,17 +20,17 @@ def evaluate_accuracy(session: Session, held_out: HeldOutBatches) -> float:
     Raises OutOfMemory on every rank if any rank runs out of memory.
     """
     world, where = session.world, f"at batch {session.config.batch_size} in validation"
-    right, seen = guard_oom(world, where, lambda: _num_correct(session, held_out))
-    return world.all_sum(right) / world.all_sum(seen)
+    num_correct, num_samples = guard_oom(world, where, lambda: _num_correct(session, held_out))
+    return world.all_sum(num_correct) / world.all_sum(num_samples)
 
 
 def _num_correct(session: Session, held_out: HeldOutBatches) -> tuple[float, int]:
     """Number of this rank's samples that the model classifies correctly, and number of samples."""
-    right, seen = torch.zeros((), device=session.world.device.torch_device), 0
+    num_correct, num_samples = torch.zeros((), device=session.world.device.torch_device), 0
     session.model.eval()
     with torch.no_grad(), session.engine.autocast(), cudnn_benchmark_disabled():  # the last batch has another size
         for samples, labels in held_out:
-            right += (session.model(samples).argmax(1) == labels).sum()
-            seen += len(labels)
+            num_correct += (session.model(samples).argmax(1) == labels).sum()
+            num_samples += len(labels)
     session.model.train()
-    return float(right), seen
+    return float(num_correct), num_samples

@@ -38,10 +38,10 @@ def mark_last_gradient(parameter: nn.Parameter, timer: StepTimer) -> None:
 
 def train(steps: int, loader: Loader, engine: Engine, loss_fn: nn.Module, timer: StepTimer, loss_tracker: LossTracker) -> None:
     """Train ``steps`` steps, without waiting for the device."""
-    batch_in_hand = partial(timer.mark, DATA)
+    mark_data = partial(timer.mark, DATA)
     timer.begin(steps)
     for _ in range(steps):
-        images, labels = loader.next_batch(batch_in_hand)
+        images, labels = loader.next_batch(mark_data)
         timer.mark(HOST_TO_DEVICE)
         with engine.autocast():
             loss = loss_fn(engine.model(images), labels)  # TimedModel marks the end of the broadcast

@@ -24,16 +24,16 @@ def make_master_weights(model: nn.Module) -> list[nn.Parameter]:
 def add_to_optimizer_state(optimizer: torch.optim.Optimizer, masters: Sequence[nn.Parameter]) -> None:
     """Include ``masters`` in ``optimizer.state_dict()``, and restore them in ``load_state_dict``."""
 
-    def leave(_: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    def save_masters(_: torch.optim.Optimizer, state: dict[str, Any]) -> None:
         state["masters"] = [master.detach() for master in masters]
 
     @torch.no_grad()
-    def enter(_: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        for master, kept in zip(masters, state["masters"], strict=True):
-            master.copy_(kept)
+    def load_masters(_: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        for master, saved in zip(masters, state["masters"], strict=True):
+            master.copy_(saved)
 
-    optimizer.register_state_dict_post_hook(leave)
-    optimizer.register_load_state_dict_pre_hook(enter)
+    optimizer.register_state_dict_post_hook(save_masters)
+    optimizer.register_load_state_dict_pre_hook(load_masters)
 
 
 class MasterWeights:
@@ -44,9 +44,9 @@ class MasterWeights:
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        held = [each for group in optimizer.param_groups for each in group["params"]]
-        pairs = [(own, master) for own, master in zip(model.parameters(), held, strict=True) if own is not master]
-        self._parameters: list[torch.Tensor] = [own for own, _ in pairs]
+        optimized = [each for group in optimizer.param_groups for each in group["params"]]
+        pairs = [(parameter, master) for parameter, master in zip(model.parameters(), optimized, strict=True) if parameter is not master]
+        self._parameters: list[torch.Tensor] = [parameter for parameter, _ in pairs]
         self._masters: list[torch.Tensor] = [master for _, master in pairs]
 
     @property
@@ -72,16 +72,16 @@ class MasterWeights:
     @torch.no_grad()
     def copy_grads_in(self) -> None:
         """Copy the gradients into the master weights, in float32, before they are unscaled."""
-        gradients, taken = [], []
+        gradients, master_gradients = [], []
         for parameter, master in zip(self._parameters, self._masters, strict=True):
             if parameter.grad is None:
                 continue
             if master.grad is None:
                 master.grad = torch.empty_like(master)
             gradients.append(parameter.grad)
-            taken.append(master.grad)
-        if taken:
-            torch._foreach_copy_(taken, gradients)
+            master_gradients.append(master.grad)
+        if master_gradients:
+            torch._foreach_copy_(master_gradients, gradients)
 
     @torch.no_grad()
     def copy_weights_out(self) -> None:

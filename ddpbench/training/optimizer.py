@@ -80,8 +80,8 @@ STEP_GAMMA = 0.7
 def lr_factor(schedule: str, update: int, updates: int, updates_per_epoch: int) -> float:
     """Learning-rate factor at ``update`` (from 0) of ``updates``; never 0 before the end."""
     if schedule == "linear":
-        rising = max(1, round(WARMUP_FRACTION * updates))
-        return (update + 1) / rising if update < rising else max(0.0, (updates - update) / (updates - rising))
+        warmup_updates = max(1, round(WARMUP_FRACTION * updates))
+        return (update + 1) / warmup_updates if update < warmup_updates else max(0.0, (updates - update) / (updates - warmup_updates))
     if schedule == "step":
         return float(STEP_GAMMA ** (update // updates_per_epoch))
     return 1.0
@@ -107,9 +107,9 @@ class LRSchedule:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Context whose updates are not counted as part of the training."""
-        stood = self.updates_done
+        saved = self.updates_done
         yield
-        self.updates_done = stood
+        self.updates_done = saved
 
     def _set_rate(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         scale = WARMUP_FRACTION

@@ -23,18 +23,22 @@ def check_precision_supported(spec: PrecisionSpec, device: Device, engine: str, 
     """Raise UsageError if the device or the engine does not support the precision."""
     if engine == "accelerate" and spec.model_dtype != "float32":
         raise UsageError(
-            f"--engine accelerate keeps its models in float32, and --precision {spec.name} has one in {spec.model_dtype}", "--engine ddp"
+            f"--engine accelerate needs a float32 model, but --precision {spec.name} has a {spec.model_dtype} model", "use --engine ddp"
         )
     if engine == "accelerate" and spec.static_loss_scale(static_loss_scale) is not None:
-        raise UsageError("--engine accelerate has no static loss scale", "--engine ddp, or leave --static-loss-scale out")
+        raise UsageError("--engine accelerate has no static loss scale", "use --engine ddp, or drop --static-loss-scale")
     if engine == "accelerate" and spec.loss_scaling and not device.is_cuda:
         raise UsageError(
-            f"--engine accelerate has no loss scaling on a CPU, which {spec.name} needs", "--engine ddp, or --precision amp-bf16"
+            f"--engine accelerate has no loss scaling on a CPU, which {spec.name} needs", "use --engine ddp or --precision amp-bf16"
         )
     if spec.name == "tf32" and (not device.is_cuda or torch.cuda.get_device_capability(device.torch_device) < (8, 0)):
-        raise UsageError(f"--precision tf32 is impossible on {device.name}: TF32 needs an NVIDIA GPU of Ampere or newer", "try fp32")
+        raise UsageError(
+            f"{device.name} does not support --precision tf32: TF32 needs an NVIDIA GPU of Ampere or newer", "use --precision fp32"
+        )
     if spec.layer_dtype == "bfloat16" and device.is_cuda and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise UsageError(f"--precision {spec.name} is impossible on {device.name}: it has no bfloat16 arithmetic", "try amp-fp16")
+        raise UsageError(
+            f"{device.name} does not support --precision {spec.name}: it has no bfloat16 arithmetic", "use --precision amp-fp16"
+        )
 
 
 @torch.no_grad()
@@ -48,11 +52,11 @@ def cast_model(model: nn.Module, spec: PrecisionSpec) -> nn.Module:
         return model
     dtype, norm = getattr(torch, spec.model_dtype), getattr(torch, spec.batch_norm_dtype)
     for module in model.modules():
-        own = norm if isinstance(module, BatchNorm) else dtype
+        module_dtype = norm if isinstance(module, BatchNorm) else dtype
         for parameter in module.parameters(recurse=False):
-            parameter.data = _cast(parameter.data, own)
+            parameter.data = _cast(parameter.data, module_dtype)
         for name, buffer in module.named_buffers(recurse=False):
-            setattr(module, name, _cast(buffer, own))
+            setattr(module, name, _cast(buffer, module_dtype))
     model.register_forward_pre_hook(lambda _, inputs: tuple(_cast(each, dtype) for each in inputs))
     model.register_forward_hook(lambda _, __, output: _cast(output, torch.float32))
     return model
@@ -87,18 +91,18 @@ def observe_step(model: nn.Module, compiled: bool) -> Iterator[StepObservation]:
     """
     seen = StepObservation()
 
-    def layer(_: nn.Module, __: object, output: torch.Tensor) -> None:
+    def layer_called(_: nn.Module, __: object, output: torch.Tensor) -> None:
         seen.last_layer = _short(output.dtype)
         seen.first_layer = seen.first_layer or seen.last_layer
 
-    def arrived(parameter: torch.Tensor) -> None:
+    def gradient_ready(parameter: torch.Tensor) -> None:
         assert isinstance(parameter, nn.Parameter)
         assert parameter.grad is not None
         seen.last_gradient = parameter
         seen.gradients.add(_short(parameter.grad.dtype))
 
-    hooks = [module.register_forward_hook(layer) for module in model.modules() if isinstance(module, COMPUTE_LAYERS)]
-    hooks += [parameter.register_post_accumulate_grad_hook(arrived) for parameter in model.parameters() if parameter.requires_grad]
+    hooks = [module.register_forward_hook(layer_called) for module in model.modules() if isinstance(module, COMPUTE_LAYERS)]
+    hooks += [parameter.register_post_accumulate_grad_hook(gradient_ready) for parameter in model.parameters() if parameter.requires_grad]
     try:
         with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
             yield seen

@@ -68,7 +68,13 @@ def profile_all_reduces(session: Session) -> list[CommKernel]:
 def exposed_length(span: tuple[float, float], others: list[tuple[float, float]]) -> float:
     """Length of the part of ``span`` that none of the sorted ``others`` covers."""
     start, end = span
-    return end - start - _union_length([(max(start, begin), min(end, over)) for begin, over in others if begin < end and over > start])
+    return (
+        end
+        - start
+        - _union_length(
+            [(max(start, start_other), min(end, end_other)) for start_other, end_other in others if start_other < end and end_other > start]
+        )
+    )
 
 
 def _union_length(spans: list[tuple[float, float]]) -> float:

@@ -121,12 +121,12 @@ class Session:
 
     def train(self, steps: int) -> float:
         """Train ``steps`` steps and wait for the device; returns the seconds."""
-        begin = perf_counter()
+        start_s = perf_counter()
         self.steps_trained += steps
         self._loss_tracker.reset()
         train(steps, self._loader, self.engine, self._loss_fn, self.timer, self._loss_tracker)
         self._device.synchronize()
-        return perf_counter() - begin
+        return perf_counter() - start_s
 
     def run_round(self, steps: int, max_drain_s: float = inf, during: AbstractContextManager[None] | None = None) -> Trace:
         """Run one timed round.
@@ -134,16 +134,16 @@ class Session:
         Before it, the batches prefetched during the pause are drained, untimed. No new portion of the drain begins after ``max_drain_s``
         seconds; 0 skips the drain, because a new training has no pause before it. ``during`` is entered just before the timed steps.
         """
-        health, cores = GpuTelemetry(self._device.gpu, self._ranks_on_this_gpu()), CpuMonitor()
+        health, cpu_monitor = GpuTelemetry(self._device.gpu, self._ranks_on_this_gpu()), CpuMonitor()
         with gc_disabled():
             if max_drain_s:
                 with self._schedule.paused():
                     self._drainer.drain_prefetch(self.train, self.timer, self._loader.max_prefetched, max_drain_s)
-            retries, before = self._device.allocator_retries(), self._parameter_checksum()
+            retries, checksum_before = self._device.allocator_retries(), self._parameter_checksum()
             self._device.reset_peak_memory_stats()  # after the checksum, which needs twice the memory of the largest parameter
             busy_s = self._cpu_seconds()
-            loaded_before = self._loader.pop_stats()
-            cores.start()
+            previous_stats = self._loader.pop_stats()
+            cpu_monitor.start()
             health.start()  # before the barrier: NVML takes milliseconds, which vary between ranks
             try:
                 with during or nullcontext():
@@ -152,27 +152,27 @@ class Session:
                     wall_s = self.train(steps)
                     thread_s = thread_time() - thread_began_s
             finally:
-                seen = health.finish()  # also after a failed step, or its thread would continue sampling
-            used = cores.finish()
+                health_stats = health.finish()  # also after a failed step, or its thread would continue sampling
+            cpu_usage = cpu_monitor.finish()
             busy_s = self._cpu_seconds() - busy_s
         self.marker.enter("reading the round")
-        loading, reading = self._loader.pop_stats(), self.timer.read()
+        loader_stats, timings = self._loader.pop_stats(), self.timer.read()
         return Trace(
             rank=self.world.rank,
             steps=steps,
             samples=steps * self.config.batch_size,
             wall_s=wall_s,
-            phases_ms=reading.phases_ms,
-            host_data_ms=reading.host_data_ms,
-            host_lead_ms=reading.host_lead_ms,
-            host_issue_ms=reading.host_issue_ms,
+            phases_ms=timings.phases_ms,
+            host_data_ms=timings.host_data_ms,
+            host_lead_ms=timings.host_lead_ms,
+            host_issue_ms=timings.host_issue_ms,
             cpu_s=busy_s,
             thread_cpu_s=thread_s,
             memory=self._device.memory_stats(self._loader.worker_pids(), retries, self._workspace_bytes),
-            numerics=self._loss_tracker.finish(self.loss_scale(), before, self._parameter_checksum()),
-            health=seen,
-            loader_stats=loading and loading.prepend_skipped_files(loaded_before),
-            cpu_usage=used,
+            numerics=self._loss_tracker.finish(self.loss_scale(), checksum_before, self._parameter_checksum()),
+            health=health_stats,
+            loader_stats=loader_stats and loader_stats.prepend_skipped_files(previous_stats),
+            cpu_usage=cpu_usage,
         )
 
     def loss_scale(self) -> float | None:
@@ -194,8 +194,8 @@ class Session:
 
     def observe_precision(self, seen: StepObservation) -> ObservedPrecision:
         """The precision that runs, of which one step has shown ``seen``."""
-        settings = self._optimizer.defaults
-        implementation = next((name for name in ("fused", "foreach") if settings.get(name)), "loop")
+        defaults = self._optimizer.defaults
+        implementation = next((name for name in ("fused", "foreach") if defaults.get(name)), "loop")
         optimizer = f"{type(self._optimizer).__name__} {implementation}"
         return observe_precision(self.model, seen, optimizer, self.loss_scale(), self.engine.master_dtype)
 
@@ -204,13 +204,13 @@ class Session:
 
         Returns None if every round trains from scratch.
         """
-        parked = None
+        offloaded = None
         if not self.config.fresh:
-            kept = to_cpu(self.model.state_dict()), to_cpu(self._optimizer.state_dict())
-            parked = OffloadedState(*kept, self.engine.scaler_state(), self.updates_done)
+            states = to_cpu(self.model.state_dict()), to_cpu(self._optimizer.state_dict())
+            offloaded = OffloadedState(*states, self.engine.scaler_state(), self.updates_done)
         self._loader.close()
         self.release_device()
-        return parked
+        return offloaded
 
     def release_device(self) -> None:
         """Drop all references to objects on the device."""

@@ -40,23 +40,21 @@ def warm_up(
     one step is enough: the round itself includes the time until everything is stable. All ranks agree on each decision, so that none of
     them waits for the others in a collective.
     """
-    begin = perf_counter()
+    start_s = perf_counter()
     first_batch_s, seen, step_s = _first_step(session)
-    first_step_s = perf_counter() - begin
+    first_step_s = perf_counter() - start_s
     config, world = session.config, session.world
-    window, most = (1, 1) if config.fresh else (config.warmup, MAX_WARMUP_WINDOWS)
-    min_windows = min(most, min_windows)
+    window, max_windows = (1, 1) if config.fresh else (config.warmup, MAX_WARMUP_WINDOWS)
+    min_windows = min(max_windows, min_windows)
     limit_s = limit_s or WARMUP_LIMIT_S[world.device.torch_device.type]
-    steps, agreed = 2, False
-    for number in range(most):
-        if number >= min_windows and (agreed or world.all_max(perf_counter() - begin) > limit_s):
+    steps, converged = 2, False
+    for number in range(max_windows):
+        if number >= min_windows and (converged or world.all_max(perf_counter() - start_s) > limit_s):
             break
-        before, step_s = step_s, _window_s(session, window) / window
-        steps, agreed = steps + window, number > 0 and abs(step_s / before - 1) < WINDOW_TOLERANCE
-    preparation = Warmup(
-        build_s=build_s, first_batch_s=first_batch_s, first_step_s=first_step_s, warmup_steps=steps, warmup_converged=agreed
-    )
-    return preparation, session.observe_precision(seen), step_s
+        previous_s, step_s = step_s, _window_s(session, window) / window
+        steps, converged = steps + window, number > 0 and abs(step_s / previous_s - 1) < WINDOW_TOLERANCE
+    warmup = Warmup(build_s=build_s, first_batch_s=first_batch_s, first_step_s=first_step_s, warmup_steps=steps, warmup_converged=converged)
+    return warmup, session.observe_precision(seen), step_s
 
 
 def warm_up_again(session: Session, limit_s: float | None = None) -> None:
@@ -64,10 +62,10 @@ def warm_up_again(session: Session, limit_s: float | None = None) -> None:
 
     Restores caches, clocks and the allocator. ``limit_s`` as for ``warm_up``.
     """
-    begin = perf_counter()
+    start_s = perf_counter()
     _first_step(session)
     config, world = session.config, session.world
-    if not config.fresh and not (limit_s and world.all_max(perf_counter() - begin) > limit_s):
+    if not config.fresh and not (limit_s and world.all_max(perf_counter() - start_s) > limit_s):
         _window_s(session, config.warmup)
 
 
@@ -78,7 +76,7 @@ def _first_step(session: Session) -> tuple[float, StepObservation, float]:
     """
     with observe_step(session.model, session.compiled) as seen:
         session.train(1)
-    assert seen.last_gradient is not None, "a step without gradients"
+    assert seen.last_gradient is not None, "the first step computed no gradients"
     mark_last_gradient(seen.last_gradient, session.timer)
     first_batch_s = session.timer.host_data_ms()[0] / 1e3
     if not session.compiled:

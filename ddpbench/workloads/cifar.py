@@ -29,7 +29,7 @@ def build(width: int, image_size: int, classes: int) -> nn.Module:
     Raises UsageError for other image sizes.
     """
     if image_size % 16:
-        raise UsageError(f"VGG16 on CIFAR-10 cannot take images of {image_size} px", "choose a multiple of 16 as --image-size")
+        raise UsageError(f"VGG16 on CIFAR-10 does not support images of {image_size} px", "set --image-size to a multiple of 16")
     layers: list[nn.Module] = []
     channels = 3
     for stage, pool in zip(VGG16_STAGES, (2, 2, 2, 2, image_size // 16), strict=True):

@@ -38,7 +38,7 @@ class WorkloadFamily:
             return None
         for number, (word, allowed) in zip(numbers, self.ranges.items(), strict=True):
             if number not in allowed:
-                raise UsageError(f"there is no '{name}': {number} is out of the range of {word}", self.range_hint())
+                raise UsageError(f"no workload '{name}': {word} {number} is out of range", self.range_hint())
         return self.build_spec(*numbers)
 
     def range_hint(self) -> str:

@@ -28,7 +28,7 @@ def build(name: str, image_size: int, classes: int) -> nn.Module:
     try:
         model: nn.Module = torchvision.models.get_model(name, **arguments)
     except (ValueError, AssertionError) as problem:
-        raise UsageError(f"{name} cannot take images of {image_size} px: {problem}", "choose another --image-size") from problem
+        raise UsageError(f"{name} does not support images of {image_size} px: {problem}", "choose another --image-size") from problem
     return model
 
 

@@ -30,12 +30,12 @@ def disc(layers: int, image_size: None, classes: int) -> nn.Module:
 
 
 def _linear(widths: Sequence[int]) -> nn.Module:
-    steps = [module for inward, outward in pairwise(widths) for module in (nn.Linear(inward, outward), nn.ReLU())]
+    steps = [module for in_features, out_features in pairwise(widths) for module in (nn.Linear(in_features, out_features), nn.ReLU())]
     return nn.Sequential(*steps[:-1])
 
 
 def __getattr__(name: str) -> Callable[[None, int], nn.Module]:
     layers = re.fullmatch(r"disc(\d+)", name)
     if not layers:
-        raise AttributeError(f"no net '{name}'")
+        raise AttributeError(f"no network '{name}'")
     return partial(disc, int(layers[1]))

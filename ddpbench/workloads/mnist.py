@@ -17,7 +17,7 @@ def cnn(image_size: int, classes: int) -> nn.Module:
     """
     side = (image_size - 4) // 2
     if side < 1:
-        raise UsageError(f"mnist-cnn cannot take images of {image_size} px", "choose 6 or more as --image-size")
+        raise UsageError(f"mnist-cnn does not support images of {image_size} px", "set --image-size to 6 or more")
     return nn.Sequential(
         nn.Conv2d(1, 32, 3),
         nn.ReLU(),

@@ -41,15 +41,15 @@ def model_cost(model: nn.Module, input_shape: tuple[int, ...]) -> ModelCost:
     The shape has no batch dimension. Counted by torch.utils.flop_counter in 0.1 to 1.5 s on one core; ``model`` is not modified. Raises
     UsageError if the model does not support such inputs.
     """
-    twin = clone(model, torch.device("meta")).train()
+    meta_model = clone(model, torch.device("meta")).train()
     samples, batch = torch.empty(2, *input_shape, device="meta"), 2  # batch norm needs more than one value per channel
     counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward})
     try:
         with counter:
-            twin(samples).sum().backward()
+            meta_model(samples).sum().backward()
     except (RuntimeError, ValueError, AssertionError) as problem:
-        what = f"images of {input_shape[-1]} px" if len(input_shape) == 3 else f"rows of {input_shape[-1]:,} numbers"
-        raise UsageError(f"the model cannot take {what}: {problem}", "choose another --image-size") from problem
+        inputs = f"images of {input_shape[-1]} px" if len(input_shape) == 3 else f"rows of {input_shape[-1]:,} numbers"
+        raise UsageError(f"the model does not support {inputs}: {problem}", "choose another --image-size") from problem
     parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     return ModelCost(parameters, counter.get_total_flops() / batch)
 

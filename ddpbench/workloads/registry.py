@@ -108,8 +108,8 @@ def find_workload(name: str) -> WorkloadSpec:
     """
     if name not in WORKLOADS:
         for family in FAMILIES:
-            if member := family.find(name):
-                return member
+            if spec := family.find(name):
+                return spec
     return names.find("workload", name, WORKLOADS, WorkloadSpec)
 
 

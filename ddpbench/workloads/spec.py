@@ -46,7 +46,7 @@ class WorkloadSpec:
 
         Raises UsageError if ``image_size`` is set but inputs are not images, and for an unknown dataset.
         """
-        shape = lookup("data set", self.dataset, DATASETS).input_shape(image_size or self.image_size, self.classes)
+        shape = lookup("dataset", self.dataset, DATASETS).input_shape(image_size or self.image_size, self.classes)
         if image_size is not None and len(shape) == 1:
-            raise UsageError(f"{self.name} trains on {self.sample_unit}s of {shape[0]:,} numbers", "leave out --image-size")
+            raise UsageError(f"{self.name} trains on {self.sample_unit}s of {shape[0]:,} numbers", "drop --image-size")
         return shape

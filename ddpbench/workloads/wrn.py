@@ -19,27 +19,27 @@ STAGES = ((16, 1), (32, 2), (64, 2))
 class Block(nn.Module):
     """BN-ReLU-conv-dropout-BN-ReLU-conv with a shortcut.
 
-    Maps (B, inward, S, S) to (B, outward, S / stride, S / stride). If the shape changes, the shortcut is a 1x1 convolution of the
+    Maps (B, in_channels, S, S) to (B, out_channels, S / stride, S / stride). If the shape changes, the shortcut is a 1x1 convolution of the
     activated input.
     """
 
-    def __init__(self, inward: int, outward: int, stride: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
-        self.activate = nn.Sequential(nn.BatchNorm2d(inward), nn.ReLU(inplace=True))
+        self.activate = nn.Sequential(nn.BatchNorm2d(in_channels), nn.ReLU(inplace=True))
         self.residual = nn.Sequential(
-            nn.Conv2d(inward, outward, 3, stride, padding=1),
+            nn.Conv2d(in_channels, out_channels, 3, stride, padding=1),
             nn.Dropout(DROPOUT),
-            nn.BatchNorm2d(outward),
+            nn.BatchNorm2d(out_channels),
             nn.ReLU(inplace=True),
-            nn.Conv2d(outward, outward, 3, padding=1),
+            nn.Conv2d(out_channels, out_channels, 3, padding=1),
         )
-        self.shortcut = nn.Conv2d(inward, outward, 1, stride) if inward != outward or stride != 1 else None
+        self.shortcut = nn.Conv2d(in_channels, out_channels, 1, stride) if in_channels != out_channels or stride != 1 else None
 
     def forward(self, images: Tensor) -> Tensor:
-        active: Tensor = self.activate(images)
-        beside: Tensor = self.shortcut(active) if self.shortcut is not None else images
-        summed: Tensor = self.residual(active) + beside
-        return summed
+        activated: Tensor = self.activate(images)
+        shortcut: Tensor = self.shortcut(activated) if self.shortcut is not None else images
+        output: Tensor = self.residual(activated) + shortcut
+        return output
 
 
 def build(depth: int, width: int, image_size: int, classes: int) -> nn.Module:

@@ -1,4 +1,4 @@
-"""``accelerate launch`` as it comes: ranks where it starts them, a refusal where it starts one process in their place."""
+"""``accelerate launch``: ranks if it starts several processes, an error if it starts one instead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import HERE, SMALL, errors, only_record
+from launches import SMALL, SUPPORT_ENV, errors, only_record
 
 LAUNCH = [str(Path(sys.executable).with_name("accelerate")), "launch"]
 WORDS = ["-m", "ddpbench", "misbehaving:fine", *SMALL, "--rounds", "2"]
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.timeout(110)
 
 
 @pytest.mark.slow
-def test_two_processes_on_processors_are_two_ranks_of_one_record(launch: Callable[..., Any], results: Path) -> None:
+def test_accelerate_launch_on_cpu_gives_two_ranks_in_one_record(launch: Callable[..., Any], results: Path) -> None:
     asked = [*LAUNCH, "--multi_gpu", "--num_processes=2", "--main_process_port=0", *WORDS, "-o", str(results)]
-    done = launch(asked, env=HERE)
+    done = launch(asked, env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     record = only_record(results)
     assert (record.status, record.world_size, record.environment.backend) == ("ok", 2, "gloo")
@@ -29,11 +29,11 @@ def test_two_processes_on_processors_are_two_ranks_of_one_record(launch: Callabl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--num_processes=2"], ["--cpu", "--num_processes", "4"]], ids=" ".join)
-def test_one_process_in_the_place_of_several_is_refused(launch: Callable[..., Any], results: Path, flags: list[str]) -> None:
-    done = launch([*LAUNCH, *flags, *WORDS, "-o", str(results)], env={**HERE, "CUDA_VISIBLE_DEVICES": ""})
+def test_accelerate_launch_with_a_single_process_is_rejected(launch: Callable[..., Any], results: Path, flags: list[str]) -> None:
+    done = launch([*LAUNCH, *flags, *WORDS, "-o", str(results)], env={**SUPPORT_ENV, "CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode != 0
     (error,) = errors(done.stderr)
-    assert error.startswith("accelerate launch was asked for several processes and started one")
-    assert "hint: ranks on processors: accelerate launch --multi_gpu --num_processes=N -m ddpbench WORKLOAD --device cpu\n" in done.stderr
-    assert "returned non-zero exit status 2" in done.stderr, "what accelerate says of the exit code"
+    assert error.startswith("accelerate launch was asked for several processes but started one")
+    assert "hint: for CPU ranks: accelerate launch --multi_gpu --num_processes=N -m ddpbench WORKLOAD --device cpu\n" in done.stderr
+    assert "returned non-zero exit status 2" in done.stderr, "accelerate reports the exit code"
     assert not results.exists()

@@ -1,4 +1,4 @@
-"""``--fail-if-data-wait``: exit 4 where the ranks wait for data too long, on real runs; what it cannot be."""
+"""``--fail-if-data-wait``: exit 4 if ranks wait for data too long, and rejected values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import records
-from launches import HERE, PLAIN, SMALL, TORCHRUN, errors, only_job, only_record
+from launches import PLAIN, SMALL, SUPPORT_ENV, TORCHRUN, errors, only_job, only_record
 
 from ddpbench.bench.gate import gate_error
 from ddpbench.cli import main
@@ -22,77 +22,77 @@ SLOW = ["misbehaving:fine", *SMALL, "--rounds", "1", "--loader", "sluggish:slugg
 
 
 @pytest.mark.slow
-def test_a_run_that_waits_longer_exits_4_and_says_so(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*PLAIN, *SLOW, "--fail-if-data-wait", "5%", "-o", str(results)], env=HERE)
+def test_run_above_the_data_wait_limit_exits_4(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, *SLOW, "--fail-if-data-wait", "5%", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 4
     (said,) = errors(done.stderr)
     assert said.startswith("the ranks wait ")
-    assert said.endswith("% of every step for data, and --fail-if-data-wait allows 5%")
-    assert only_record(results).status == "ok", "the run itself ended well"
-    assert "images/s" in done.stdout, "and its report is there"
+    assert said.endswith("% of every step for data, but --fail-if-data-wait allows 5%")
+    assert only_record(results).status == "ok", "the run itself succeeded"
+    assert "images/s" in done.stdout, "the report is printed"
 
 
 @pytest.mark.slow
-def test_a_run_that_waits_less_exits_0(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*PLAIN, *SLOW, "--fail-if-data-wait", "99.9%", "-o", str(results)], env={**HERE, "DELAY_S": "0"})
+def test_run_below_the_data_wait_limit_exits_0(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, *SLOW, "--fail-if-data-wait", "99.9%", "-o", str(results)], env={**SUPPORT_ENV, "DELAY_S": "0"})
     assert (done.returncode, errors(done.stderr)) == (0, [])
 
 
 @pytest.mark.slow
-def test_ranks_that_a_child_starts_hand_their_4_on_and_any_arm_will_do(launch: Callable[..., Any], results: Path) -> None:
+def test_launched_ranks_pass_on_exit_4_if_any_arm_fails_the_gate(launch: Callable[..., Any], results: Path) -> None:
     both = [*SLOW[:-1], "synthetic,sluggish:sluggish", "--fail-if-data-wait", "5%", "--gpus", "2"]
-    done = launch([*PLAIN, *both, "-o", str(results)], env=HERE)
+    done = launch([*PLAIN, *both, "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 4
     (said,) = errors(done.stderr)
     assert said.startswith("sluggish:sluggish: the ranks wait ")
 
 
 @pytest.mark.slow
-def test_under_torchrun_it_fails(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*TORCHRUN, *SLOW, "--fail-if-data-wait", "5%", "-o", str(results)], env=HERE)
+def test_data_wait_gate_fails_under_torchrun(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*TORCHRUN, *SLOW, "--fail-if-data-wait", "5%", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 1
     assert len(errors(done.stderr)) == 1
 
 
 @pytest.mark.slow
-def test_a_diagnosis_has_the_gate_of_its_run(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*PLAIN, "diagnose", *SLOW, "--no-verify", "--fail-if-data-wait", "5%", "-o", str(results)], env=HERE)
+def test_diagnosis_applies_the_gate_to_its_baseline(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, "diagnose", *SLOW, "--no-verify", "--fail-if-data-wait", "5%", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 4
     assert len(errors(done.stderr)) == 1
     assert only_job(results).kind == "diagnose"
 
 
-def test_what_was_not_measured_has_not_passed() -> None:
+def test_unmeasured_arm_does_not_pass_the_gate() -> None:
     configs = [msgspec.structs.replace(records.RESNET50, loader=loader, fail_if_data_wait=99.0) for loader in ("synthetic", "torch")]
     idle, unseen = (records.data_bound(config=config) for config in configs)
     both = records.job(idle, msgspec.structs.replace(unseen, rounds=[]), swept=["loader"])
     error = gate_error(both.records, both)
     assert error is not None
-    assert (error.exit_code, error.message) == (1, "torch: not measured, and --fail-if-data-wait cannot tell how long it waits")
+    assert (error.exit_code, error.message) == (1, "torch: not measured, so --fail-if-data-wait cannot check its data wait")
     seen = records.job(idle, unseen, swept=["loader"])
     assert gate_error(seen.records, seen) is None
     alone = records.job(msgspec.structs.replace(idle, rounds=[]))
-    assert gate_error(alone.records, alone) is None, "synthetic data are never waited for"
+    assert gate_error(alone.records, alone) is None, "synthetic data have no data wait"
 
 
 @pytest.mark.parametrize("value", ["5", "0%", "100%", "-1%", "5%%", "%", "five%", "nan%", "inf%", "5,6%", "5 %"])
 @pytest.mark.parametrize("command", ["run", "diagnose"])
-def test_what_is_no_share_is_refused(command: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_percentage_is_rejected(command: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main([command, "resnet18", "--fail-if-data-wait", value])
     assert end.value.code == 2
     error, hint = capsys.readouterr().err.splitlines()
     assert "--fail-if-data-wait" in error
-    assert hint in ("hint: it takes a number above 0% and below 100%, with its %", "hint: every arm of a job shares it")
+    assert hint in ("hint: use a number above 0% and below 100%, with the % sign", "hint: all arms of a job share it")
 
 
 @pytest.mark.parametrize("words", ["resnet18 --fail-if-data-wait 5%", "resnet18 --fail-if-data-wait 5% --loader synthetic"])
-def test_a_gate_that_nothing_can_fail_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gate_on_synthetic_data_is_rejected(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main([*shlex.split(words), "--device", "cpu"])
     assert end.value.code == 2
-    assert "--fail-if-data-wait has nothing to judge: synthetic data" in capsys.readouterr().err
+    assert "--fail-if-data-wait has no effect on synthetic data: " in capsys.readouterr().err
 
 
-def test_it_is_typed_as_it_was_given() -> None:
+def test_gate_flag_round_trips_through_argv() -> None:
     assert Config(workload="resnet18", fail_if_data_wait=5.0).to_argv() == ["resnet18", "--fail-if-data-wait", "5%"]

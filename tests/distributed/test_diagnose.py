@@ -1,4 +1,4 @@
-"""A diagnosis for real: its trainings in turns, the experiments beside them, in the time that there is."""
+"""Real diagnoses: interleaved arms, control runs and the time limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import msgspec
 import pytest
 import torch
 from imagery import image_tree
-from launches import BRIEF_DIAGNOSIS, HERE, PLAIN, SUPPORT, TORCHRUN, errors, only_job
+from launches import PLAIN, SHORT_DIAGNOSIS, SUPPORT, SUPPORT_ENV, TORCHRUN, errors, only_job
 from training import InMemory, world_of_one
 
 from ddpbench.analysis.whatif.measured import delivery_ratio, round_step_times_s
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.timeout(150)
 
 
 def turns(stderr: str) -> list[str]:
-    """The labels of the trainings in the order in which their rounds ended."""
+    """Labels of the arms in the order in which their rounds ended."""
     return re.findall(r"^ddpbench: round \d+ of \d+: \S+ \((.+?)\): [\d.,]+ images/s", stderr, re.MULTILINE)
 
 
@@ -52,10 +52,10 @@ def by_label(job: Job) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_two_ranks_diagnose_what_they_train(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*TORCHRUN, *BRIEF_DIAGNOSIS, "--rounds", "1", "--time-limit", "90", "-o", str(results)], env=HERE)
+def test_two_ranks_run_a_diagnosis(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*TORCHRUN, *SHORT_DIAGNOSIS, "--rounds", "1", "--time-limit", "90", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("synthetic data need no loader; this is the loader torch") == 1
+    assert done.stderr.count("synthetic data need no loader; diagnosing loader torch") == 1
     job = only_job(results)
     assert (job.kind, [record.role for record in job.records]) == (
         "diagnose",
@@ -75,11 +75,11 @@ def test_two_ranks_diagnose_what_they_train(launch: Callable[..., Any], results:
     assert records[LOADER_IN_BACKGROUND].data.loader == records[COMPUTE_ONLY].data.loader == "synthetic", (
         "what is trained on lies on the device"
     )
-    assert records[LOADER_IN_BACKGROUND].rounds[0].traces[0].memory.workers_rss_bytes, "while a worker works"
+    assert records[LOADER_IN_BACKGROUND].rounds[0].traces[0].memory.workers_rss_bytes, "a worker is running"
     assert records[REPLAY].rounds[0].traces[0].memory.workers_rss_bytes is None
     last = [trace.numerics.params_checksum_after for trace in records[INDEPENDENT].rounds[-1].traces]
-    assert last[0] != last[1], "every rank for itself"
-    assert records[INDEPENDENT].rounds[-1].params_in_sync, "which is no fault"
+    assert last[0] != last[1], "ranks train independently"
+    assert records[INDEPENDENT].rounds[-1].params_in_sync, "independent ranks are not reported as out of sync"
     assert all(timed.params_in_sync for timed in records[COMPUTE_ONLY].rounds)
 
     found = job.diagnosis
@@ -91,14 +91,14 @@ def test_two_ranks_diagnose_what_they_train(launch: Callable[..., Any], results:
         assert alone.samples == len(alone.intervals_ms) * 8
         assert sum(alone.intervals_ms) / 1e3 == pytest.approx(alone.elapsed_s, rel=0.01)
         assert alone.first_batch_s > 0
-        assert alone.loader_cpu_s > 0, "its worker works"
+        assert alone.loader_cpu_s > 0, "its worker uses the CPU"
     assert [each.affinity_cores for each in found.node_states] == [len(os.sched_getaffinity(0))]
     assert {each.what: each.reason for each in found.skipped} == {"storage": "dataset_in_memory", "h2d_bandwidth": "cpu_ranks"}
     assert errors(done.stderr) == []
 
 
 @pytest.mark.slow
-def test_a_folder_of_images_is_diagnosed_to_its_storage(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+def test_image_folder_diagnosis_measures_storage(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     tree = image_tree(tmp_path / "tree", images=16)
     words = ["diagnose", "resnet18", "--no-verify", "--device", "cpu", "--image-size", "64", "-b", "2", "-j", "1", "--data-dir", str(tree)]
     done = launch([*TORCHRUN, *words, "--steps", "3", "--rounds", "2", "--warmup", "1", "-o", str(results)])
@@ -118,8 +118,8 @@ def test_a_folder_of_images_is_diagnosed_to_its_storage(launch: Callable[..., An
 
 
 @pytest.mark.slow
-def test_one_process_has_no_sync_to_leave_out(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*PLAIN, *BRIEF_DIAGNOSIS, "--rounds", "1", "--loader", "tensor", "-o", str(results)], env=HERE)
+def test_single_process_diagnosis_has_no_independent_control(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, *SHORT_DIAGNOSIS, "--rounds", "1", "--loader", "tensor", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert [record.role for record in job.records] == [BASELINE, COMPUTE_ONLY]
@@ -135,7 +135,7 @@ def test_one_process_has_no_sync_to_leave_out(launch: Callable[..., Any], result
 
 
 @pytest.mark.slow
-def test_what_a_loader_takes_from_the_training_beside_it_is_measured_in_a_turn_of_its_own() -> None:
+def test_background_loader_round_measures_slowdown_and_delivery() -> None:
     asked = Config(workload="situations.workloads:light_cifar", loader="situations.spoilt:far_away", workers=1, device="cpu")
     settled = resolve_config(asked, False, 1)
     scene = DiagnosisContext(
@@ -148,11 +148,11 @@ def test_what_a_loader_takes_from_the_training_beside_it_is_measured_in_a_turn_o
     assert min(steps_ms) > 1, "eight images of 2 ms each"
     kept = delivery_ratio([timed])
     assert kept is not None
-    assert 0 < kept < 1, "of 12 ms, which is what one of them takes to come"
+    assert 0 < kept < 1, "a sample takes 12 ms"
 
 
 @pytest.mark.slow
-def test_a_training_for_which_there_is_no_room_beside_another_loader_is_left_out() -> None:
+def test_background_loader_round_that_runs_out_of_memory_is_skipped() -> None:
     asked = Config(workload="misbehaving:exhausts", loader="situations.spoilt:far_away", workers=1, device="cpu")
     settled = resolve_config(asked, False, 1)
     scene = DiagnosisContext(
@@ -160,12 +160,12 @@ def test_a_training_for_which_there_is_no_room_beside_another_loader_is_left_out
     )
     with pytest.raises(ConfigFailed, match=r"^out of memory: "):
         round_with_background_loader(scene, settled)
-    assert not multiprocessing.active_children(), "its workers are gone"
+    assert not multiprocessing.active_children(), "its workers have exited"
 
 
 @pytest.mark.slow
-def test_another_loader_is_one_that_every_rank_can_have(launch: Callable[..., Any], tmp_path: Path) -> None:
-    """Ranks that differ would wait for each other for ever."""
+def test_alternative_loader_must_be_available_on_every_rank(launch: Callable[..., Any], tmp_path: Path) -> None:
+    """Ranks with different loaders would deadlock."""
     tree, bare = image_tree(tmp_path / "tree"), image_tree(tmp_path / "bare", classes=1, images=1)
     done = launch([*TORCHRUN[:-2], str(SUPPORT / "others_agree.py"), str(tree), str(tree), str(bare)])
     assert done.returncode == 0, done.stderr
@@ -176,20 +176,20 @@ def test_another_loader_is_one_that_every_rank_can_have(launch: Callable[..., An
 
 
 @pytest.mark.slow
-def test_what_does_not_fit_the_time_is_named(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*PLAIN, *BRIEF_DIAGNOSIS, "--rounds", "1000", "--time-limit", "0.5", "-o", str(results)], env=HERE)
+def test_measurements_without_time_left_are_listed_as_skipped(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, *SHORT_DIAGNOSIS, "--rounds", "1000", "--time-limit", "0.5", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert job.diagnosis is not None
-    assert len(by_label(job)[BASELINE].rounds) == 1, "the run itself is always measured"
+    assert len(by_label(job)[BASELINE].rounds) == 1, "the baseline is always measured"
     no_time = {each.what for each in job.diagnosis.skipped if each.reason == "no_time_left"}
     assert no_time == {"surroundings", "alone", "candidates", COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY}
     assert job.diagnosis.loader_benchmarks == []
 
 
 @pytest.mark.slow
-def test_a_signal_leaves_what_was_measured(start: Callable[..., Any], results: Path) -> None:
-    running = start([*TORCHRUN, *BRIEF_DIAGNOSIS, "--rounds", "100000", "--time-limit", "600", "-o", str(results)], env=HERE)
+def test_signal_keeps_completed_measurements(start: Callable[..., Any], results: Path) -> None:
+    running = start([*TORCHRUN, *SHORT_DIAGNOSIS, "--rounds", "100000", "--time-limit", "600", "-o", str(results)], env=SUPPORT_ENV)
     running.until(lambda: any(len(load(path).records[1].rounds) >= 1 for path in results.glob("*.json") if path.stat().st_size))
     os.kill(running.pid, signal.SIGTERM)
     done = running.wait(20)
@@ -202,7 +202,7 @@ def test_a_signal_leaves_what_was_measured(start: Callable[..., Any], results: P
     assert running.left_behind() == []
 
 
-# the trainings that are laid out
+# planned arms
 
 
 @pytest.mark.parametrize(
@@ -216,17 +216,17 @@ def test_a_signal_leaves_what_was_measured(start: Callable[..., Any], results: P
     ],
     ids=lambda value: value.workload if isinstance(value, Config) else value,
 )
-def test_a_loader_with_nothing_to_do_is_torch(asked: Config, loader: str) -> None:
+def test_synthetic_loader_is_diagnosed_as_the_default_loader(asked: Config, loader: str) -> None:
     assert with_loader(asked) == msgspec.structs.replace(asked, loader=loader)
 
 
-def test_numbers_that_nobody_loads_are_not_diagnosed() -> None:
+def test_workload_without_loader_cannot_be_diagnosed() -> None:
     with pytest.raises(UsageError) as refused:
         with_loader(Config(workload="gemm-mlp"))
     assert refused.value.hint == "ddpbench run gemm-mlp"
 
 
-def test_the_device_alone_reads_no_folder_and_keeps_everything_else() -> None:
+def test_compute_only_control_changes_only_the_loader() -> None:
     real = Config(workload="resnet18", loader="torch", data_dir="there", workers=3, precision="fp32", engine="accelerate")
     cells, skipped = control_runs(real, world_size=2)
     configs = {cell.role: cell.config for cell in cells}
@@ -242,18 +242,18 @@ def test_the_device_alone_reads_no_folder_and_keeps_everything_else() -> None:
     assert skipped == []
 
 
-def test_who_says_how_long_to_warm_up_is_heard() -> None:
+def test_requested_warmup_applies_to_all_arms() -> None:
     cells, _ = control_runs(Config(workload="resnet18", loader="torch", warmup=7), world_size=1)
     assert {cell.config.warmup for cell in cells} == {7}
 
 
-def test_a_loader_in_the_trainers_own_thread_has_nothing_beside() -> None:
+def test_loader_without_workers_has_no_background_control() -> None:
     cells, skipped = control_runs(Config(workload="vgg16-cifar10", loader="torch", workers=0), world_size=1)
     assert [cell.role for cell in cells] == [BASELINE, COMPUTE_ONLY, REPLAY]
     assert [each.what for each in skipped] == [LOADER_IN_BACKGROUND]
 
 
-def test_every_turn_reads_another_order_and_all_ranks_the_same() -> None:
+def test_each_round_uses_a_new_file_order_shared_by_all_ranks() -> None:
     config = Config(workload="resnet18", seed=2**32 - 1)
     mine, theirs = LoaderFactories(), LoaderFactories()
     seeds = [mine.with_new_file_order(config).seed for _ in range(3)]
@@ -261,11 +261,11 @@ def test_every_turn_reads_another_order_and_all_ranks_the_same() -> None:
     assert seeds == [theirs.with_new_file_order(config).seed for _ in range(3)]
 
 
-# the loader beside
+# background loader
 
 
 class Counted:
-    """A loader beside, which gives a batch whenever it is allowed to."""
+    """A background loader that returns a batch whenever it is allowed to."""
 
     def __init__(self) -> None:
         self.taken, self.closed = 0, False
@@ -287,7 +287,7 @@ class Resident(InMemory):
     data = None
 
 
-def test_a_batch_is_taken_for_each_that_is_trained_on_and_nobody_waits() -> None:
+def test_background_loader_takes_one_batch_per_step_without_blocking() -> None:
     counted, resident = Counted(), Resident(torch.device("cpu"))
     beside = BackgroundLoader(resident, counted, counted.take)
     for _ in range(5):
@@ -296,7 +296,7 @@ def test_a_batch_is_taken_for_each_that_is_trained_on_and_nobody_waits() -> None
     counted.allowed.release(2)
     assert all(counted.took.acquire(timeout=5) for _ in range(2))
     counted.allowed.release(10)
-    assert all(counted.took.acquire(timeout=5) for _ in range(3)), "however far ahead of the device the host was"
+    assert all(counted.took.acquire(timeout=5) for _ in range(3)), "regardless of host run-ahead"
     assert not counted.took.acquire(timeout=0.3)
     assert beside.worker_pids() == [os.getpid()]
     beside.close()
@@ -305,7 +305,7 @@ def test_a_batch_is_taken_for_each_that_is_trained_on_and_nobody_waits() -> None
     assert beside.pop_stats().samples == 0, "since the last call"
 
 
-def test_what_is_owed_from_before_a_round_is_not_taken_in_it() -> None:
+def test_background_batches_owed_before_a_round_are_not_counted() -> None:
     counted = Counted()
     beside = BackgroundLoader(Resident(torch.device("cpu")), counted, counted.take)
     for _ in range(5):
@@ -314,12 +314,12 @@ def test_what_is_owed_from_before_a_round_is_not_taken_in_it() -> None:
     assert counted.took.acquire(timeout=5)
     assert beside.pop_stats().samples <= len(images)
     counted.allowed.release(10)
-    assert counted.took.acquire(timeout=5), "which was begun before"
+    assert counted.took.acquire(timeout=5), "it was started before the round"
     assert not counted.took.acquire(timeout=0.3)
     beside.close()
 
 
-def test_what_goes_wrong_beside_is_raised_where_is_trained() -> None:
+def test_background_loader_error_is_raised_in_the_training_thread() -> None:
     counted, failed = Counted(), threading.Event()
 
     def take() -> None:
@@ -335,18 +335,18 @@ def test_what_goes_wrong_beside_is_raised_where_is_trained() -> None:
     beside.close()
 
 
-def test_only_the_host_side_of_replayed_batches_is_kept_and_closed_at_the_end(tmp_path: Path) -> None:
+def test_replay_keeps_host_batches_and_closes_them_at_the_end(tmp_path: Path) -> None:
     settled, openers = loading.config("torch", image_tree(tmp_path / "tree", images=8)), LoaderFactories()
     host = open_host_loader(settled, loading.shard())
     openers.keep_for_replay(host, torch.device("cpu"), batches=3)
     host.close()
     first, second = (openers.for_role(REPLAY)(settled, loading.shard()) for _ in range(2))
     assert isinstance(first, DeviceLoader)
-    assert first is not second, "what one has on the device goes with its turn"
+    assert first is not second, "device batches belong to one round"
     batches = [first.next_batch(lambda: None) for _ in range(3)]
     first.close()
     again = [second.next_batch(lambda: None) for _ in range(3)]
-    assert all(torch.equal(one[0], other[0]) for one, other in zip(batches, again, strict=True)), "they are the same in every turn"
+    assert all(torch.equal(one[0], other[0]) for one, other in zip(batches, again, strict=True)), "the batches are the same in every round"
     assert first.batch_bytes == batches[0][0].nbytes + batches[0][1].nbytes
     openers.close()
     with pytest.raises(ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""Faults that really happen, on two gloo ranks: one line, the true rank, a readable record, nobody left behind."""
+"""Real faults on two gloo ranks: one error line, the right rank, a readable record, no process left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import imagery
 import psutil
 import pytest
 from commands import refused
-from launches import HERE, PLAIN, PROMPTLY_S, SMALL, SUPPORT, TORCHRUN, TORCHRUN_S, errors, only_record
+from launches import FAULT_REPORT_S, PLAIN, SMALL, SUPPORT, SUPPORT_ENV, TORCHRUN, TORCHRUN_S, errors, only_record
 
 from ddpbench.record.io import load
 
@@ -23,31 +23,31 @@ pytestmark = pytest.mark.timeout(110)
 
 @pytest.fixture
 def faulty(start: Callable[..., Any], results: Path, tmp_path: Path) -> Callable[..., Any]:
-    """Runs a misbehaving workload under torchrun to its end, which must come promptly after the fault and leave nobody behind.
+    """Run a misbehaving workload under torchrun; it must end promptly after the fault and leave no process.
 
     ``unseen_s`` is how long the fault must stay unnoticed.
     """
 
     def run(workload: str, *flags: str, rank: int = 1, step: int = 0, unseen_s: float = 0.0) -> Any:
         fault = tmp_path / "fault"
-        environment = {**HERE, "FAULT_RANK": str(rank), "FAULT_STEP": str(step), "FAULT_STAMP": str(fault)}
+        environment = {**SUPPORT_ENV, "FAULT_RANK": str(rank), "FAULT_STEP": str(step), "FAULT_STAMP": str(fault)}
         running = start([*TORCHRUN, f"misbehaving:{workload}", *SMALL, *flags, "-o", str(results)], env=environment)
         running.until(fault.exists)
-        done = running.wait(unseen_s + PROMPTLY_S + TORCHRUN_S)
+        done = running.wait(unseen_s + FAULT_REPORT_S + TORCHRUN_S)
         assert running.left_behind() == []
         (record,) = results.glob("*.json")
-        assert unseen_s <= record.stat().st_mtime - fault.stat().st_mtime < unseen_s + PROMPTLY_S
+        assert unseen_s <= record.stat().st_mtime - fault.stat().st_mtime < unseen_s + FAULT_REPORT_S
         return done
 
     return run
 
 
-def test_a_rank_that_raises_is_named_once(faulty: Callable[..., Any], results: Path) -> None:
+def test_rank_that_raises_is_reported_once(faulty: Callable[..., Any], results: Path) -> None:
     done = faulty("raises", rank=1, step=9)
     assert done.returncode != 0
     (error,) = errors(done.stderr)
     assert re.match(r"ValueError on rank 1 \(.*\) at step 9 \(forward\): the model has had enough", error)
-    assert done.stderr.count("the model has had enough") == 2, "once in our line, once in torchrun's banner"
+    assert done.stderr.count("the model has had enough") == 2, "once in our error line, once in torchrun's banner"
     record = only_record(results)
     assert record.status == "failed"
     assert record.fault is not None
@@ -55,14 +55,14 @@ def test_a_rank_that_raises_is_named_once(faulty: Callable[..., Any], results: P
 
 
 @pytest.mark.slow
-def test_a_killed_rank_is_named_and_finished_rounds_stay(faulty: Callable[..., Any], launch: Callable[..., Any], results: Path) -> None:
-    """Rank 0, which writes the record; of another rank ``tests/slurm`` has a test."""
+def test_killed_rank_is_reported_and_its_rounds_are_kept(faulty: Callable[..., Any], launch: Callable[..., Any], results: Path) -> None:
+    """Rank 0, which writes the record; ``tests/slurm`` tests another rank."""
     done = faulty("killed", "--steps", "20", rank=0, step=70)
     (error,) = errors(done.stderr)
-    said = r"killed \(SIGKILL\?\) on rank 0 \(.*\), last seen at step (\d+) \([a-z ]+\), up to 0\.25 s before"
+    said = r"rank 0 \(.*\) killed \(SIGKILL\?\): last heartbeat at step (\d+) \([a-z ]+\), at most 0\.25 s before"
     seen = re.fullmatch(said, error)
     assert seen is not None, error
-    assert int(seen[1]) <= 71, "a beat from before the step it died in, whose number the record shares"
+    assert int(seen[1]) <= 71, "the heartbeat is at most one step old"
     assert "; finished rounds are in " in done.stderr
     record = only_record(results)
     assert record.fault is not None
@@ -71,62 +71,62 @@ def test_a_killed_rank_is_named_and_finished_rounds_stay(faulty: Callable[..., A
     assert len(record.rounds) >= 1
     assert all(len(timed.traces) == 2 for timed in record.rounds)
     report = launch([*PLAIN, "report", *map(str, results.glob("*.json"))]).stdout
-    assert re.search(rf"^failed: killed .* on rank 0 .*, {len(record.rounds)}\s+of\s+5\s+rounds", report, re.MULTILINE | re.DOTALL)
+    assert re.search(rf"^failed: rank 0 .* killed .*, {len(record.rounds)}\s+of\s+5\s+rounds", report, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.slow
-def test_a_rank_out_of_memory_says_so(faulty: Callable[..., Any], results: Path) -> None:
+def test_rank_out_of_memory_reports_batch_size_and_peak(faulty: Callable[..., Any], results: Path) -> None:
     done = faulty("exhausts", rank=1, step=3)
     (error,) = errors(done.stderr)
     figures = re.fullmatch(
-        r"out of memory at batch 8 on rank 1 \(.*\) at step 3 \(forward\): peak ([\d.]+) of ([\d.,]+) GiB, 4,194,304 GiB more asked for",
+        r"out of memory at batch 8 on rank 1 \(.*\) at step 3 \(forward\): peak ([\d.]+) of ([\d.,]+) GiB, 4,194,304 GiB more requested",
         error,
     )
     assert figures is not None, error
-    assert 0.05 < float(figures[1]) < float(figures[2].replace(",", "")), "what the rank held, of what the host has"
-    assert "hint: a smaller batch: -b N\n" in done.stderr, "no round was finished, so none is kept"
+    assert 0.05 < float(figures[1]) < float(figures[2].replace(",", "")), "peak of the rank, of the host's memory"
+    assert "hint: use a smaller batch: -b N\n" in done.stderr, "no round was finished"
     assert only_record(results).status == "failed"
 
 
 @pytest.mark.slow
-def test_a_hang_names_the_late_rank_its_step_and_its_stack(faulty: Callable[..., Any], results: Path) -> None:
+def test_hang_reports_the_late_rank_with_step_and_stack(faulty: Callable[..., Any], results: Path) -> None:
     done = faulty("hangs", "--hang-timeout", "4", rank=1, step=8, unseen_s=4)
     (error,) = errors(done.stderr)
-    assert re.match(r"hung on rank 1 \(.*\) at step 8 \(forward\): no progress for \d+ s", error)
+    assert re.match(r"rank 1 \(.*\) hung at step 8 \(forward\): no progress for \d+ s", error)
     assert "_hang (misbehaving.py" in done.stderr
     record = only_record(results)
     assert (record.status, record.fault and record.fault.rank) == ("hung", 1)
 
 
 @pytest.mark.slow
-def test_where_all_stand_still_the_frozen_rank_is_named(faulty: Callable[..., Any], results: Path) -> None:
-    """None has passed fewer marks than the others; but one does not even say so."""
+def test_frozen_rank_is_reported_if_all_ranks_stall(faulty: Callable[..., Any], results: Path) -> None:
+    """All ranks made the same progress, but one stopped sending heartbeats."""
     done = faulty("freezes", "--hang-timeout", "4", rank=1, step=8, unseen_s=4)
     (error,) = errors(done.stderr)
-    assert re.match(r"hung on rank 1 \(.*\) at step 8 \(forward\): no progress for \d+ s", error)
-    assert "hint: rank 1 stood in code that does not let its watchdog run" in done.stderr
+    assert re.match(r"rank 1 \(.*\) hung at step 8 \(forward\): no progress for \d+ s", error)
+    assert "hint: rank 1 was in code that blocks its watchdog thread" in done.stderr
     record = only_record(results)
     assert (record.status, record.fault and record.fault.rank) == ("hung", 1)
 
 
 @pytest.mark.slow
-def test_a_worker_that_hangs_is_named(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+def test_hung_dataloader_worker_is_reported(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     tree = imagery.image_tree(tmp_path / "tree")
     words = ["resnet18", *SMALL, "-b", "2", "--image-size", "32", "--rounds", "100000", "--loader", "torch", "-j", "2"]
     running = start([*PLAIN, *words, "--data-dir", str(tree), "--hang-timeout", "4", "-o", str(results)])
     running.until(lambda: any(record.rounds for path in results.glob("*.json") if path.stat().st_size for record in load(path).records))
     worker = psutil.Process(running.pid).children()[1]
     worker.suspend()
-    done = running.wait(4 + PROMPTLY_S)
+    done = running.wait(4 + FAULT_REPORT_S)
     assert done.returncode == 124
     (error,) = errors(done.stderr)
-    assert re.match(r"hung on rank 0 \(.*\) at step \d+ \(data\): no progress for \d+ s", error)
+    assert re.match(r"rank 0 \(.*\) hung at step \d+ \(data\): no progress for \d+ s", error)
     assert f"; loader worker {worker.pid} (stopped) owes it a batch; " in done.stderr
     assert running.left_behind() == []
 
 
 @pytest.mark.slow
-def test_a_nan_loss_ends_invalid_without_a_figure(faulty: Callable[..., Any], results: Path) -> None:
+def test_nan_loss_makes_the_run_invalid_without_a_figure(faulty: Callable[..., Any], results: Path) -> None:
     done = faulty("poisoned", rank=0, step=9)
     assert done.returncode != 0
     record = only_record(results)
@@ -136,22 +136,22 @@ def test_a_nan_loss_ends_invalid_without_a_figure(faulty: Callable[..., Any], re
 
 
 @pytest.mark.slow
-def test_init_that_never_completes_counts_the_ranks(launch: Callable[..., Any], results: Path, free_port: int) -> None:
+def test_rendezvous_timeout_reports_the_number_of_joined_ranks(launch: Callable[..., Any], results: Path, free_port: int) -> None:
     alone = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port)}
     done = launch(
         [*PLAIN, "misbehaving:fine", *SMALL, "--hang-timeout", "1", "-o", str(results)],
-        env={**HERE, **alone},
+        env={**SUPPORT_ENV, **alone},
     )
     assert done.returncode == 2
-    assert f"1 of 2 ranks came to 127.0.0.1:{free_port}" in errors(done.stderr)[0]
+    assert f"1 of 2 ranks joined the rendezvous at 127.0.0.1:{free_port}" in errors(done.stderr)[0]
 
 
 @pytest.mark.slow
-def test_a_rank_that_finds_no_master_says_where_it_looked(launch: Callable[..., Any], results: Path, free_port: int) -> None:
+def test_unreachable_master_reports_its_address(launch: Callable[..., Any], results: Path, free_port: int) -> None:
     alone = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port)}
     done = launch(
         [*PLAIN, "misbehaving:fine", *SMALL, "--hang-timeout", "1", "-o", str(results)],
-        env={**HERE, **alone},
+        env={**SUPPORT_ENV, **alone},
     )
     assert done.returncode == 2
     error, hint = done.stderr.splitlines()
@@ -160,20 +160,20 @@ def test_a_rank_that_finds_no_master_says_where_it_looked(launch: Callable[..., 
 
 
 @pytest.mark.slow
-def test_ranks_of_different_versions_are_refused(launch: Callable[..., Any], results: Path) -> None:
+def test_ranks_with_different_versions_are_rejected(launch: Callable[..., Any], results: Path) -> None:
     done = launch(
         [*TORCHRUN[:-2], str(SUPPORT / "another_version.py"), "misbehaving:fine", *SMALL, "-o", str(results)],
-        env=HERE,
+        env=SUPPORT_ENV,
     )
     assert done.returncode != 0
     assert len(errors(done.stderr)) == 1
     assert re.search(r"ranks differ:\n  rank 0 .*ddpbench 0\.\d.*\n  rank 1 .*ddpbench 99", done.stderr)
-    assert not list(results.glob("*.json")), "refused before the run"
+    assert not list(results.glob("*.json")), "rejected before the run"
 
 
 @pytest.mark.slow
-def test_srun_without_torchrun_is_refused_once(start: Callable[..., Any], results: Path) -> None:
-    words, tasks = [*PLAIN, "misbehaving:fine", *SMALL, "-o", str(results)], {**HERE, "SLURM_STEP_NUM_TASKS": "2"}
+def test_srun_without_torchrun_is_rejected_once(start: Callable[..., Any], results: Path) -> None:
+    words, tasks = [*PLAIN, "misbehaving:fine", *SMALL, "-o", str(results)], {**SUPPORT_ENV, "SLURM_STEP_NUM_TASKS": "2"}
     both = [start(words, env={**tasks, "SLURM_PROCID": task}) for task in "01"]
     first, second = (task.wait(60) for task in both)
     assert (first.returncode, second.returncode) == (2, 2)
@@ -183,17 +183,17 @@ def test_srun_without_torchrun_is_refused_once(start: Callable[..., Any], result
 
 
 @pytest.mark.slow
-def test_an_unwritable_folder_is_found_before_the_run(launch: Callable[..., Any], tmp_path: Path) -> None:
+def test_unwritable_output_folder_is_rejected_before_the_run(launch: Callable[..., Any], tmp_path: Path) -> None:
     taken = tmp_path / "file"
     taken.write_text("mine")
-    done = launch([*PLAIN, "misbehaving:fine", *SMALL, "-o", str(taken)], env=HERE)
+    done = launch([*PLAIN, "misbehaving:fine", *SMALL, "-o", str(taken)], env=SUPPORT_ENV)
     assert done.returncode == 2
     assert "cannot write results" in errors(done.stderr)[0]
     assert "warming up" not in done.stderr, "nothing was trained"
     assert taken.read_text() == "mine"
 
 
-def test_an_existing_json_is_kept(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_json_file_is_not_overwritten(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "run.json"
     target.write_text("mine")
     words = ["misbehaving:fine", *SMALL, "--gpus", "2", "-o", str(results), "--json", str(target)]
@@ -202,17 +202,17 @@ def test_an_existing_json_is_kept(results: Path, tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.slow
-def test_an_existing_json_is_overwritten_by_force(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+def test_existing_json_file_is_overwritten_with_force(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     target = tmp_path / "run.json"
     target.write_text("mine")
     words = [*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "1", "-o", str(results), "--json", str(target), "--force"]
-    assert launch(words, env=HERE).returncode == 0
+    assert launch(words, env=SUPPORT_ENV).returncode == 0
     assert load(target).records[0].status == "ok"
 
 
 @pytest.fixture
-def on_a_small_disk(launch: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
-    """``on_a_small_disk(size, before, flags, after)`` runs a workload in a folder that is such a disk, with shell words around it."""
+def on_small_disk(launch: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """``on_small_disk(size, before, flags, after)`` runs a workload on a small tmpfs, with shell commands around it."""
     if os.geteuid() != 0:
         pytest.skip("a full disk is made by mounting a small one, which needs root")
     disk = tmp_path / "disk"
@@ -222,7 +222,7 @@ def on_a_small_disk(launch: Callable[..., Any], tmp_path: Path) -> Callable[...,
         program = f"{sys.executable} -m ddpbench misbehaving:fine {' '.join(SMALL)} --steps 400 {flags}"
         full = f"cd {disk} && {before}{program}; code=$?; {after}"
         script = f"mount -t tmpfs -o size={size} tmpfs {disk} && {full}; cd /; umount {disk}; exit $code"
-        done = launch(["unshare", "-m", "bash", "-c", script], env=HERE)
+        done = launch(["unshare", "-m", "bash", "-c", script], env=SUPPORT_ENV)
         if "Operation not permitted" in done.stderr:
             pytest.skip("this machine does not let root mount")
         return done
@@ -231,46 +231,46 @@ def on_a_small_disk(launch: Callable[..., Any], tmp_path: Path) -> Callable[...,
 
 
 @pytest.mark.slow
-def test_a_full_disk_costs_the_file_and_not_the_figure(on_a_small_disk: Callable[..., Any], tmp_path: Path) -> None:
+def test_full_disk_loses_the_file_but_not_the_report(on_small_disk: Callable[..., Any], tmp_path: Path) -> None:
     disk = tmp_path / "disk"
-    done = on_a_small_disk("64k", "", f"-o {disk}", f"ls -A {disk}; cp {disk}/*.json {tmp_path}/kept.json")
+    done = on_small_disk("64k", "", f"-o {disk}", f"ls -A {disk}; cp {disk}/*.json {tmp_path}/kept.json")
     assert done.returncode == 1
     assert "images/s" in done.stdout
     assert "No space left on device" in errors(done.stderr)[0]
-    assert ".tmp" not in done.stdout, "no temporary file stays"
-    load(tmp_path / "kept.json")  # the last whole version
+    assert ".tmp" not in done.stdout, "no temporary file is left"
+    load(tmp_path / "kept.json")  # the last complete version
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("old", ["", "mine"], ids=["new", "--force"])
-def test_a_full_disk_leaves_the_json_that_was_there(on_a_small_disk: Callable[..., Any], results: Path, tmp_path: Path, old: str) -> None:
+def test_full_disk_keeps_the_existing_json_file(on_small_disk: Callable[..., Any], results: Path, tmp_path: Path, old: str) -> None:
     flags = f"-o {results} --json {tmp_path}/disk/run.json {'--force' if old else ''}"
-    done = on_a_small_disk("16k", f"printf %s {old} >run.json; " if old else "", flags, "echo ---; ls -A; cat run.json")
+    done = on_small_disk("16k", f"printf %s {old} >run.json; " if old else "", flags, "echo ---; ls -A; cat run.json")
     assert done.returncode == 1
     assert "No space left on device" in errors(done.stderr)[0]
     report, _, kept = done.stdout.partition("---\n")
     assert "images/s" in report
-    assert kept == (f"run.json\n{old}" if old else ""), "the old file whole, or none, and no temporary one"
+    assert kept == (f"run.json\n{old}" if old else ""), "the old file unchanged or none, and no temporary file"
     assert only_record(results).status == "ok"
 
 
 @pytest.mark.slow
-def test_a_closed_stdout_still_saves_the_record(launch: Callable[..., Any], results: Path) -> None:
+def test_closed_stdout_still_saves_the_record(launch: Callable[..., Any], results: Path) -> None:
     words = f"{sys.executable} -m ddpbench misbehaving:fine {' '.join(SMALL)} --rounds 2 -o {results} | true"
-    done = launch(["bash", "-c", words], env=HERE)
+    done = launch(["bash", "-c", words], env=SUPPORT_ENV)
     assert "Traceback" not in done.stderr
     assert only_record(results).status == "ok"
 
 
 @pytest.mark.slow
-def test_two_runs_at_once_keep_two_records(start: Callable[..., Any], results: Path) -> None:
+def test_concurrent_runs_write_separate_records(start: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "2", "-o", str(results)]
-    both = [start(words, env=HERE) for _ in range(2)]
+    both = [start(words, env=SUPPORT_ENV) for _ in range(2)]
     assert [one.wait(60).returncode for one in both] == [0, 0]
     assert [record.status for path in results.glob("*.json") for record in load(path).records] == ["ok", "ok"]
 
 
-def test_gpus_that_are_not_there_are_refused_without_a_run(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unavailable_gpus_are_rejected_without_a_run(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(shlex.join(["misbehaving:fine", "--gpus", "64", "-o", str(results)]), capsys)
     assert re.match(r"--gpus 64, but this machine has (no GPU|\d+ GPU)", errors(said)[0])
     assert "torchrun" not in said
@@ -278,7 +278,7 @@ def test_gpus_that_are_not_there_are_refused_without_a_run(results: Path, capsys
 
 
 @pytest.mark.slow
-def test_what_a_rank_has_said_torchrun_does_not_repeat(launch: Callable[..., Any], tmp_path: Path) -> None:
+def test_torchrun_output_is_hidden_after_a_rank_reports_its_error(launch: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "tree" / "empty").mkdir(parents=True)
     words = [*PLAIN, "resnet18", "--gpus", "2", *SMALL, "--image-size", "32", "-b", "2", "--data-dir", str(tmp_path / "tree")]
     done = launch([*words, "-o", str(tmp_path / "results")])
@@ -289,32 +289,30 @@ def test_what_a_rank_has_said_torchrun_does_not_repeat(launch: Callable[..., Any
 
 
 @pytest.mark.slow
-def test_torchrun_speaks_where_no_rank_could(launch: Callable[..., Any], results: Path) -> None:
+def test_torchrun_output_is_shown_if_no_rank_reported_an_error(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, "misbehaving:killed", "--gpus", "1", *SMALL, "-o", str(results)]
-    done = launch(words, env={**HERE, "FAULT_RANK": "0", "FAULT_STEP": "1"})
+    done = launch(words, env={**SUPPORT_ENV, "FAULT_RANK": "0", "FAULT_STEP": "1"})
     assert done.returncode == 1
     assert "(exitcode: -9)" in done.stderr
 
 
 @pytest.mark.slow
-def test_a_json_that_cannot_be_written_costs_neither_the_figure_nor_the_record_of_launches(
-    launch: Callable[..., Any], results: Path
-) -> None:
+def test_unwritable_json_of_launches_keeps_report_and_record(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "2", "--launches", "2", "--json", "/dev/full", "--force", "-o", str(results)]
-    done = launch(words, env=HERE)
+    done = launch(words, env=SUPPORT_ENV)
     assert done.returncode == 1
     assert errors(done.stderr) == ["cannot save /dev/full: No space left on device"]
     assert "Traceback" not in done.stderr
     assert "2 launches: " in done.stdout
     latest = launch([*PLAIN, "report", "-o", str(results)]).stdout
-    assert "2 launches: " in latest, "the record of both is the latest"
+    assert "2 launches: " in latest, "the merged record is the latest"
     assert "-misbehaving-fine-2-launches.json" in latest
 
 
 @pytest.mark.slow
-def test_gpus_exits_by_the_records_status(launch: Callable[..., Any], results: Path) -> None:
+def test_gpus_flag_exits_with_the_status_of_the_record(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, "misbehaving:hangs", "--gpus", "2", *SMALL, "--hang-timeout", "4", "-o", str(results)]
-    done = launch(words, env={**HERE, "FAULT_RANK": "0", "FAULT_STEP": "8"})
+    done = launch(words, env={**SUPPORT_ENV, "FAULT_RANK": "0", "FAULT_STEP": "8"})
     record = only_record(results)
     assert (done.returncode, record.status, record.fault and record.fault.rank) == (124, "hung", 0)
     assert done.stderr.startswith("torchrun --standalone --nproc_per_node=2 -m ddpbench misbehaving:hangs")

@@ -1,4 +1,4 @@
-"""Runs that are ended from outside: the finished rounds are kept, it is said once, and nobody is left behind."""
+"""Interrupted runs: finished rounds are kept, one error line is printed and no process is left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import HERE, PLAIN, PROMPTLY_S, SMALL, TORCHRUN, TORCHRUN_S, errors, only_record, rounds_on_disk
+from launches import FAULT_REPORT_S, PLAIN, SMALL, SUPPORT_ENV, TORCHRUN, TORCHRUN_S, errors, only_record, rounds_on_disk
 
 import ddpbench
 
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.timeout(110)
 
 @pytest.fixture
 def endless(start: Callable[..., Any], results: Path) -> Callable[..., Any]:
-    """Starts a run without end under ``launcher``, and returns it once two rounds are on disk."""
+    """Start an endless run under ``launcher`` and return it once two rounds are on disk."""
 
     def go(*launcher: str) -> Any:
-        running = start([*launcher, *ENDLESS, "-o", str(results)], env=HERE)
+        running = start([*launcher, *ENDLESS, "-o", str(results)], env=SUPPORT_ENV)
         running.until(lambda: rounds_on_disk(results) >= 2)
         return running
 
@@ -34,7 +34,7 @@ def endless(start: Callable[..., Any], results: Path) -> Callable[..., Any]:
 
 
 def interrupted_by(sent: signal.Signals, done: Any, results: Path) -> bool:
-    """Whether that was said once, with the rounds that were done, and the record tells the same."""
+    """Whether one error line states the signal and the finished rounds, and the record agrees."""
     record, (said,) = only_record(results), errors(done.stderr)
     rounds = re.fullmatch(rf"interrupted by {sent.name}, (\d+) of 100,000 rounds", said)
     in_record = (record.status, record.fault and record.fault.message) == ("interrupted", f"interrupted by {sent.name}")
@@ -42,7 +42,7 @@ def interrupted_by(sent: signal.Signals, done: Any, results: Path) -> bool:
 
 
 def own_traceback(stderr: str) -> bool:
-    """Whether a frame of ours is in a traceback; torchrun prints tracebacks of its own."""
+    """Whether a traceback contains a ddpbench frame; torchrun also prints tracebacks."""
     return f'File "{Path(ddpbench.__file__).parent}' in stderr
 
 
@@ -54,10 +54,10 @@ def own_traceback(stderr: str) -> bool:
         pytest.param(signal.SIGUSR1, 143, marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_in_plain_python_keeps_the_rounds(endless: Callable[..., Any], results: Path, sent: signal.Signals, code: int) -> None:
+def test_signal_without_launcher_keeps_finished_rounds(endless: Callable[..., Any], results: Path, sent: signal.Signals, code: int) -> None:
     running = endless(*PLAIN)
     os.kill(running.pid, sent)
-    done = running.wait(PROMPTLY_S)
+    done = running.wait(FAULT_REPORT_S)
     assert done.returncode == code
     assert interrupted_by(sent, done, results)
     assert "Traceback" not in done.stderr
@@ -68,23 +68,23 @@ def test_a_signal_in_plain_python_keeps_the_rounds(endless: Callable[..., Any], 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="which libraries a process has loaded cannot be seen here")
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("imported", ["psutil", "libtorch"])
-def test_a_signal_during_the_imports_is_said(
+def test_signal_during_imports_is_reported(
     start: Callable[..., Any], results: Path, imported: str, sent: signal.Signals, code: int
 ) -> None:
-    """Of the program's own, where Python would print a traceback or nothing, and of torch, which may swallow an exception."""
-    running = start([*PLAIN, *ENDLESS, "-o", str(results)], env=HERE)
+    """During our imports, when Python prints a traceback or nothing, and torch's, which may swallow exceptions."""
+    running = start([*PLAIN, *ENDLESS, "-o", str(results)], env=SUPPORT_ENV)
     running.until(lambda: imported in Path(f"/proc/{running.pid}/maps").read_text())
     os.kill(running.pid, sent)
-    done = running.wait(PROMPTLY_S)
+    done = running.wait(FAULT_REPORT_S)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", f"ddpbench: error: interrupted by {sent.name}\n")
     assert not results.exists()
 
 
 @pytest.mark.slow
-def test_a_signal_to_torchrun_keeps_the_rounds_and_leaves_nobody(endless: Callable[..., Any], results: Path) -> None:
+def test_signal_to_torchrun_keeps_finished_rounds_and_leaves_no_process(endless: Callable[..., Any], results: Path) -> None:
     running = endless(*TORCHRUN)
     os.kill(running.pid, signal.SIGTERM)
-    done = running.wait(PROMPTLY_S + TORCHRUN_S)
+    done = running.wait(FAULT_REPORT_S + TORCHRUN_S)
     assert running.left_behind() == []
     assert interrupted_by(signal.SIGTERM, done, results)
     assert not own_traceback(done.stderr)
@@ -92,11 +92,11 @@ def test_a_signal_to_torchrun_keeps_the_rounds_and_leaves_nobody(endless: Callab
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", [GPUS, TORCHRUN], ids=["--gpus", "torchrun"])
-def test_a_terminals_ctrl_c_is_said_once(endless: Callable[..., Any], results: Path, launcher: list[str]) -> None:
-    """A terminal sends it to every process of the foreground group, not to one."""
+def test_ctrl_c_to_the_process_group_is_reported_once(endless: Callable[..., Any], results: Path, launcher: list[str]) -> None:
+    """A terminal sends Ctrl-C to every process of the foreground process group."""
     running = endless(*launcher)
     os.killpg(running.pid, signal.SIGINT)
-    done = running.wait(PROMPTLY_S + TORCHRUN_S)
+    done = running.wait(FAULT_REPORT_S + TORCHRUN_S)
     assert running.left_behind() == []
     assert done.returncode == (1 if launcher is TORCHRUN else 130)
     assert interrupted_by(signal.SIGINT, done, results)
@@ -106,10 +106,10 @@ def test_a_terminals_ctrl_c_is_said_once(endless: Callable[..., Any], results: P
 
 
 @pytest.mark.slow
-def test_a_sigterm_passes_through_gpus(endless: Callable[..., Any], results: Path) -> None:
+def test_sigterm_to_gpus_launcher_is_forwarded(endless: Callable[..., Any], results: Path) -> None:
     running = endless(*GPUS)
     os.kill(running.pid, signal.SIGTERM)
-    done = running.wait(PROMPTLY_S + TORCHRUN_S)
+    done = running.wait(FAULT_REPORT_S + TORCHRUN_S)
     assert running.left_behind() == []
     assert done.returncode == 143
     assert interrupted_by(signal.SIGTERM, done, results)
@@ -124,48 +124,48 @@ def test_a_sigterm_passes_through_gpus(endless: Callable[..., Any], results: Pat
         pytest.param(signal.SIGUSR1, 4, 143, id="SIGUSR1 while ranks start"),
     ],
 )
-def test_a_signal_before_the_ranks_have_met_is_said_once(
+def test_signal_before_rendezvous_is_reported_once(
     start: Callable[..., Any], results: Path, sent: signal.Signals, processes: int, code: int
 ) -> None:
-    """They import torch then, where Python would print a traceback at a Ctrl-C, or let it pass; and a SIGTERM would end them mute."""
-    running = start([*GPUS, *ENDLESS, "-o", str(results)], env=HERE)
+    """While torch is imported Python prints a traceback at Ctrl-C or ignores it, and SIGTERM ends it silently."""
+    running = start([*GPUS, *ENDLESS, "-o", str(results)], env=SUPPORT_ENV)
     running.until(lambda: len(running.survivors()) >= processes)
     time.sleep(0.3)
     os.kill(running.pid, sent)
-    done = running.wait(PROMPTLY_S + TORCHRUN_S)
+    done = running.wait(FAULT_REPORT_S + TORCHRUN_S)
     assert running.left_behind() == []
     assert done.returncode == code
-    assert errors(done.stderr) == [f"interrupted by {sent.name} before the ranks were at work"]
+    assert errors(done.stderr) == [f"interrupted by {sent.name} before the ranks were ready"]
     assert "Traceback" not in done.stderr
     assert not results.exists()
 
 
 @pytest.mark.slow
-def test_a_second_ctrl_c_changes_nothing(endless: Callable[..., Any], results: Path) -> None:
+def test_repeated_ctrl_c_has_no_further_effect(endless: Callable[..., Any], results: Path) -> None:
     running = endless(*PLAIN)
     for _ in range(3):
         os.kill(running.pid, signal.SIGINT)
         time.sleep(0.1)  # signals sent at once count as one
-    done = running.wait(PROMPTLY_S)
+    done = running.wait(FAULT_REPORT_S)
     assert done.returncode == 130
     assert interrupted_by(signal.SIGINT, done, results)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", [TORCHRUN, GPUS], ids=["torchrun", "--gpus"])
-def test_ranks_leave_when_their_launcher_is_killed(endless: Callable[..., Any], results: Path, launcher: list[str]) -> None:
+def test_ranks_exit_if_their_launcher_is_killed(endless: Callable[..., Any], results: Path, launcher: list[str]) -> None:
     running = endless(*launcher)
     assert len(running.survivors()) >= 3, "the launcher and two ranks"
     os.kill(running.pid, signal.SIGKILL)
-    assert running.left_behind(PROMPTLY_S) == []
+    assert running.left_behind(FAULT_REPORT_S) == []
     record = only_record(results)
     assert record.status in ("interrupted", "failed")
     assert len(record.rounds) >= 2
 
 
 @pytest.mark.slow
-def test_ranks_leave_when_one_nodes_launcher_is_killed(start: Callable[..., Any], results: Path, free_port: int) -> None:
-    """The store that all ranks share lives on, with the other node's launcher."""
+def test_ranks_exit_if_the_launcher_of_another_node_is_killed(start: Callable[..., Any], results: Path, free_port: int) -> None:
+    """The shared store survives with the other node's launcher."""
     meeting = [
         "--nnodes=2",
         "--nproc_per_node=1",
@@ -176,13 +176,13 @@ def test_ranks_leave_when_one_nodes_launcher_is_killed(start: Callable[..., Any]
     host, other = (
         start(
             [*TORCHRUN[:3], *meeting, f"--rdzv_conf=is_host={is_host}", *TORCHRUN[-2:], *ENDLESS, "-o", str(results)],
-            env=HERE,
+            env=SUPPORT_ENV,
         )
         for is_host in (1, 0)
     )
     other.until(lambda: rounds_on_disk(results) >= 2)
     os.kill(other.pid, signal.SIGKILL)
-    assert other.left_behind(PROMPTLY_S) == []
-    assert host.wait(PROMPTLY_S + TORCHRUN_S).returncode == 1
+    assert other.left_behind(FAULT_REPORT_S) == []
+    assert host.wait(FAULT_REPORT_S + TORCHRUN_S).returncode == 1
     assert host.left_behind() == []
     assert only_record(results).status == "interrupted"

@@ -1,4 +1,4 @@
-"""Following the command behind ``next``: it ends, and never offers the same thing again."""
+"""Following the ``next`` commands terminates and never repeats a command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HERE = {"OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}{os.paths
 
 
 def next_of(job: Job) -> str:
-    """What its page offers to run next; empty if nothing."""
+    """The next command on the job's page; empty if there is none."""
     real = baseline_of(job) or job.records[0]
     found = find_best_arm(job.records)
     step = next_step_after_comparison(found, job) if found else real.verdict and real.verdict.next
@@ -36,7 +36,7 @@ def next_of(job: Job) -> str:
     [("", False), ("--loader torch -j 1", True)],
     ids=["synthetic, quiet", "loader, busy"],
 )
-def test_following_next_never_leads_to_the_same_advice(words: str, busy: bool, tmp_path: Path) -> None:
+def test_following_next_commands_never_repeats_a_command(words: str, busy: bool, tmp_path: Path) -> None:
     command, offered = f"ddpbench mnist-cnn {words} --device cpu --gpus 2 --time-limit 8", []
     with ExitStack() as stack:
         for core in os.sched_getaffinity(0) if busy else ():
@@ -57,9 +57,9 @@ def test_following_next_never_leads_to_the_same_advice(words: str, busy: bool, t
             records = sorted((tmp_path / "results" / "runs").glob("*.json"), key=lambda path: path.stat().st_mtime)
             assert (done.returncode, len(records)) == (0, number + 1), done.stderr
             command = next_of(load(records[-1]))
-            assert command not in offered, "the same advice once more"
+            assert command not in offered, "the same command was suggested again"
             offered.append(command)
             if number == 0 and not busy:
-                assert command, "a float32 training, and a loader, have something to try"
-            if " ddpbench " not in f" {command} ":  # nothing to gain, or a look at the machine
+                assert command, "float32 training and loaders always have a next command"
+            if " ddpbench " not in f" {command} ":  # nothing to gain, or a command that inspects the machine
                 return

@@ -1,4 +1,4 @@
-"""The founding experiments for real, made small: on two ranks, each with its page."""
+"""Published experiments with --quick on two real ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAIN = [sys.executable, "-m", "ddpbench"]
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", published_names())
-def test_a_try_runs_on_two_ranks_and_prints_its_page(launch: Callable[..., Any], results: Path, name: str) -> None:
+def test_quick_reproduction_runs_on_two_ranks(launch: Callable[..., Any], results: Path, name: str) -> None:
     done = launch([*TORCHRUN, "reproduce", name, "--quick", "--device", "cpu", "-o", str(results)], timeout=280)
     assert done.returncode == 0, done.stderr
     (path,) = (results / "cpu").glob("*.json")
@@ -33,7 +33,7 @@ def test_a_try_runs_on_two_ranks_and_prints_its_page(launch: Callable[..., Any],
 
 
 @pytest.mark.slow
-def test_a_crossover_of_two_thread_counts_fits_or_says_that_there_is_none(launch: Callable[..., Any], results: Path) -> None:
+def test_crossover_of_thread_counts_is_fitted_or_reported_missing(launch: Callable[..., Any], results: Path) -> None:
     words = ["crossover", "disc-mlp", "--device", "cpu", "--threads", "1,2", "--layers", "2-4", "--rounds", "2"]
     done = launch([*PLAIN, *words, "-o", str(results)])
     assert done.returncode == 0, done.stderr
@@ -45,4 +45,4 @@ def test_a_crossover_of_two_thread_counts_fits_or_says_that_there_is_none(launch
     assert all(timed.traces[0].steps == 1000 for record in job.records for timed in record.rounds)
     assert "700,000" in done.stdout
     for record in job.records:
-        assert all(timed.traces[0].numerics.accuracy is not None for timed in record.rounds), "the training error at each depth"
+        assert all(timed.traces[0].numerics.accuracy is not None for timed in record.rounds), "accuracy is measured at each depth"

@@ -1,4 +1,4 @@
-"""The main job for real: torchrun, gloo, two ranks; one process; arms; engines; a late rank."""
+"""Real runs: torchrun with two gloo ranks, one process, arms, engines, a late rank."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import HERE, PLAIN, SMALL, SUPPORT, TORCHRUN, only_job, only_record
+from launches import PLAIN, SMALL, SUPPORT, SUPPORT_ENV, TORCHRUN, only_job, only_record
 
 from ddpbench.analysis.summary import summarize
 from ddpbench.bench.scheduler import abba_schedule
@@ -29,7 +29,7 @@ def losses(record: Record) -> list[float]:
     return [trace.numerics.last_loss for timed in record.rounds for trace in timed.traces]
 
 
-def test_two_ranks_leave_one_whole_record(launch: Callable[..., Any], results: Path) -> None:
+def test_two_ranks_write_one_complete_record(launch: Callable[..., Any], results: Path) -> None:
     done = launch([*TORCHRUN, *RESNET, "--precision", "fp32", "-o", str(results)])
     assert done.returncode == 0, done.stderr
     record = only_record(results)
@@ -56,20 +56,20 @@ def test_two_ranks_leave_one_whole_record(launch: Callable[..., Any], results: P
 
 @pytest.fixture(scope="module")
 def one_process(launch_once: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Record]:
-    """How a strict run of one process ended whose JSON goes to stdout, and its record."""
+    """Result of a strict single-process run with JSON on stdout, and its record."""
     results = tmp_path_factory.mktemp("runs")
     return launch_once([*PLAIN, *RESNET, "--strict", "--json", "-", "-o", str(results)]), only_record(results)
 
 
-def test_one_process_needs_no_process_group(one_process: tuple[Any, Record]) -> None:
+def test_single_process_needs_no_process_group(one_process: tuple[Any, Record]) -> None:
     done, record = one_process
     assert (record.environment.backend, record.environment.launcher, record.world_size) == ("none", "python", 1)
     assert record.config.loader == "synthetic"
-    assert "--data-dir" in done.stderr, "the report says how to measure one's own loader"
+    assert "--data-dir" in done.stderr, "the report states how to measure a real loader"
 
 
 @pytest.mark.slow
-def test_accelerate_launch_is_the_same_program(launch: Callable[..., Any], results: Path) -> None:
+def test_accelerate_launch_runs_the_same_program(launch: Callable[..., Any], results: Path) -> None:
     starter = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "--num_machines", "1"]
     done = launch([*starter, "--mixed_precision", "no", "--dynamo_backend", "no", "-m", "ddpbench", *RESNET, "-o", str(results)])
     assert done.returncode == 0, done.stderr
@@ -78,16 +78,16 @@ def test_accelerate_launch_is_the_same_program(launch: Callable[..., Any], resul
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-5), ("amp-bf16", 2e-2)])
-def test_engines_train_alike(launch: Callable[..., Any], precision: str, within: float) -> None:
+def test_engines_train_identically(launch: Callable[..., Any], precision: str, within: float) -> None:
     done = launch([*TORCHRUN[:-2], str(SUPPORT / "engines_alike.py"), precision])
     assert done.returncode == 0, done.stderr
     losses = json.loads(done.stdout)
-    assert losses["ddp"][-1] < losses["ddp"][0], "it learns"
+    assert losses["ddp"][-1] < losses["ddp"][0], "the loss decreases"
     assert losses["accelerate"] == pytest.approx(losses["ddp"], rel=within)
 
 
 @pytest.mark.slow
-def test_engines_are_arms_and_profile_leaves_a_trace_per_arm_and_rank(launch: Callable[..., Any], results: Path) -> None:
+def test_engines_are_arms_and_profile_writes_one_trace_per_arm_and_rank(launch: Callable[..., Any], results: Path) -> None:
     done = launch([*TORCHRUN, *RESNET, "--engine", "ddp,accelerate", "--precision", "amp-bf16", "--profile", "-o", str(results)])
     assert done.returncode == 0, done.stderr
     traces = sorted(results.glob("*.trace.json"))
@@ -99,9 +99,9 @@ def test_engines_are_arms_and_profile_leaves_a_trace_per_arm_and_rank(launch: Ca
     assert all(timed.params_in_sync for record in records for timed in record.rounds)
 
 
-def test_arms_alternate_abba_and_one_table_compares(launch: Callable[..., Any], results: Path) -> None:
+def test_arms_are_interleaved_abba_and_compared_in_one_table(launch: Callable[..., Any], results: Path) -> None:
     arms = ["--precision", "fp32,amp-bf16", "-b", "2,4", "--rounds", "2"]
-    done = launch([*PLAIN, "misbehaving:fine", *SMALL, *arms, "-o", str(results)], env=HERE)
+    done = launch([*PLAIN, "misbehaving:fine", *SMALL, *arms, "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     asked = [(record.config.precision, record.config.batch_size) for record in job.records]
@@ -109,33 +109,33 @@ def test_arms_alternate_abba_and_one_table_compares(launch: Callable[..., Any], 
     assert all(len(record.rounds) == 2 and record.status == "ok" for record in job.records)
     turns = re.findall(r"^ddpbench: round \d of 8: (.+): [\d.,]+ images/s", done.stderr, re.MULTILINE)
     assert len(set(turns[:4])) == 4
-    assert turns[4:] == turns[3::-1], "the second round of all runs backwards"
+    assert turns[4:] == turns[3::-1], "the second round runs in reverse order"
     assert done.stdout.count("speed-up") == 1
     assert set(job.swept) == {"precision", "batch_size"}
 
 
-def test_the_schedule_is_abba() -> None:
+def test_abba_schedule() -> None:
     assert list(abba_schedule([4, 4])) == [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2), (1, 3), (0, 3)]
-    assert list(abba_schedule([2, 1, 3])) == [(0, 0), (1, 0), (2, 0), (2, 1), (0, 1), (2, 2)], "each arm has as many rounds as it asks for"
+    assert list(abba_schedule([2, 1, 3])) == [(0, 0), (1, 0), (2, 0), (2, 1), (0, 1), (2, 2)], "each arm has its requested number of rounds"
 
 
 @pytest.mark.slow
-def test_arms_go_on_with_their_own_training(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
-    """Parked between its turns, an arm goes on learning from where it stood, and does no less than alone."""
+def test_parked_arm_continues_its_training(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    """An arm parked between rounds continues its training and runs as many samples as a single arm."""
     alone, among = tmp_path / "alone", tmp_path / "among"
     fixed = [*RESNET, "--rounds", "3"]
     assert launch([*PLAIN, *fixed, "--precision", "fp32", "-o", str(alone)]).returncode == 0
     assert launch([*PLAIN, *fixed, "--precision", "fp32,amp-bf16", "-o", str(among)]).returncode == 0
     first_alone, first_among = only_record(alone).rounds[0], only_job(among).records[0].rounds[0]
     last = only_job(among).records[0].rounds[-1].traces[0].numerics
-    assert last.last_loss < first_among.traces[0].numerics.first_loss, "it learns on from turn to turn"
+    assert last.last_loss < first_among.traces[0].numerics.first_loss, "training continues across rounds"
     assert first_alone.samples == first_among.samples
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rank", "broadcast"), [(0, "--broadcast-buffers"), (1, "--broadcast-buffers"), (1, "--no-broadcast-buffers")])
-def test_a_late_rank_is_named_by_its_own_time(launch: Callable[..., Any], results: Path, rank: int, broadcast: str) -> None:
-    late = {**HERE, "FAULT_RANK": str(rank), "FAULT_DELAY_S": "0.08"}
+def test_late_rank_is_identified_by_its_own_time(launch: Callable[..., Any], results: Path, rank: int, broadcast: str) -> None:
+    late = {**SUPPORT_ENV, "FAULT_RANK": str(rank), "FAULT_DELAY_S": "0.08"}
     done = launch([*TORCHRUN, "misbehaving:late", *SMALL, "--steps", "8", "--rounds", "3", broadcast, "-o", str(results)], env=late)
     assert done.returncode == 0, done.stderr
     summary = summarize(only_record(results))
@@ -146,7 +146,7 @@ def test_a_late_rank_is_named_by_its_own_time(launch: Callable[..., Any], result
     assert f"rank {rank}" in done.stdout
 
 
-def test_json_on_stdout_is_json_alone_and_strict_exits_3_when_a_check_warns(one_process: tuple[Any, Record]) -> None:
+def test_json_on_stdout_is_pure_json_and_strict_run_with_warnings_exits_3(one_process: tuple[Any, Record]) -> None:
     done, record = one_process
     assert done.returncode == 3, "two rounds of two steps cannot be trusted"
     assert json.loads(done.stdout)["records"][0]["status"] == "ok"
@@ -155,26 +155,26 @@ def test_json_on_stdout_is_json_alone_and_strict_exits_3_when_a_check_warns(one_
 
 
 @pytest.mark.slow
-def test_launches_merge_into_one_figure(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+def test_launches_are_merged_into_one_figure(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     merged = tmp_path / "merged.json"
     done = launch([*PLAIN, *RESNET, "--launches", "2", "--json", str(merged), "-o", str(results)])
     assert done.returncode == 0, done.stderr
-    assert len(list(results.glob("*.json"))) == 3, "one record a launch, and the merged one"
+    assert len(list(results.glob("*.json"))) == 3, "one record per launch and the merged one"
     assert json.loads(merged.read_text())["records"][0]["throughput"]["num_launches"] == 2
 
 
 @pytest.mark.slow
-def test_a_time_limit_ends_with_what_there_is(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "100000", "--time-limit", "0.5", "-o", str(results)], env=HERE)
+def test_time_limit_ends_the_run_with_finished_rounds(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "100000", "--time-limit", "0.5", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     assert 1 <= len(only_record(results).rounds) < 100_000
 
 
 @pytest.mark.slow
-def test_compile_trains(launch: Callable[..., Any], results: Path) -> None:
+def test_compiled_model_trains(launch: Callable[..., Any], results: Path) -> None:
     done = launch(
         [*TORCHRUN, "misbehaving:fine", *SMALL, "--rounds", "2", "--compile", "default", "-o", str(results)],
-        env=HERE,
+        env=SUPPORT_ENV,
     )
     assert done.returncode == 0, done.stderr
     first, last = only_record(results).rounds

@@ -1,13 +1,14 @@
-"""A ladder for real: ranks that wait their turn, arms on the whole world, and what is refused."""
+"""Real scaling jobs: idle ranks, arms on all ranks, and rejected requests."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import HERE, PLAIN, errors, only_job
+from launches import PLAIN, SUPPORT_ENV, errors, only_job
 
 from ddpbench.bench.scaling.command import check_can_scale, rank_ladder, scaling_arms
 from ddpbench.machine.rank_env import RankEnv
@@ -33,11 +34,11 @@ SMALL = Config(workload="resnet18", batch_size=8)
         (5, 3, [1, 2, 4, 5]),
     ],
 )
-def test_a_ladder_doubles_within_a_node_and_then_in_nodes(ranks: int, a_node: int, rungs: list[int]) -> None:
+def test_world_sizes_double_within_a_node_and_then_by_node(ranks: int, a_node: int, rungs: list[int]) -> None:
     assert rank_ladder(ranks, a_node) == rungs
 
 
-def test_the_arms_are_the_rungs_and_the_whole_world_under_conditions() -> None:
+def test_scaling_arms_are_world_sizes_and_controls() -> None:
     cells, ranks, skipped = scaling_arms(SMALL, [1, 2, 4])
     assert ranks == {
         ddp_role(1): 1,
@@ -58,14 +59,14 @@ def test_the_arms_are_the_rungs_and_the_whole_world_under_conditions() -> None:
     assert [each.what for each in skipped] == [WITH_DATA]
 
 
-def test_with_data_there_is_an_arm_that_reads_them() -> None:
+def test_data_dir_adds_an_arm_with_data() -> None:
     cells, ranks, skipped = scaling_arms(Config(workload="resnet18", batch_size=8, data_dir="/data"), [1, 2])
     assert [(cell.config.loader, cell.config.data_dir) for cell in cells if cell.role == WITH_DATA] == [("torch", "/data")]
     assert {cell.config.data_dir for cell in cells if cell.role != WITH_DATA} == {None}
     assert (ranks[WITH_DATA], skipped) == (2, [])
 
 
-def test_a_kept_batch_is_shared() -> None:
+def test_strong_scaling_divides_the_batch_between_ranks() -> None:
     cells, ranks, _ = scaling_arms(SMALL, [1, 2, 4], strong_batch=8)
     batches = {cell.role: cell.config.batch_size for cell in cells}
     assert [batches[ddp_role(count)] for count in (1, 2, 4)] == [8, 4, 2]
@@ -74,24 +75,24 @@ def test_a_kept_batch_is_shared() -> None:
 
 
 @pytest.mark.parametrize(("batch", "rungs", "hint"), [(10, [1, 2, 4], "-b 8"), (3, [1, 2, 4], "-b 4"), (32, [1, 2, 3], "-b 30")])
-def test_a_rung_that_does_not_divide_the_batch_is_refused(batch: int, rungs: list[int], hint: str) -> None:
+def test_indivisible_strong_batch_is_rejected_with_a_hint(batch: int, rungs: list[int], hint: str) -> None:
     with pytest.raises(UsageError, match=f"a batch of {batch} among") as refused:
         scaling_arms(SMALL, rungs, strong_batch=batch)
     assert refused.value.hint == hint
     scaling_arms(SMALL, rungs, strong_batch=int(hint.split()[1]))
 
 
-def test_one_rank_and_other_engines_are_refused() -> None:
-    with pytest.raises(UsageError, match="nothing to scale to"):
+def test_single_rank_and_engine_none_are_rejected() -> None:
+    with pytest.raises(UsageError, match="at least two ranks"):
         check_can_scale(SMALL, RankEnv())
     with pytest.raises(UsageError, match="--engine none"):
         check_can_scale(Config(workload="resnet18", engine="none"), RankEnv(world_size=2))
 
 
 @pytest.mark.slow
-def test_three_ranks_climb_their_ladder(launch: Callable[..., Any], results: Path) -> None:
+def test_three_ranks_run_all_scaling_arms(launch: Callable[..., Any], results: Path) -> None:
     words = [*SCALE, "misbehaving:fine", "--gpus", "3", "--rounds", "2", "--time-limit", "100", "-o", str(results)]
-    done = launch([*PLAIN, *words], env=HERE, timeout=140)
+    done = launch([*PLAIN, *words], env=SUPPORT_ENV, timeout=140)
     assert done.returncode == 0, done.stderr
     assert errors(done.stderr) == []
     job = only_job(results)
@@ -112,7 +113,7 @@ def test_three_ranks_climb_their_ladder(launch: Callable[..., Any], results: Pat
     together = [trace.numerics.params_checksum_after for trace in records[ddp_role(3)].rounds[-1].traces]
     assert len(set(together)) == 1
     apart = [trace.numerics.params_checksum_after for trace in records[NO_SYNC].rounds[-1].traces]
-    assert len(set(apart)) == 3, "nothing was averaged"
+    assert len(set(apart)) == 3, "gradients were not averaged"
     waited = [sum(trace.total_ms("sync") for trace in timed.traces) for timed in records[ALLREDUCE_ONLY].rounds]
     assert all(wait > 0 for wait in waited)
     found = job.scaling
@@ -121,12 +122,12 @@ def test_three_ranks_climb_their_ladder(launch: Callable[..., Any], results: Pat
     assert sum(found.bucket_bytes) == 4 * records[ddp_role(3)].num_parameters
     assert found.allreduce_busbw
     assert found.busy_wait_cores is not None
-    assert found.busy_wait_cores < 0.5, "a rank that waits does not spin"
+    assert found.busy_wait_cores < 0.5, "an idle rank does not busy-wait"
     assert "ideal" in done.stdout
 
 
 @pytest.mark.slow
-def test_with_a_loader_an_arm_reads_from_it_and_rounds_come_evenly(launch: Callable[..., Any], results: Path) -> None:
+def test_with_data_arm_uses_the_loader_and_rounds_are_balanced(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, *SCALE, "mnist-cnn", "-b", "8", "--loader", "torch", "-j", "1", "--gpus", "2", "--rounds", "3", "--time-limit", "100"]
     done = launch([*words, "-o", str(results)], timeout=140)
     assert done.returncode == 0, done.stderr
@@ -140,9 +141,9 @@ def test_with_a_loader_an_arm_reads_from_it_and_rounds_come_evenly(launch: Calla
 
 
 @pytest.mark.slow
-def test_a_kept_batch_is_measured(launch: Callable[..., Any], results: Path) -> None:
+def test_strong_scaling_run(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, *SCALE, "misbehaving:fine", "--gpus", "2", "--strong", "-o", str(results)]
-    done = launch([*words, "-b", "8", "--rounds", "1"], env=HERE)
+    done = launch([*words, "-b", "8", "--rounds", "1"], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert {
@@ -156,18 +157,18 @@ def test_a_kept_batch_is_measured(launch: Callable[..., Any], results: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_rank_that_hangs_is_named_and_not_the_one_that_waits_for_its_turn(launch: Callable[..., Any], results: Path) -> None:
+def test_hung_rank_is_reported_instead_of_an_idle_rank(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, *SCALE, "misbehaving:hangs", "--gpus", "2", "--hang-timeout", "4", "-o", str(results)]
-    done = launch(words, env={**HERE, "FAULT_RANK": "0", "FAULT_STEP": "4"}, timeout=100)
+    done = launch(words, env={**SUPPORT_ENV, "FAULT_RANK": "0", "FAULT_STEP": "4"}, timeout=100)
     assert done.returncode == 124, done.stderr
     (error,) = errors(done.stderr)
-    assert error.startswith("hung on rank 0"), "in the rung of one rank, while rank 1 waits"
+    assert re.match(r"rank 0 \(.*\) hung at step", error), "in the 1-rank arm, while rank 1 is idle"
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_alone_on_its_rung_is_named(launch: Callable[..., Any], results: Path) -> None:
+def test_rank_killed_in_a_subset_arm_is_reported(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, *SCALE, "misbehaving:killed", "--gpus", "2", "-o", str(results)]
-    done = launch(words, env={**HERE, "FAULT_RANK": "0", "FAULT_STEP": "4"}, timeout=100)
+    done = launch(words, env={**SUPPORT_ENV, "FAULT_RANK": "0", "FAULT_STEP": "4"}, timeout=100)
     assert done.returncode == 1, done.stderr
     (error,) = errors(done.stderr)
     assert "rank 0" in error

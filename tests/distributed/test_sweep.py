@@ -1,4 +1,4 @@
-"""A sweep for real: cells that end, cells that do not fit, and calls that go on where another stopped."""
+"""Real sweeps: finished points, points out of memory, and resuming."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import imagery
 import msgspec
 import numpy as np
 import pytest
-from launches import HERE, TORCHRUN
+from launches import SUPPORT_ENV, TORCHRUN
 
 from ddpbench.record.io import load, save
 from ddpbench.record.record import Job
@@ -27,32 +27,32 @@ pytestmark = pytest.mark.timeout(110)
 
 
 def figures(job: Job) -> list[list[tuple[float | None, float | None, int]]]:
-    """(last loss, accuracy, parameters) of every round of every cell."""
+    """(last loss, accuracy, parameter checksum) of every round of every sweep point."""
     numerics = [[timed.traces[0].numerics for timed in record.rounds] for record in job.records]
     return [[(each.last_loss, each.accuracy, each.params_checksum_after) for each in cell] for cell in numerics]
 
 
 @pytest.mark.slow
-def test_every_round_is_a_training_from_the_start_with_its_accuracy(launch: Callable[..., Any], results: Path) -> None:
+def test_each_round_trains_from_scratch_and_reports_accuracy(launch: Callable[..., Any], results: Path) -> None:
     done = launch([*PLAIN, *DISC, "-o", str(results)])
     assert done.returncode == 0, done.stderr
     job = load(results / FILE)
     assert [record.config.lr for record in job.records] == [0.05, 0.1]
     for record in job.records:
         assert record.status == "ok"
-        assert [timed.traces[0].steps for timed in record.rounds] == [20, 20, 20], "two epochs of a thousand points, a hundred a step"
+        assert [timed.traces[0].steps for timed in record.rounds] == [20, 20, 20], "two epochs of 1000 points, 100 per step"
         accuracies = [timed.traces[0].numerics.accuracy for timed in record.rounds]
         assert all(accuracy is not None and 0 <= accuracy <= 1 for accuracy in accuracies)
-        assert len({timed.traces[0].numerics.params_checksum_before for timed in record.rounds}) == 3, "each round has weights of its own"
+        assert len({timed.traces[0].numerics.params_checksum_before for timed in record.rounds}) == 3, "initial weights differ by round"
     first, second = ([timed.traces[0].numerics.params_checksum_before for timed in record.rounds] for record in job.records)
-    assert first == second, "a round has the same weights in every cell"
-    assert "accuracy on the training points (%)" in done.stdout, "the disc has no others"
+    assert first == second, "initial weights of a round are the same at every sweep point"
+    assert "accuracy on the training points (%)" in done.stdout, "the disc workload has no held-out points"
     again = launch([*PLAIN, "report", str(results / FILE)])
     assert again.stdout == done.stdout
 
 
 @pytest.mark.slow
-def test_more_rounds_are_added_to_those_that_are_there(launch: Callable[..., Any], results: Path) -> None:
+def test_more_rounds_are_appended_to_existing_rounds(launch: Callable[..., Any], results: Path) -> None:
     def swept(rounds: int) -> Any:
         return launch([*PLAIN, *DISC, "--rounds", str(rounds), "-o", str(results)])
 
@@ -62,7 +62,7 @@ def test_more_rounds_are_added_to_those_that_are_there(launch: Callable[..., Any
     assert done.returncode == 0, done.stderr
     job = load(results / FILE)
     assert [len(record.rounds) for record in job.records] == [3, 3]
-    assert [cell[:2] for cell in figures(job)] == had, "as a page advises: what is there stays"
+    assert [cell[:2] for cell in figures(job)] == had, "finished rounds are kept"
     assert job.command[-4:-2] == ["--rounds", "3"]
     fewer = swept(2)
     assert fewer.returncode == 2
@@ -70,7 +70,7 @@ def test_more_rounds_are_added_to_those_that_are_there(launch: Callable[..., Any
 
 
 @pytest.mark.slow
-def test_cells_of_no_given_length_train_as_long_and_a_second_call_keeps_to_it(launch: Callable[..., Any], results: Path) -> None:
+def test_default_steps_are_shared_and_kept_on_resume(launch: Callable[..., Any], results: Path) -> None:
     words = ["sweep", "mnist-cnn", "-b", "4,32", "--rounds", "2", "--warmup", "1", "--device", "cpu", "--no-validate", "-o", str(results)]
     done = launch([*PLAIN, *words])
     assert done.returncode == 0, done.stderr
@@ -86,7 +86,7 @@ def test_cells_of_no_given_length_train_as_long_and_a_second_call_keeps_to_it(la
 
 
 @pytest.mark.slow
-def test_a_stopped_sweep_goes_on_and_repeats_nothing(start: Callable[..., Any], launch: Callable[..., Any], tmp_path: Path) -> None:
+def test_killed_sweep_resumes_without_repeating_rounds(start: Callable[..., Any], launch: Callable[..., Any], tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     longer = [*DISC[: DISC.index("--epochs") + 1], "20", *DISC[DISC.index("--rounds") :]]
     assert launch([*PLAIN, *longer, "-o", str(whole)]).returncode == 0
@@ -111,17 +111,17 @@ def test_a_stopped_sweep_goes_on_and_repeats_nothing(start: Callable[..., Any], 
         assert ("relocated" in [check.code for check in after.checks]) == bool(after.relocations)
     for before, after in zip(kept.records, job.records, strict=True):
         walls = {timed.index: timed.wall_s for timed in after.rounds}
-        assert all(walls[timed.index] == timed.wall_s for timed in before.rounds), "what was whole is as it was"
+        assert all(walls[timed.index] == timed.wall_s for timed in before.rounds), "finished rounds are unchanged"
         assert sorted(walls) == [0, 1, 2]
-    assert figures(job) == figures(load(whole / FILE)), "the same trainings, bit for bit, as without a stop"
+    assert figures(job) == figures(load(whole / FILE)), "bit-identical to an uninterrupted sweep"
     walls = [[timed.wall_s for timed in record.rounds] for record in job.records]
     assert launch([*PLAIN, *longer, "-o", str(broken)]).returncode == 0
-    assert [[timed.wall_s for timed in record.rounds] for record in load(broken / FILE).records] == walls, "nothing was left to do"
+    assert [[timed.wall_s for timed in record.rounds] for record in load(broken / FILE).records] == walls, "nothing was pending"
 
 
 @pytest.mark.slow
-def test_a_time_limit_ends_a_sweep_between_rounds_and_the_same_command_goes_on(launch: Callable[..., Any], results: Path) -> None:
-    """The first round of a call is always measured, and here no other."""
+def test_time_limit_ends_a_sweep_between_rounds_and_rerun_resumes(launch: Callable[..., Any], results: Path) -> None:
+    """The first round of each invocation is always measured; here it is the only one."""
     for measured in ([1, 0], [1, 1]):
         done = launch([*PLAIN, *DISC, "--time-limit", "0.001", "-o", str(results)])
         assert done.returncode == 0, done.stderr
@@ -129,7 +129,7 @@ def test_a_time_limit_ends_a_sweep_between_rounds_and_the_same_command_goes_on(l
 
 
 @pytest.mark.slow
-def test_a_signal_in_a_round_of_many_epochs_leaves_no_part_of_it(start: Callable[..., Any], results: Path) -> None:
+def test_signal_during_a_long_round_discards_that_round(start: Callable[..., Any], results: Path) -> None:
     longest = [*DISC[: DISC.index("--epochs") + 1], "100000", *DISC[DISC.index("--rounds") :]]
     running = start([*PLAIN, *longest, "-o", str(results)])
     running.until(lambda: "lr 0.05: epoch " in running.errors())
@@ -142,10 +142,10 @@ def test_a_signal_in_a_round_of_many_epochs_leaves_no_part_of_it(start: Callable
 
 
 @pytest.mark.slow
-def test_a_cell_that_does_not_fit_says_so_and_is_not_tried_again(launch: Callable[..., Any], results: Path) -> None:
+def test_out_of_memory_point_is_reported_and_not_retried(launch: Callable[..., Any], results: Path) -> None:
     words = ["sweep", "greedy:greedy", "-b", "2,8", "--steps", "2", "--rounds", "2", "--warmup", "1", "--device", "cpu"]
     for _ in range(2):
-        done = launch([*TORCHRUN, *words, "-o", str(results)], env=HERE)
+        done = launch([*TORCHRUN, *words, "-o", str(results)], env=SUPPORT_ENV)
         assert done.returncode == 0, done.stderr
         (path,) = (results / "cpu").glob("*.json")
         fits, large = load(path).records
@@ -154,8 +154,7 @@ def test_a_cell_that_does_not_fit_says_so_and_is_not_tried_again(launch: Callabl
         assert large.fault is not None
         assert "out of memory at batch 8" in large.fault.message
         assert "out of memory" in done.stdout
-    assert "trying" not in done.stderr
-    assert "warming up" not in done.stderr, "nothing was left to do"
+    assert "warming up" not in done.stderr, "nothing was pending"
 
 
 SHORT = ["--rounds", "2", "--warmup", "1", "--device", "cpu"]
@@ -164,11 +163,11 @@ GREEDY = ["sweep", "greedy:later", "-b", "8,2", "--steps", "6", *SHORT, "--loade
 
 @pytest.mark.parametrize(("program", "where"), [(PLAIN, "step"), (TORCHRUN, "validation")])
 @pytest.mark.slow
-def test_a_cell_that_runs_out_of_memory_after_its_trial_is_over_and_the_others_go_on(
+def test_out_of_memory_after_the_dry_run_fails_only_that_point(
     launch: Callable[..., Any], results: Path, program: list[str], where: str
 ) -> None:
     for _ in range(2):
-        done = launch([*program, *GREEDY, "-o", str(results)], env={**HERE, "GREEDY": where})
+        done = launch([*program, *GREEDY, "-o", str(results)], env={**SUPPORT_ENV, "GREEDY": where})
         assert done.returncode == 0, done.stderr
         (path,) = (results / "cpu").glob("*.json")
         large, fits = load(path).records
@@ -176,24 +175,22 @@ def test_a_cell_that_runs_out_of_memory_after_its_trial_is_over_and_the_others_g
         assert (large.status, len(large.rounds)) == ("failed", 0)
         assert large.fault is not None
         assert f"out of memory at batch 8 in {'round 1' if where == 'step' else where}: peak" in large.fault.message
-    assert "warming up" not in done.stderr, "nothing was left to do"
+    assert "warming up" not in done.stderr, "nothing was pending"
 
 
 @pytest.mark.slow
-def test_ranks_that_wait_for_one_out_of_memory_end_and_the_same_command_goes_on_without_that_cell(
-    launch: Callable[..., Any], results: Path
-) -> None:
+def test_out_of_memory_on_one_rank_ends_the_run_and_rerun_skips_that_point(launch: Callable[..., Any], results: Path) -> None:
     words = [*TORCHRUN, *GREEDY, "-o", str(results)]
-    first = launch(words, env=HERE)
+    first = launch(words, env=SUPPORT_ENV)
     assert first.returncode != 0
-    assert "hint: a smaller batch: -b N; the same command goes on with the other cells" in first.stderr
+    assert "hint: use a smaller batch: -b N; the same command resumes with the other configurations" in first.stderr
     (path,) = (results / "cpu").glob("*.json")
     large, waiting = load(path).records
     assert large.fault is not None
     assert waiting.fault is not None
     assert large.fault.message.startswith("out of memory at batch 8 on rank 1")
-    assert waiting.fault.message.startswith("ended with another arm: out of memory at batch 8")
-    again = launch(words, env=HERE)
+    assert waiting.fault.message.startswith("stopped because another arm failed: out of memory at batch 8")
+    again = launch(words, env=SUPPORT_ENV)
     assert again.returncode == 0, again.stderr
     large, fits = load(path).records
     assert (large.status, len(large.rounds)) == ("failed", 0)
@@ -202,22 +199,20 @@ def test_ranks_that_wait_for_one_out_of_memory_end_and_the_same_command_goes_on_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("batches", "named"), [("9,8", "none of 2 cells fits, nor the smallest, batch-size 8: "), ("8", "")])
-def test_where_no_cell_fits_the_smallest_is_named_and_too_much_was_asked_for(
-    launch: Callable[..., Any], results: Path, batches: str, named: str
-) -> None:
+@pytest.mark.parametrize(("batches", "named"), [("9,8", "none of 2 configurations fits in memory, not even batch-size 8: "), ("8", "")])
+def test_sweep_where_no_point_fits_reports_the_smallest(launch: Callable[..., Any], results: Path, batches: str, named: str) -> None:
     words = ["sweep", "greedy:greedy", "-b", batches, "--steps", "2", *SHORT, "-o", str(results)]
     for _ in range(2 if named else 1):
-        done = launch([*PLAIN, *words], env=HERE)
+        done = launch([*PLAIN, *words], env=SUPPORT_ENV)
         assert done.returncode == 2, done.stderr
         (error,) = [line for line in done.stderr.splitlines() if line.startswith("ddpbench: error:")]
         assert error.startswith(f"ddpbench: error: {named}out of memory at batch 8")
-    assert "hint: a smaller batch: -b N" in done.stderr
+    assert "hint: use a smaller batch: -b N" in done.stderr
 
 
 @pytest.mark.parametrize("ranks", [[], ["--gpus", "2"]])
 @pytest.mark.slow
-def test_a_journal_of_something_else_is_left_alone(launch: Callable[..., Any], results: Path, ranks: list[str]) -> None:
+def test_journal_of_another_command_is_not_overwritten(launch: Callable[..., Any], results: Path, ranks: list[str]) -> None:
     words = [*PLAIN, *DISC, "--rounds", "1", *ranks, "-o", str(results)]
     assert launch(words).returncode == 0
 
@@ -240,7 +235,7 @@ def test_a_journal_of_something_else_is_left_alone(launch: Callable[..., Any], r
 
 
 @pytest.mark.slow
-def test_rounds_on_other_data_or_other_threads_are_not_of_one_figure(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+def test_rounds_with_other_data_or_threads_are_not_merged(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     digits = imagery.mnist(tmp_path / "digits", packed=False)
     words = [*PLAIN, "sweep", "mnist-cnn", "--loader", "tensor", "--data-dir", str(digits), "-b", "10", "--epochs", "1", "--rounds", "2"]
     words += ["--device", "cpu", "-o", str(results)]
@@ -252,13 +247,13 @@ def test_rounds_on_other_data_or_other_threads_are_not_of_one_figure(launch: Cal
     save(job, path)
     done = launch(words, env=two)
     assert done.returncode == 2
-    assert "was measured with OMP_NUM_THREADS=1, and here it is 2" in done.stderr
+    assert "was measured with OMP_NUM_THREADS=1, but it is 2 here" in done.stderr
     raw = digits / "MNIST" / "raw"
     imagery.idx(raw / "train-images-idx3-ubyte", np.zeros((40, 28, 28)))
     imagery.idx(raw / "train-labels-idx1-ubyte", np.arange(40) % 10)
     done = launch(words, env=one)
     assert done.returncode == 2
-    assert f"the data have 40 images, and had {imagery.MNIST_IMAGES} when these trainings began" in done.stderr
+    assert f"the dataset has 40 images, but had {imagery.MNIST_IMAGES} in earlier rounds" in done.stderr
     assert len(load(path).records[0].rounds) == 1
     imagery.idx(raw / "train-images-idx3-ubyte", np.zeros((imagery.MNIST_IMAGES, 28, 28)))
     imagery.idx(raw / "train-labels-idx1-ubyte", np.arange(imagery.MNIST_IMAGES) % 10)
@@ -267,7 +262,7 @@ def test_rounds_on_other_data_or_other_threads_are_not_of_one_figure(launch: Cal
 
 
 @pytest.mark.slow
-def test_two_sweeps_do_not_write_one_journal(start: Callable[..., Any], launch: Callable[..., Any], results: Path) -> None:
+def test_concurrent_sweeps_cannot_write_one_journal(start: Callable[..., Any], launch: Callable[..., Any], results: Path) -> None:
     endless = [*PLAIN, *DISC, "-o", str(results)]
     endless[endless.index("--rounds") + 1] = "100000"
     running = start(endless)

@@ -1,4 +1,4 @@
-"""Two hosts with a cable between them: torchrun's rendezvous across, a verdict that names a slow one, and what is said when it is cut."""
+"""Two emulated hosts: rendezvous, the verdict on a slow network, and the error after cutting it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def across() -> Any:
 
 
 @pytest.mark.usefixtures("across")
-def test_a_slow_cable_is_what_holds_two_hosts_back(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+def test_slow_network_is_the_bottleneck_between_two_hosts(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     words = ["scale", "mnist-cnn", "--device", "cpu", "-b", "8", "--rounds", "3", "--time-limit", "150", "-o", str(results)]
     names = two_hosts.names_in(tmp_path)
     left, right = [start(two_hosts.torchrun(host, names, words)) for host in two_hosts.HOSTS]
@@ -43,12 +43,12 @@ def test_a_slow_cable_is_what_holds_two_hosts_back(start: Callable[..., Any], re
     assert found.verdict.kind == "network-bound"
     claim = explain_loss(found.verdict.evidence, job).claim
     assert all(host in claim for host in two_hosts.HOSTS)
-    assert 4e6 < max(found.allreduce_busbw.values()) < 12.5e6 * 1.3, "what the cable gives, and no more"
+    assert 4e6 < max(found.allreduce_busbw.values()) < 12.5e6 * 1.3, "limited by the emulated network"
     assert any("NETWORK-BOUND" in each.stdout for each in done)
 
 
 @pytest.mark.usefixtures("across")
-def test_two_hosts_of_one_name_are_two_hosts(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+def test_two_hosts_with_one_name_are_distinguished(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     words = ["mnist-cnn", "--device", "cpu", "-b", "8", "--rounds", "2", "--steps", "3", "-o", str(results)]
     names = {host: two_hosts.names_in(tmp_path, vm=address) for host, address in two_hosts.HOSTS.items()}
     left, right = [start(two_hosts.torchrun(host, names[host], words, called="vm")) for host in two_hosts.HOSTS]
@@ -60,14 +60,12 @@ def test_two_hosts_of_one_name_are_two_hosts(start: Callable[..., Any], results:
 
 
 def ranks_of(host: Any) -> list[int]:
-    """The processes of its ranks: torchrun itself waits for its rendezvous for minutes."""
+    """PIDs of the ranks, without torchrun, which waits for its rendezvous for minutes."""
     return [each.pid for each in host.survivors() if "torch.distributed.run" not in each.cmdline()]
 
 
 @pytest.mark.usefixtures("across")
-def test_when_the_cable_is_cut_the_ranks_of_both_hosts_end_and_one_says_why(
-    start: Callable[..., Any], results: Path, tmp_path: Path
-) -> None:
+def test_cut_network_ends_all_ranks_with_one_error(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     words = ["scale", "mnist-cnn", "--device", "cpu", "-b", "8", "--rounds", "50", "--hang-timeout", "4", "-o", str(results)]
     names = two_hosts.names_in(tmp_path)
     left, right = [start(two_hosts.torchrun(host, names, words)) for host in two_hosts.HOSTS]

@@ -1,4 +1,4 @@
-"""DALI on the GPU: the same images as on the CPU, whole for as long as the device reads them, in the dtype that is trained in."""
+"""DALI on GPU: the same images as on CPU, kept alive while the device reads them, in the training dtype."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ pytestmark = [pytest.mark.cuda, NO_DALI]
 GPU = torch.device("cuda", 0)
 CLASSES = 13
 CLOCKS = 100_000_000
-"""So many cycles of a GPU are some 50 ms."""
+"""GPU cycles; about 50 ms."""
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Images that their labels tell apart, each of a single colour."""
+    """Single-colour images, one distinct colour per label."""
     return imagery.image_tree(tmp_path, classes=CLASSES, images=1, texture=0)
 
 
 @pytest.mark.parametrize("loader", ["dali-cpu", "dali-gpu"])
 @pytest.mark.parametrize("channels_last", [True, False])
 @pytest.mark.parametrize(("precision", "dtype"), [("amp-fp16", torch.float16), ("amp-bf16", torch.float32), ("fp32", torch.float32)])
-def test_batches_are_as_they_are_trained_on(loader: str, channels_last: bool, precision: str, dtype: torch.dtype, tree: Path) -> None:
+def test_batches_have_the_dtype_and_layout_of_training(
+    loader: str, channels_last: bool, precision: str, dtype: torch.dtype, tree: Path
+) -> None:
     with opened(config(loader, tree, channels_last=channels_last, precision=precision, batch_size=5), device=GPU) as live:
         for _ in range(4):
             images, labels = live.next_batch(lambda: None)
@@ -45,7 +47,7 @@ def test_batches_are_as_they_are_trained_on(loader: str, channels_last: bool, pr
 
 
 @pytest.mark.parametrize("hw_decoder_load", [None, 0.0, 1.0])
-def test_the_plan_is_the_one_that_dali_reads_on_the_cpu(hw_decoder_load: float | None, tree: Path) -> None:
+def test_sample_order_matches_dali_cpu(hw_decoder_load: float | None, tree: Path) -> None:
     for rank in range(2):
         drawn = []
         for loader in ("dali-cpu", "dali-gpu"):
@@ -55,8 +57,8 @@ def test_the_plan_is_the_one_that_dali_reads_on_the_cpu(hw_decoder_load: float |
         assert drawn[0] == drawn[1]
 
 
-def test_the_middle_of_an_image_looks_as_pil_has_it(tmp_path: Path) -> None:
-    tree = imagery.image_tree(tmp_path, grain=20)  # coarse: the GPU's decoder interpolates colours in its own way
+def test_center_crop_matches_pil(tmp_path: Path) -> None:
+    tree = imagery.image_tree(tmp_path, grain=20)  # coarse grain: the GPU decoder interpolates chroma differently
     looks = []
     for loader in ("torch", "dali-gpu"):
         settled = config(loader, tree, workers=1, batch_size=16, augment=False, image_size=42, precision="fp32")
@@ -65,7 +67,7 @@ def test_the_middle_of_an_image_looks_as_pil_has_it(tmp_path: Path) -> None:
     assert (looks[0] - looks[1]).abs().mean() < 0.06, "less than four of 255 levels"
 
 
-def test_torch_and_dali_draw_crops_of_the_same_statistics(tmp_path: Path) -> None:
+def test_crop_statistics_match_torch(tmp_path: Path) -> None:
     tree = imagery.image_tree(tmp_path, grain=2)
     statistics = []
     for loader in ("torch", "dali-gpu"):
@@ -76,7 +78,7 @@ def test_torch_and_dali_draw_crops_of_the_same_statistics(tmp_path: Path) -> Non
     torch.testing.assert_close(*statistics, atol=0.03, rtol=0.03)
 
 
-def test_a_batch_stays_whole_while_the_device_is_far_behind(tree: Path) -> None:
+def test_batch_is_kept_while_the_device_lags_behind(tree: Path) -> None:
     read: list[Batch] = []
     with opened(config("dali-gpu", tree, batch_size=CLASSES, workers=2, precision="fp32"), device=GPU) as live:
         for _ in range(30):
@@ -88,8 +90,8 @@ def test_a_batch_stays_whole_while_the_device_is_far_behind(tree: Path) -> None:
     assert levels_off(torch.cat([means for means, _ in read]), torch.cat([labels for _, labels in read])) < 4
 
 
-def test_a_host_that_is_ahead_has_its_batch_in_hand_before_it_waits_for_the_device(tree: Path) -> None:
-    """So that the wait is not charged to the loader."""
+def test_on_host_ready_is_called_before_waiting_for_the_device(tree: Path) -> None:
+    """Otherwise the wait would be attributed to the loader."""
     steps: list[torch.cuda.Event] = []
     behind: list[int] = []
     with opened(config("dali-gpu", tree, batch_size=CLASSES), device=GPU) as live:
@@ -102,8 +104,8 @@ def test_a_host_that_is_ahead_has_its_batch_in_hand_before_it_waits_for_the_devi
     assert max(behind) > MAX_BATCHES_IN_USE
 
 
-def test_a_batch_does_not_wait_for_those_after_it(tree: Path) -> None:
-    """What is trained on the batch is over although DALI has work of its own on the device."""
+def test_batch_does_not_wait_for_later_batches(tree: Path) -> None:
+    """Work on the batch completes although DALI has later work queued on the device."""
     with opened(config("dali-gpu", tree, batch_size=CLASSES, prefetch=4), device=GPU) as live:
         take(live, 5)
         images, labels = live.next_batch(lambda: None)
@@ -114,7 +116,7 @@ def test_a_batch_does_not_wait_for_those_after_it(tree: Path) -> None:
         assert levels_off(images, labels) < 4
 
 
-def test_a_stream_of_ones_own_may_read(tree: Path) -> None:
+def test_batches_can_be_read_on_another_stream(tree: Path) -> None:
     stream = torch.cuda.Stream(GPU)
     with opened(config("dali-gpu", tree, batch_size=CLASSES), device=GPU) as live:
         for _ in range(5):
@@ -125,7 +127,7 @@ def test_a_stream_of_ones_own_may_read(tree: Path) -> None:
             assert levels_off(images, labels) < 4
 
 
-def test_a_file_that_dali_dies_of_is_named_or_left_out(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_file_that_stops_dali_is_named_or_skipped(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     damaged = Path(image_folder.read_index(str(tree)).files[7])
     damaged.write_bytes(b"hello" * 100)
     with opened(config("dali-gpu", tree, batch_size=4), device=GPU) as live, pytest.raises(BenchError, match=str(damaged)):
@@ -139,7 +141,7 @@ def test_a_file_that_dali_dies_of_is_named_or_left_out(tree: Path, capfd: pytest
     assert (told.samples, len(told.skipped_files)) == (36, 1)
 
 
-def test_opening_again_and_again_takes_no_more_memory(tree: Path) -> None:
+def test_reopening_does_not_leak_gpu_memory(tree: Path) -> None:
     free = []
     for _ in range(6):
         with opened(config("dali-gpu", tree, batch_size=8, workers=2), device=GPU) as live:
@@ -147,11 +149,11 @@ def test_opening_again_and_again_takes_no_more_memory(tree: Path) -> None:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         free.append(torch.cuda.mem_get_info(GPU)[0])
-    assert min(free[2:]) > free[1] - 2**26, "what DALI keeps for good it has after the first time"
+    assert min(free[2:]) > free[1] - 2**26, "permanent DALI memory is allocated by the first loader"
 
 
 @pytest.mark.parametrize("loader", ["dali-cpu", "dali-gpu"])
-def test_every_stage_of_dali_has_its_cost(loader: str, tree: Path) -> None:
+def test_every_dali_stage_has_a_cpu_cost(loader: str, tree: Path) -> None:
     costs = measure_stage_cpu_s(config(loader, tree, batch_size=8), GPU, seconds=0.2)
     assert list(costs) == ["read", "decode", "augment"]
     assert sum(costs.values()) > 0

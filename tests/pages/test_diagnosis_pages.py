@@ -1,4 +1,4 @@
-"""The page of a diagnosis: golden pages, its sums, its widths, and commands that can be copied. ``DDPBENCH_GOLDEN=write`` draws anew."""
+"""Diagnosis pages: golden files, sums, widths, copyable commands. ``DDPBENCH_GOLDEN=write`` rewrites the golden files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import records
-from diagnoses import DIAGNOSES, alone_of, diagnosis
+from diagnoses import DIAGNOSES, benchmark_of, diagnosis
 from msgspec.structs import replace
 from records import BUSY, RESNET50, next_command
-from scenes import several
+from scenes import job_of_arms
 
 from ddpbench.analysis.summary import summarize
 from ddpbench.bench.journal import close_records
@@ -40,11 +40,11 @@ PAGES = [
     *((name, False) for name in ("noisy-neighbour", "storage-or-cores", "competing")),
     ("too-few-cores", True),
 ]
-"""A diagnosis, and whether its page is verbose."""
+"""Name of a diagnosis, and whether its page is verbose."""
 
 
 @pytest.fixture(autouse=True)
-def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+def default_terminal_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
 
@@ -57,7 +57,7 @@ def printed(job: Job, width: int | None = None, quiet: bool = False, verbose: bo
 
 @cache
 def page_of(name: str, verbose: bool = False) -> str:
-    """The page of a diagnosis as it is; drawing it takes as long as judging it, for the gains that are predicted."""
+    """The page of an unchanged diagnosis; cached because predicting gains makes rendering slow."""
     return printed(DIAGNOSES[name][0](), verbose=verbose)
 
 
@@ -66,7 +66,7 @@ def golden_name(name: str, verbose: bool) -> str:
 
 
 @pytest.mark.parametrize(("name", "verbose"), PAGES)
-def test_page_is_as_drawn(name: str, verbose: bool) -> None:
+def test_page_matches_golden_file(name: str, verbose: bool) -> None:
     golden = GOLDEN / golden_name(name, verbose)
     page = page_of(name, verbose)
     if os.environ.get("DDPBENCH_GOLDEN") == "write":
@@ -75,13 +75,13 @@ def test_page_is_as_drawn(name: str, verbose: bool) -> None:
     assert page == golden.read_text(encoding="utf-8")
 
 
-def test_no_golden_page_is_left_over() -> None:
+def test_no_golden_page_is_unused() -> None:
     drawn = {golden_name(*each) for each in PAGES}
     assert {path.name for path in GOLDEN.iterdir()} == drawn
 
 
 @pytest.mark.parametrize("name", DIAGNOSES)
-def test_a_page_fits_adds_up_and_offers_what_can_be_copied(name: str) -> None:
+def test_page_fits_phases_add_up_and_command_can_be_copied(name: str) -> None:
     job = DIAGNOSES[name][0]()
     pages = {verbose: page_of(name, verbose) for verbose in (False, True)}
     assert len(pages[False].splitlines()) <= 62
@@ -98,31 +98,31 @@ def test_a_page_fits_adds_up_and_offers_what_can_be_copied(name: str) -> None:
     assert sum(Decimal(share) for _, share in rows) == 100
 
 
-def test_the_page_belongs_to_its_kind_of_job() -> None:
+def test_diagnose_jobs_are_rendered_as_diagnosis() -> None:
     assert view_of(DIAGNOSES["compute-bound"][0]()).render is render_diagnosis
 
 
-def test_a_quiet_page_is_its_conclusion() -> None:
+def test_quiet_page_is_the_conclusion() -> None:
     page = printed(DIAGNOSES["too-few-cores"][0](), quiet=True)
     assert page.startswith("DATA-BOUND, TOO FEW CORES   the GPUs wait 94% of every step for data\n")
     assert "step time by phase" not in page
 
 
-def test_it_can_conclude_that_nothing_is_wrong() -> None:
+def test_healthy_diagnosis_recommends_nothing_for_the_data() -> None:
     page = page_of("compute-bound")
     assert "the loader keeps up: data wait is 0.23% of a step" in page
     assert "remedies, predicted" not in page
 
 
 @pytest.mark.parametrize("name", DIAGNOSES)
-def test_every_cure_has_something_to_say(name: str) -> None:
+def test_every_remedy_has_a_description(name: str) -> None:
     helps = page_of(name).partition("remedies, predicted")[2].partition("\n\n")[0]
-    items = re.sub(r"\n {3,}", " ", helps)  # a wrapped line goes on indented
+    items = re.sub(r"\n {3,}", " ", helps)  # wrapped lines are indented
     assert re.findall(r"^  [^ ].*:$", items, re.MULTILINE) == []
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_a_lone_part_has_a_line(verbose: bool) -> None:
+def test_single_pipeline_part_has_its_own_line(verbose: bool) -> None:
     job = DIAGNOSES["compute-bound"][0]()
     job.records, job.diagnosis = job.records[:1], Diagnosis(loader="torch")
     for record in job.records:
@@ -130,14 +130,14 @@ def test_a_lone_part_has_a_line(verbose: bool) -> None:
     assert re.search(r"pipeline throughput.*\n  this run +[\d,]+ +", printed(job, verbose=verbose))
 
 
-def test_a_narrow_page_has_every_word_of_a_wide_one() -> None:
+def test_narrow_page_has_the_same_words_as_wide_page() -> None:
     job = DIAGNOSES["too-few-cores"][0]()
     pages = (printed(job, 60, verbose=True), page_of("too-few-cores", verbose=True))
     narrow, wide = ([word for word in page.split() if word != "\\"] for page in pages)
     assert narrow == wide
 
 
-def test_parts_that_give_too_much_for_two_a_line_have_one_each() -> None:
+def test_wide_part_figures_get_one_line_each() -> None:
     job = DIAGNOSES["too-few-cores"][0]()
     assert job.diagnosis is not None
     assert job.diagnosis.h2d_bandwidth is not None
@@ -148,7 +148,7 @@ def test_parts_that_give_too_much_for_two_a_line_have_one_each() -> None:
     assert max(map(len, page.splitlines())) <= 80
 
 
-def test_a_diagnosis_cut_short_shows_what_it_has() -> None:
+def test_interrupted_diagnosis_shows_its_measurements() -> None:
     job = DIAGNOSES["too-few-cores"][0]()
     assert job.diagnosis is not None
     job.diagnosis.storage, job.diagnosis.loader_benchmarks, job.diagnosis.single_rank_loader_benchmark, job.diagnosis.h2d_bandwidth = (
@@ -169,8 +169,8 @@ def test_a_diagnosis_cut_short_shows_what_it_has() -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["in the midst of the run", "behind it"])
-def test_an_interrupted_diagnosis_counts_the_rounds_of_all_its_trainings(whole: bool) -> None:
-    """As stderr did; the run itself may have had all of its own."""
+def test_interrupted_diagnosis_counts_rounds_of_all_arms(whole: bool) -> None:
+    """Same count as on stderr, even if the run itself has all of its rounds."""
     job = DIAGNOSES["compute-bound"][0]()
     for at, record in enumerate(job.records):
         record.status, record.rounds = "running", record.rounds if whole and at == 0 else record.rounds[:3]
@@ -186,12 +186,12 @@ def machine_line(job: Job) -> list[str]:
     return [item.strip() for line in lines[begin:end] for item in line.removeprefix("machine").split("   ") if item.strip()]
 
 
-def test_the_machine_is_told_in_a_line() -> None:
+def test_machine_state_is_one_line() -> None:
     job = DIAGNOSES["quota"][0]()
     assert job.diagnosis is not None
     assert machine_line(job)[:3] == ["64 cores by affinity", "CPU quota 16", "idle before the job"]
     assert "\nmachine  64 cores by affinity   CPU quota 16   idle before the job\n" in page_of("quota")
-    assert "\nmachine  " not in page_of("too-few-cores"), "there is nothing to tell"
+    assert "\nmachine  " not in page_of("too-few-cores"), "nothing noteworthy"
     there = [
         RankNumaNodes(rank=0, core_nodes=[0], gpu_nodes=[0]),
         RankNumaNodes(rank=1, core_nodes=[0], gpu_nodes=[1]),
@@ -205,7 +205,7 @@ def test_the_machine_is_told_in_a_line() -> None:
     assert len(told) == 5 + 3 + 5
 
 
-def test_nodes_that_differ_have_a_line_each() -> None:
+def test_nodes_that_differ_have_one_line_each() -> None:
     place = records.environment(4, nodes=2, usable_cores=32.0)
     job = diagnosis(800.0, cores=32.0, place=place, wall_ms={"read": 30.0})
     assert job.diagnosis is not None
@@ -227,7 +227,7 @@ def test_nodes_that_differ_have_a_line_each() -> None:
         ({}, ""),
     ],
 )
-def test_what_speaks_against_the_rate_of_the_storage_is_told(changes: dict[str, Any], told: str) -> None:
+def test_doubts_on_the_storage_rate_are_printed(changes: dict[str, Any], told: str) -> None:
     job = DIAGNOSES["compute-bound"][0]()
     assert job.diagnosis is not None
     assert job.diagnosis.storage is not None
@@ -237,13 +237,13 @@ def test_what_speaks_against_the_rate_of_the_storage_is_told(changes: dict[str, 
 
 
 @pytest.mark.parametrize(("others", "shown"), [(0.2, False), (0.4, True)])
-def test_others_are_shown_from_a_quarter_of_a_core_on(others: float, shown: bool) -> None:
+def test_cores_of_others_are_shown_from_a_quarter_core(others: float, shown: bool) -> None:
     page = printed(diagnosis(None, cpu_ms={"decode": 0.9}, others=others))
     assert (", 0.40 by other processes" in page) == shown
 
 
 @pytest.mark.parametrize(("shares", "told"), [([0.6], "21% (1 pair) shorter"), ([0.6, 0.5, 0.6], "26% (3.9% to 43%, 95%) shorter")])
-def test_a_step_that_is_shorter_beside_the_loader_is_not_called_longer(shares: list[float], told: str) -> None:
+def test_shorter_step_with_background_loader_is_not_interference(shares: list[float], told: str) -> None:
     job = DIAGNOSES["loader-contends-gpu"][0]()
     for record in job.records:
         of_whom = shares if record.role == LOADER_IN_BACKGROUND else [1.0] * len(shares)
@@ -252,18 +252,18 @@ def test_a_step_that_is_shorter_beside_the_loader_is_not_called_longer(shares: l
 
 
 def compared() -> Job:
-    """Two loaders and a resident batch; the first two were measured alone before."""
+    """Two loaders and synthetic data; both loaders have a loader benchmark."""
     arms = []
     for loader, slower, speed in (("torch", 4.0, 1469.0), ("dali-cpu", 1.6, 4039.0), ("synthetic", 1.0, 0.0)):
         config = replace(RESNET50, loader=loader, data_dir=None if loader == "synthetic" else "/data/imagenet")
         phases = {phase: slower * span for phase, span in BUSY.items()}
         data = DatasetInfo(loader=loader, description="ImageNet folder, 1,281,167 JPEGs", file_kind="jpegs")
-        alone = [alone_of(rank, speed, 256, {"decode": 6.0, "collate": 0.4}) for rank in range(4)] if speed else []
+        alone = [benchmark_of(rank, speed, 256, {"decode": 6.0, "collate": 0.4}) for rank in range(4)] if speed else []
         arms.append(records.record([phases] * 4, config=config, data=data, loader_benchmarks=alone))
-    return several(arms, "loader")
+    return job_of_arms(arms, "loader")
 
 
-def test_compared_loaders_have_a_row_each_of_what_they_give_and_cost() -> None:
+def test_compared_loaders_have_one_row_each_with_rate_and_cost() -> None:
     stream = io.StringIO()
     render_run(compared(), make_console(stream), RECORD)
     rows = [line.split() for line in stream.getvalue().splitlines()]
@@ -272,11 +272,11 @@ def test_compared_loaders_have_a_row_each_of_what_they_give_and_cost() -> None:
     assert max(map(len, stream.getvalue().splitlines())) <= 80
 
 
-def test_a_run_says_what_an_image_cost() -> None:
-    images = 256 * 20  # of a round; there are five
+def test_run_page_states_cpu_cost_per_image() -> None:
+    images = 256 * 20  # per round, of five
     told = LoaderStats(samples=images, cpu_s={"read": 0.5, "decode": 30.0}, wall_s={"read": 0.5, "decode": 31.0})
     stream = io.StringIO()
-    job = several([records.record(traces={0: {"loader_stats": told}})])
+    job = job_of_arms([records.record(traces={0: {"loader_stats": told}})])
     render_run(job, make_console(stream), RECORD)
     words = " ".join(stream.getvalue().split())
     assert "load 6.0 ms CPU time per image: read 0.098, decode 5.9" in words

@@ -1,4 +1,4 @@
-"""No quantity has two values on the page of a kept diagnosis."""
+"""No quantity has two values on the page of a stored diagnosis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddpbench.report.console import make_console
 from ddpbench.report.pages.diagnosis import render_diagnosis
 
 ROOT = Path(__file__).parents[2]
-KEPT = [path for path in sorted((ROOT / "results").rglob("*.json")) if b'"kind":"diagnose"' in path.read_bytes()[:4096]]
+STORED = [path for path in sorted((ROOT / "results").rglob("*.json")) if b'"kind":"diagnose"' in path.read_bytes()[:4096]]
 
 QUANTITIES = {
     "cores that keep up": (
@@ -35,7 +35,7 @@ QUANTITIES = {
     "what the device trains": (r"could train ([\d.,]+)", r"compute only +([\d.,]+) "),
     "what one trainer process receives": (r"for ([\d.,]+) images/s, the most a", r"would deliver ([\d.,]+) images/s, the most a"),
 }
-"""What a page may show in several places."""
+"""Patterns of quantities that a page may show in several places."""
 
 
 @cache
@@ -45,11 +45,11 @@ def page(path: Path) -> str:
     return out.getvalue()
 
 
-def test_there_are_kept_diagnoses() -> None:
-    assert len(KEPT) >= 8
+def test_stored_diagnoses_exist() -> None:
+    assert len(STORED) >= 8
 
 
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 def test_no_quantity_has_two_values(path: Path) -> None:
     shown = page(path)
     ranks = load(path).records[0].world_size
@@ -60,7 +60,7 @@ def test_no_quantity_has_two_values(path: Path) -> None:
         assert len(values) < 2, f"{quantity}: {sorted(values)}"
 
 
-def test_a_page_names_every_quantity_somewhere() -> None:
-    shown = "\n".join(map(page, KEPT))
+def test_stored_pages_contain_every_quantity() -> None:
+    shown = "\n".join(map(page, STORED))
     unseen = [pattern for patterns in QUANTITIES.values() for pattern in patterns if not re.search(pattern, shown)]
     assert len(unseen) <= 3, f"patterns that match no page guard nothing: {unseen}"

@@ -1,4 +1,4 @@
-"""Golden pages: each scene as it is printed, character by character. ``DDPBENCH_GOLDEN=write`` draws them anew."""
+"""Golden pages: the exact output of each example. ``DDPBENCH_GOLDEN=write`` rewrites the files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import records
 from msgspec.structs import replace
-from scenes import SCENES, lone
+from scenes import SCENES, single_run
 
 from ddpbench.analysis.fastest import find_best_arm, next_step_after_comparison
 from ddpbench.analysis.summary import summarize
@@ -36,13 +36,13 @@ PAGES = [
 
 
 @pytest.fixture(autouse=True)
-def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+def default_terminal_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
 
 
 def page(name: str, width: int, encoding: str = "utf-8", mode: str = "") -> str:
-    """The scene as printed to a file; 80 columns is what a file gets by itself."""
+    """The page of the example as printed to a file; 80 columns is the default there."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict", newline="\n")
     console = make_console(stream, None if width == 80 else width)
     render_run(SCENES[name](), console, RECORD, verbose=mode == "verbose", quiet=mode == "quiet")
@@ -51,12 +51,12 @@ def page(name: str, width: int, encoding: str = "utf-8", mode: str = "") -> str:
 
 
 def stem(name: str, width: int, encoding: str, mode: str) -> str:
-    """The golden file's name without its ending."""
+    """The golden file's name without its suffix."""
     return ".".join(filter(None, [name, str(width), encoding if encoding == "ascii" else "", mode]))
 
 
 @pytest.mark.parametrize(("name", "width", "encoding", "mode"), PAGES, ids=lambda value: str(value))
-def test_page_is_as_drawn(name: str, width: int, encoding: str, mode: str) -> None:
+def test_page_matches_golden_file(name: str, width: int, encoding: str, mode: str) -> None:
     golden = GOLDEN / f"{stem(name, width, encoding, mode)}.txt"
     printed = page(name, width, encoding, mode)
     if os.environ.get("DDPBENCH_GOLDEN") == "write":
@@ -64,25 +64,25 @@ def test_page_is_as_drawn(name: str, width: int, encoding: str, mode: str) -> No
     assert printed == golden.read_text(encoding="utf-8")
 
 
-def test_no_golden_page_is_left_over() -> None:
+def test_no_golden_page_is_unused() -> None:
     assert {path.stem for path in GOLDEN.glob("*.txt")} == {stem(*page) for page in PAGES}
 
 
 @pytest.mark.parametrize("width", [80, 100])
 @pytest.mark.parametrize("name", SCENES)
-def test_only_what_is_copied_whole_may_be_wider_than_the_page(name: str, width: int) -> None:
+def test_only_record_paths_may_be_wider_than_the_page(name: str, width: int) -> None:
     wide = [line for line in page(name, width).splitlines() if len(line) > width]
     assert [line for line in wide if not line.endswith(".json")] == []
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_narrow_page_has_every_word_of_a_wide_one(name: str) -> None:
+def test_narrow_page_has_the_same_words_as_wide_page(name: str) -> None:
     narrow, wide = ([word for word in page(name, width).split() if word != "\\"] for width in (60, 80))
     assert narrow == wide
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_path_is_the_last_line_and_no_line_ends_in_blanks(name: str) -> None:
+def test_page_ends_with_the_path_and_has_no_trailing_blanks(name: str) -> None:
     lines = page(name, 80).splitlines()
     assert lines[-1] == str(RECORD)
     assert [line for line in lines if line != line.rstrip()] == []
@@ -99,10 +99,10 @@ def test_printed_phases_add_up_to_the_step(name: str) -> None:
     assert sum(Decimal(percent) for _, percent in rows) == 100
 
 
-def test_one_process_without_ddp_waits_for_nobody() -> None:
+def test_single_process_without_ddp_has_no_sync_phase() -> None:
     spans = {"broadcast": 0.1, "forward": 61.0, "backward": 128.0, "sync": 0.2, "optimizer": 4.0}
     stream = io.StringIO()
-    render_run(lone(records.cpu_run(ranks=[spans], environment=records.environment(1, device="Intel"))), make_console(stream), RECORD)
+    render_run(single_run(records.cpu_run(ranks=[spans], environment=records.environment(1, device="Intel"))), make_console(stream), RECORD)
     printed = stream.getvalue()
     assert "exposed sync" not in printed
     assert "buffer broadcast" not in printed
@@ -110,20 +110,22 @@ def test_one_process_without_ddp_waits_for_nobody() -> None:
 
 
 @pytest.mark.parametrize(("verbose", "rows"), [(False, 3), (True, 128)])
-def test_many_ranks_are_folded_unless_asked_for(verbose: bool, rows: int) -> None:
+def test_many_ranks_are_folded_unless_verbose(verbose: bool, rows: int) -> None:
     big = records.record([records.BUSY] * 128, environment=records.environment(128, nodes=16))
     stream = io.StringIO()
-    render_run(lone(big), make_console(stream), RECORD, verbose=verbose)
+    render_run(single_run(big), make_console(stream), RECORD, verbose=verbose)
     assert ("128 ranks, sorted by own time; -v shows all of them" in stream.getvalue()) == (not verbose)
     assert len(re.findall(r"^ *(?:slowest|median|fastest)? *\d+  node-\d\d ", stream.getvalue(), re.MULTILINE)) == rows
 
 
-def test_the_units_of_a_wide_table_of_ranks_stand_under_their_names() -> None:
+def test_units_of_wide_rank_table_are_aligned_with_their_columns() -> None:
     place = records.environment(16, nodes=2)
     place = replace(place, placements=[replace(each, host=f"gpu-cluster-{each.host}") for each in place.placements])
     config = replace(records.RESNET50, loader="torch", data_dir="/data/imagenet")
     stream = io.StringIO()
-    render_run(lone(records.record([{**records.BUSY, "data": 100.0}] * 16, config=config, environment=place)), make_console(stream), None)
+    render_run(
+        single_run(records.record([{**records.BUSY, "data": 100.0}] * 16, config=config, environment=place)), make_console(stream), None
+    )
     lines = stream.getvalue().splitlines()
     units = next(at for at, line in enumerate(lines) if line.startswith("rank  host"))
     assert lines[units - 1].split() == ["step", "data", "own", "sync", "peak", "SM", "deg"]
@@ -143,11 +145,11 @@ def test_the_units_of_a_wide_table_of_ranks_stand_under_their_names() -> None:
 def test_fewer_than_three_rounds_have_no_interval(name: str, told: str) -> None:
     printed = page(name, 80)
     assert told in printed
-    assert "across launches" not in printed, "nothing is known about this machine's launches"
+    assert "across launches" not in printed, "there are no earlier runs on this machine"
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_next_command_can_be_copied_from_the_page(name: str) -> None:
+def test_next_command_can_be_copied_from_the_page(name: str) -> None:
     job = SCENES[name]()
     verdict, found = job.records[0].verdict, find_best_arm(job.records)
     step = next_step_after_comparison(found, job) if found else verdict and verdict.next
@@ -163,29 +165,29 @@ def printed(job: Job, quiet: bool = False) -> str:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_quiet_strict_run_says_why_it_is_not_trusted(strict: bool) -> None:
-    few = lone(records.record(longer=(1.0, 1.4), config=replace(records.RESNET50, rounds=2, strict=strict), traces=hot()))
+def test_quiet_strict_run_prints_its_warnings(strict: bool) -> None:
+    few = single_run(records.record(longer=(1.0, 1.4), config=replace(records.RESNET50, rounds=2, strict=strict), traces=hot()))
     told = printed(few, quiet=True).splitlines()
     reasons = [re.split(r"\s{2,}", line)[1] for line in told if line.startswith("warning")]
     assert reasons == (["noisy, too-short"] if strict else [])
 
 
 def hot() -> dict[int, dict[str, object]]:
-    """Something that informs, and is no reason."""
+    """A check with severity info only."""
     return {0: {"health": replace(records.GPU_HEALTH, throttle_reasons=["sw-power-cap"])}}
 
 
 @pytest.mark.parametrize(("last", "loader", "told"), [(0.0003, "synthetic", True), (0.02, "synthetic", False), (0.0003, "torch", False)])
-def test_a_loss_of_nothing_on_one_batch_is_no_training(last: float, loader: str, told: bool) -> None:
+def test_zero_loss_on_a_single_batch_is_reported_as_overfitting(last: float, loader: str, told: bool) -> None:
     config = replace(records.RESNET50, loader=loader)
     learnt = records.record(config=config, traces={rank: {"numerics": records.numerics(0.4, last)} for rank in range(4)})
-    assert (", one batch memorized" in printed(lone(learnt))) == told
+    assert (", one batch memorized" in printed(single_run(learnt))) == told
 
 
 @pytest.mark.parametrize(("rounds", "data_ms", "named"), [(5, 200.0, True), (2, 200.0, False), (5, 20.0, False)])
-def test_a_slow_rank_is_named_once_and_never_from_two_rounds(rounds: int, data_ms: float, named: bool) -> None:
+def test_slow_rank_is_reported_once_and_not_from_two_rounds(rounds: int, data_ms: float, named: bool) -> None:
     starving = [{**records.BUSY, "data": data_ms}] * 3 + [{**records.BUSY, "data": data_ms + 60.0}]
     stream = io.StringIO()
-    render_run(lone(records.record(starving, longer=[1.0] * rounds)), make_console(stream), RECORD)
+    render_run(single_run(records.record(starving, longer=[1.0] * rounds)), make_console(stream), RECORD)
     assert ("slow rank 3 (node-01, GPU 3): +" in stream.getvalue()) == named
     assert ("STRAGGLER   rank 3" in stream.getvalue()) == (data_ms == 20.0)

@@ -1,1 +1,1 @@
-"""Trainings whose limit is known, because it was made on purpose."""
+"""Trainings with a known, intentional bottleneck."""

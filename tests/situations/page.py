@@ -1,4 +1,4 @@
-"""The situations as a page: what was right, what was said, and how often one limit was taken for another."""
+"""The situations as a page: expected and reported bottlenecks, and a confusion matrix."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _cell(trial: Trial, command: str) -> str:
 
 
 def confusion(trials: Sequence[Trial], command: str) -> str:
-    """Rows are what is right, columns what was said."""
+    """Confusion matrix: expected in rows, reported in columns."""
     seen = Counter((trial.right, _said(trial, command)) for trial in trials if command in trial.said)
     rights = list(dict.fromkeys(trial.right for trial in trials))
     told = {said for _, said in seen}

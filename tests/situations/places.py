@@ -1,4 +1,4 @@
-"""Where a situation runs: under a quota, or beside somebody else's processes."""
+"""Where a situation runs: under a quota, or with busy neighbours."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from busy import busy_process
 
 CORES = 2
-"""Every situation is made on so many cores, whatever the machine has."""
+"""Number of cores of every situation, regardless of the machine."""
 
 QUOTA_US, PERIOD_US = 100_000, 100_000
-"""One core."""
+"""A quota of one core."""
 
 
 def groups() -> Path | None:
-    """The folder in which control groups for processor time can be made; None where they cannot."""
+    """The folder in which CPU cgroups can be created; None if they cannot."""
     for folder, file in ((Path("/sys/fs/cgroup/cpu"), "cpu.cfs_quota_us"), (Path("/sys/fs/cgroup"), "cpu.max")):
         probe = folder / f"probe-{os.getpid()}"
         try:
@@ -33,7 +33,7 @@ def groups() -> Path | None:
 
 @contextmanager
 def one_core() -> Iterator[list[str]]:
-    """A quota of one core on all cores; where no control group can be made, one core alone."""
+    """A quota of one core; pinned to one core if no cgroup can be created."""
     folder = groups()
     if folder is None:
         yield ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
@@ -53,7 +53,7 @@ def one_core() -> Iterator[list[str]]:
 
 @contextmanager
 def busy_neighbours() -> Iterator[list[str]]:
-    """On every core a process of somebody else's that computes all the time."""
+    """A foreign busy process on every core."""
     with ExitStack() as stack:
         for core in os.sched_getaffinity(0):
             stack.enter_context(busy_process(core))

@@ -1,4 +1,4 @@
-"""What a situation is."""
+"""The definition of a situation."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 
 
 def undisturbed() -> AbstractContextManager[list[str]]:
-    """The machine as it is."""
+    """The unmodified machine."""
     return nullcontext([])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """One training whose limit is known: ``kind`` is a Bottleneck, ``causes`` are the root causes that are right, empty for none.
+    """A training with a known bottleneck ``kind`` and its accepted root ``causes``, which may be empty.
 
-    ``words`` follow ``ddpbench run`` and ``ddpbench diagnose``; ``tree`` where they are to be given a folder of images. ``steps`` are
-    those of a round of ``run``, which take a second or two. ``place`` is where the commands run: it holds around them, and gives the
-    words that go before them.
+    ``words`` follow ``ddpbench run`` and ``ddpbench diagnose``; ``tree`` adds a folder of images. ``steps`` are
+    steps per round of ``run``, which take a second or two. ``place`` is a context around the commands that returns the
+    words to put before them.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The loader ``torch`` with one thing about it that is slow."""
+"""The loader ``torch`` with one slow stage."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from ddpbench.record.loaders import LoaderSpec
 from ddpbench.record.record import DatasetInfo
 
 TAIL = 64
-"""One image in so many is the one that takes long, where one does."""
+"""One in TAIL images is slow if there is a tail."""
 
 BESIDES = 2**24
-"""Bytes that are page-locked together with a batch, where that is slow."""
+"""Extra bytes pinned with a batch if pinning is slow."""
 
 
 @dataclass(frozen=True)
 class Spoilt:
-    """What is slow: bytes/s that a reader gets; milliseconds of a core an image by stage, or a batch in the trainer
-    or in the thread that page-locks it; waits of the tail."""
+    """Slow parts: bytes/s per reader; CPU milliseconds per image by stage, or per batch in the trainer
+    or in the pinning thread; delay of the tail."""
 
     bytes_per_s: float | None = None
     decode_ms: float = 0.0
@@ -50,22 +50,22 @@ class Spoilt:
     take_over_ms: float = 0.0
     pin_ms: float = 0.0
     tail_ms: float = 0.0
-    rank: int | None = None  # the only one that it is slow on
-    replayed: bool = False  # from host memory that is not page-locked
+    rank: int | None = None  # the only slow rank
+    replayed: bool = False  # from pageable host memory
 
     def on(self, rank: int) -> Spoilt:
         return self if self.rank in (None, rank) else Spoilt()
 
 
 def work(milliseconds: float) -> None:
-    """Keeps a core busy, for as much of its time whoever else is on it."""
+    """Use this much CPU time, regardless of contention."""
     end = time.thread_time() + milliseconds / 1000
     while time.thread_time() < end:
         pass
 
 
 class Throttled(io.RawIOBase):
-    """The file ``path``, of which so many bytes come a second."""
+    """The file ``path``, throttled to ``bytes_per_s``."""
 
     def __init__(self, path: str, bytes_per_s: float) -> None:
         self._file, self._bytes_per_s = open(path, "rb", buffering=0), bytes_per_s  # noqa: SIM115
@@ -84,13 +84,13 @@ class Throttled(io.RawIOBase):
 
 
 def throttled(path: str, bytes_per_s: float | None) -> bytes:
-    """The content of a file, and all of it."""
+    """The full content of a file."""
     with Throttled(path, bytes_per_s or float("inf")) as file:
         return file.read()
 
 
 class SpoiltSamples(ImageFolderDataset):
-    """Images of a tree: decoded, made small, and nothing else."""
+    """Images of a tree, only decoded and resized."""
 
     def __init__(self, index: Any, side: int, watch: Stopwatch, spoilt: Spoilt) -> None:
         super().__init__(index, self._seen, watch, max_skipped=0)
@@ -119,7 +119,7 @@ class SlowlyPinned(HostBatch):
     pin_ms: float = 0.0
 
     def pin_memory(self) -> HostBatch:
-        """Page-locks much else besides. The interpreter is free meanwhile, as it is while a large batch is copied."""
+        """Pin extra memory, which releases the GIL like copying a large batch."""
         end = time.perf_counter() + self.pin_ms / 1000
         while time.perf_counter() < end:
             torch.empty(BESIDES, dtype=torch.uint8).pin_memory()
@@ -142,7 +142,7 @@ class SpoiltCollate(Collate):
 
 
 class SpoiltWorkers(DataLoaderAdapter):
-    """Does something to every batch in the trainer's own process."""
+    """Workers with extra work per batch in the trainer process."""
 
     def __init__(self, data_loader: DataLoader[Any], data: DatasetInfo, device_transform: DeviceTransform, take_over_ms: float) -> None:
         super().__init__(data_loader, data, device_transform)
@@ -189,7 +189,7 @@ slow_on_one_rank = _loader("slow_on_one_rank", Spoilt(bytes_per_s=100e3, rank=1)
 
 
 class Asked(Dataset[tuple[Tensor, int]]):
-    """Samples that something far away gives, a while after it was asked; as many at a time as one likes."""
+    """Samples with a remote latency of 12 ms and unlimited concurrency."""
 
     def __len__(self) -> int:
         return 4096
@@ -204,14 +204,14 @@ def far_away(config: ResolvedConfig) -> DataLoader[Any]:
 
 
 def for_one_worker(config: ResolvedConfig, rank: int) -> DataLoader[Any]:
-    """The same, which has no more on the second rank."""
+    """The same, limited to one worker on the second rank."""
     if rank == 1 and config.workers > 1:
         raise BenchError("there is room for one worker")
     return far_away(config)
 
 
 class Bright(Asked):
-    """The same, too bright for a net that is particular about it."""
+    """The same, with values that the ``dim`` model rejects."""
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         image, label = super().__getitem__(index)
@@ -219,14 +219,14 @@ class Bright(Asked):
 
 
 def dark_for_one_worker(config: ResolvedConfig, rank: int) -> DataLoader[Any]:
-    """What is far away, and bright where the second rank has more."""
+    """Like ``far_away``, but ``Bright`` on the second rank with several workers."""
     if rank == 1 and config.workers > 1:
         return DataLoader(Bright(), config.batch_size, num_workers=config.workers, drop_last=True)
     return far_away(config)
 
 
 def own_folder(config: ResolvedConfig) -> DataLoader[Any]:
-    """A script's own, which tells reading and decoding not apart, on slow storage."""
+    """A user-defined ImageFolder loader on slow storage that reads and decodes in one function."""
     steps = transforms.Compose([transforms.Resize((32, 32)), transforms.ToTensor()])
     images = ImageFolder(f"{config.data_dir}/train", steps, loader=_slowly)
     return DataLoader(images, config.batch_size, num_workers=config.workers, drop_last=True, shuffle=True)

@@ -1,4 +1,4 @@
-"""The situations."""
+"""All situations."""
 
 from __future__ import annotations
 
@@ -190,4 +190,4 @@ SITUATIONS = (
         cuda=True,
     ),
 )
-"""Two ranks each, on two cores; those of ``cuda`` on two GPUs, or the one that there is, and all cores."""
+"""Two ranks on two cores each; with ``cuda`` two GPUs (or the only one) and all cores."""

@@ -1,4 +1,4 @@
-"""What the tool says about a situation: the real command, in processes of its own, and the record that it leaves."""
+"""The verdict of ddpbench on a situation: the real command in separate processes, and its record."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ LIMITS_S = {"run": 30, "diagnose": 75}
 """Given to ``--time-limit``."""
 
 RANKS = 2
-"""On a machine with a single GPU, one where a GPU is needed."""
+"""One rank on a single-GPU machine if a GPU is needed."""
 
 GRACE_S = 100
-"""To start and to end, on a machine that others use too."""
+"""Seconds to start and end on a shared machine."""
 
 IMAGES = 96
-"""Of each of four classes."""
+"""Images per class, for four classes."""
 
 Score = Literal["right", "probably right", "inconclusive", "probably wrong", "WRONG", "no verdict"]
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What one command said."""
+    """The verdict of one command."""
 
     command: str
     score: Score
@@ -66,7 +66,7 @@ class Trial(msgspec.Struct, kw_only=True):
     right: str
     said: dict[str, Said] = {}  # by command: "run", "diagnose"
     cores: int = 0
-    load_before: float | None = None  # processes that ran or waited, the mean of the minute before
+    load_before: float | None = None  # load average of the preceding minute
     skipped: str = ""
 
 
@@ -80,12 +80,12 @@ def score(situation: Situation, kind: str, cause: str, plain: bool = True) -> Sc
 
 
 def why_not(situation: Situation) -> str:
-    """Why it cannot be tried here; empty where it can."""
+    """Why the situation cannot run here; empty if it can."""
     return "" if ranks_of(situation) else "needs a GPU"
 
 
 def ranks_of(situation: Situation) -> int:
-    """As many as it is tried on here; 0 where it cannot be."""
+    """Number of ranks to run on; 0 if impossible."""
     if not situation.cuda:
         return RANKS
     import torch
@@ -94,7 +94,7 @@ def ranks_of(situation: Situation) -> int:
 
 
 def try_out(situation: Situation, folder: Path, commands: Sequence[str] = tuple(LIMITS_S)) -> Trial:
-    """What each of ``commands`` says about it; ``folder`` is where its files go, and is a new one."""
+    """Run ``commands`` on the situation; files go to the new ``folder``."""
     trial = Trial(name=situation.name, done=situation.done, right=situation.right, skipped=why_not(situation))
     if trial.skipped:
         return trial
@@ -117,7 +117,7 @@ def _said(situation: Situation, name: str, words: Sequence[str], before: Sequenc
 
 
 def said_of(situation: Situation, command: str, record: Record | None, ended: str) -> Said:
-    """What the record of ``command`` says; ``ended`` are the last lines that it printed, if it left none."""
+    """The verdict in the record of ``command``; ``ended`` are its last output lines if there is no record."""
     if record is None or record.verdict is None:
         return Said(command=command, score="no verdict", problem=ended)
     found, figure = record.verdict, record.throughput
@@ -139,7 +139,7 @@ def said_of(situation: Situation, command: str, record: Record | None, ended: st
 
 
 def _finished(argv: Sequence[str], variables: Mapping[str, str], limit_s: float) -> str:
-    """Runs a program to its end, and ends it with all that it started where it takes longer; returns the last that it said."""
+    """Run a program, end its process group at the time limit, and return its last stderr lines."""
     path = os.pathsep.join(filter(None, [str(TESTS), str(TESTS / "support"), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables}
     with subprocess.Popen(
@@ -160,7 +160,7 @@ def _finished(argv: Sequence[str], variables: Mapping[str, str], limit_s: float)
 
 
 def _record(folder: Path) -> Record | None:
-    """That of the run which was asked for."""
+    """The record of the run itself."""
     paths: list[Any] = sorted(folder.glob("*.json"))
     job = load(paths[-1]) if paths else None
     return (baseline_of(job) or job.records[0]) if job else None

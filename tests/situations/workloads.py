@@ -1,4 +1,4 @@
-"""Nets whose cost on a processor is known: how much they compute, and how many gradients they share."""
+"""Models with known CPU cost and gradient size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SIDE = 32
 
 
 def build_light(image_size: int, classes: int) -> nn.Module:
-    """About 2 ms of a core an image."""
+    """About 2 ms of CPU per image."""
     return _convolutional(16, 5, classes)
 
 
@@ -22,33 +22,33 @@ class Dim(nn.Module):
 
 
 def build_dim(image_size: int, classes: int) -> nn.Module:
-    """The same, for images that are not bright."""
+    """The same, which rejects bright images."""
     return nn.Sequential(Dim(), build_light(image_size, classes))
 
 
 def build_heavy(image_size: int, classes: int) -> nn.Module:
-    """Several times that."""
+    """Several times the cost of ``light``."""
     return _convolutional(32, 5, classes)
 
 
 def build_dense(image_size: int, classes: int) -> nn.Module:
-    """About 30 ms of a core an image: gradient sync and a loader's work are small beside it."""
+    """About 30 ms of CPU per image, much more than gradient sync and loading."""
     return _convolutional(96, 6, classes)
 
 
 def build_small(image_size: int, classes: int) -> nn.Module:
-    """About 0.1 ms."""
+    """About 0.1 ms of CPU per image."""
     layers = [nn.Conv2d(3, 16, 3, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU()]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, classes))
 
 
 def build_wide(image_size: int, classes: int) -> nn.Module:
-    """Many parameters and little to compute."""
+    """Many parameters and little compute."""
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * image_size**2, 4096), nn.ReLU(), nn.Linear(4096, classes))
 
 
 def build_deep(image_size: int, classes: int) -> nn.Module:
-    """Many kernels and nothing in them."""
+    """Many nearly empty kernels."""
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * image_size**2, 16), *(nn.Tanh() for _ in range(400)), nn.Linear(16, classes))
 
 

@@ -1,4 +1,4 @@
-"""The batch scripts on a real SLURM of two nodes: who takes part, and how a job ends that SLURM or a fault ends."""
+"""Batch scripts on a real two-node SLURM: ranks, environments, and how jobs end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def installed(folder: Path, python: str) -> Path:
-    """An environment in ``folder`` that counts as installed and whose python is the shell script ``python``."""
+    """An environment in ``folder`` that counts as installed, with the shell script ``python`` as its Python."""
     path = folder / "bin" / "python"
     path.parent.mkdir()
     path.write_text(f"#!/bin/sh\n{python}\n")
@@ -51,19 +51,19 @@ def installed(folder: Path, python: str) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment whose python is the one that runs this."""
+    """An environment with the Python that runs this test."""
     return installed(tmp_path_factory.mktemp("venv"), f'exec "{sys.executable}" "$@"')
 
 
 @pytest.fixture
 def sbatch(cluster: Cluster, environment: Path, tmp_path: Path) -> Callable[..., int]:
-    """``sbatch(*words, **more)`` submits from the root of the clone, with more variables; the record goes to ``tmp_path``."""
+    """``sbatch(*words, **more)`` submits from the repository root with extra variables; the record goes to ``tmp_path``."""
     variables = {"DDPBENCH_VENV": str(environment), "PYTHONPATH": str(ROOT / "tests" / "support"), "OMP_NUM_THREADS": "1"}
     return lambda *words, **more: cluster.submit(*words, "-o", str(tmp_path), cwd=ROOT, **{**variables, **more})
 
 
 def record(folder: Path) -> Record | None:
-    """The one record that was written into ``folder``, if it is there yet."""
+    """The only record in ``folder``; None if it does not exist yet."""
     try:
         (path,) = folder.glob("*.json")
         (only,) = load(path).records
@@ -74,7 +74,7 @@ def record(folder: Path) -> Record | None:
 
 @pytest.fixture
 def finished(tmp_path: Path) -> Callable[[], Record]:
-    """``finished()`` is the record of the job, which must have come by now."""
+    """``finished()`` returns the record of the job, which must exist."""
 
     def read() -> Record:
         found = record(tmp_path)
@@ -86,7 +86,7 @@ def finished(tmp_path: Path) -> Callable[[], Record]:
 
 @pytest.fixture
 def under_way(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> Callable[..., int]:
-    """``under_way(*flags, words=)`` starts a run without an end on both nodes, and returns its job when the first round is on disk."""
+    """``under_way(*flags, words=)`` starts an endless run on both nodes and returns its job once the first round is on disk."""
 
     def go(*flags: str, words: Sequence[str] = ()) -> int:
         job = sbatch(*A_RANK_A_NODE, *flags, MULTI, *ENDLESS, *words)
@@ -96,11 +96,11 @@ def under_way(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> C
     return go
 
 
-# who takes part
+# ranks
 
 
 @pytest.mark.slow
-def test_one_node_runs_a_rank_a_gpu(sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
+def test_single_node_job_runs_one_rank_per_gpu(sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
     job = sbatch("--gpus-per-node=2", SINGLE, *RESNET)
     assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
     run = finished()
@@ -111,7 +111,7 @@ def test_one_node_runs_a_rank_a_gpu(sbatch: Callable[..., int], cluster: Cluster
 
 
 @pytest.mark.slow
-def test_two_nodes_write_one_record_with_a_trace_a_rank(
+def test_two_node_job_writes_one_record_with_traces_of_all_ranks(
     sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
 ) -> None:
     job = sbatch(*A_RANK_A_NODE, MULTI, *RESNET)
@@ -126,9 +126,7 @@ def test_two_nodes_write_one_record_with_a_trace_a_rank(
 
 
 @pytest.mark.slow
-def test_the_scripts_own_requests_give_four_ranks_a_node(
-    sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
-) -> None:
+def test_default_resources_give_four_ranks_per_node(sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
     job = sbatch(MULTI, *RESNET)
     assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
     places = finished().environment.placements
@@ -136,12 +134,12 @@ def test_the_scripts_own_requests_give_four_ranks_a_node(
 
 
 def parts(folder: Path) -> list[Job]:
-    """What the tasks of an array have written so far, in the order of the parts."""
+    """Records written by array tasks so far, in the order of the shards."""
     return [load(path) for path in sorted((folder / "cpu").glob("*-part-*.json"))]
 
 
 @pytest.mark.slow
-def test_the_tasks_of_an_array_measure_every_cell_of_a_sweep_once(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
+def test_array_tasks_measure_every_sweep_point_once(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
     job = sbatch(*A_TASK_A_NODE, SWEEP, *CELLS, "--epochs", "1", "--rounds", "2")
     assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
     first, second = parts(tmp_path)
@@ -157,7 +155,7 @@ def test_the_tasks_of_an_array_measure_every_cell_of_a_sweep_once(sbatch: Callab
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-def test_an_array_that_was_cancelled_is_gone_on_with(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
+def test_cancelled_array_is_resumed(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
     words = [*A_TASK_A_NODE, SWEEP, *CELLS, "--epochs", "20", "--rounds", "15"]
     job = sbatch(*words)
     cluster.until(job, lambda: sum(bool(each.records[0].rounds) for each in parts(tmp_path)) == 2, timeout=60)
@@ -171,11 +169,11 @@ def test_an_array_that_was_cancelled_is_gone_on_with(sbatch: Callable[..., int],
     for kept, gone_on in zip(before, parts(tmp_path), strict=True):
         for old, new in zip(kept.records, gone_on.records, strict=True):
             assert (new.status, sorted(timed.index for timed in new.rounds)) == ("ok", list(range(15)))
-            assert new.rounds[: len(old.rounds)] == old.rounds, "what was whole is as it was"
+            assert new.rounds[: len(old.rounds)] == old.rounds, "finished rounds are unchanged"
 
 
 @pytest.mark.slow
-def test_an_array_that_does_not_count_from_one_is_refused(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
+def test_array_not_starting_at_one_is_rejected(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
     job = sbatch("--array=3", "--gpus-per-node=1", "--cpus-per-task=1", SWEEP, *CELLS, "--epochs", "1")
     assert cluster.wait(job, 60) == "FAILED"
     assert cluster.log(job).count("ddpbench: error: --part cannot be '3/1'") == 1
@@ -183,24 +181,25 @@ def test_an_array_that_does_not_count_from_one_is_refused(sbatch: Callable[..., 
 
 
 @pytest.mark.slow
-def test_from_another_folder_the_job_says_where_to_submit_it(cluster: Cluster, tmp_path: Path) -> None:
+def test_submission_from_another_folder_prints_a_hint(cluster: Cluster, tmp_path: Path) -> None:
     job = cluster.submit(str(ROOT / SINGLE), *RESNET, cwd=tmp_path)
     assert cluster.wait(job, 20) == "FAILED"
     assert cluster.log(job).splitlines() == [
-        f"ddpbench: error: there is no launch/slurm.sh in {tmp_path}",
+        f"ddpbench: error: no launch/slurm.sh in {tmp_path}",
         "hint: submit from the root of the clone",
     ]
 
 
-# where the environment comes from
+# the environment
 
 INSTALL = (
-    "hint: bash launch/install.sh on the login node makes it; DDPBENCH_VENV=/path names another, DDPBENCH_INSTALL=1 installs in the job"
+    "hint: run bash launch/install.sh on the login node; "
+    "or set DDPBENCH_VENV=/path to another one, or DDPBENCH_INSTALL=1 to install in the job"
 )
 
 
 def refusal(cluster: Cluster, job: int) -> list[str]:
-    """The log of ``job``, which must have been refused within seconds."""
+    """The log of ``job``, which must be rejected within seconds."""
     assert cluster.wait(job, 20) == "FAILED"
     assert cluster.exit_code(job) == 2
     return cluster.log(job).splitlines()
@@ -208,7 +207,7 @@ def refusal(cluster: Cluster, job: int) -> list[str]:
 
 def test_job_without_an_environment_names_the_install_command_once(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
     job = sbatch(*A_RANK_A_NODE, MULTI, *RESNET, DDPBENCH_VENV=str(tmp_path / "none"))
-    assert refusal(cluster, job) == [f"ddpbench: error: there is no environment in {tmp_path / 'none'}", INSTALL]
+    assert refusal(cluster, job) == [f"ddpbench: error: no environment in {tmp_path / 'none'}", INSTALL]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -216,12 +215,12 @@ def test_job_without_an_environment_names_the_install_command_once(sbatch: Calla
 def test_job_with_a_stale_environment_says_so(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "installed").write_text(f"{ROOT} of another pyproject.toml\n")
     job = sbatch("--gpus-per-node=1", "--cpus-per-task=1", SINGLE, *RESNET, DDPBENCH_VENV=str(tmp_path))
-    error = f"ddpbench: error: the environment in {tmp_path} is stale: it is of another pyproject.toml or another clone"
+    error = f"ddpbench: error: the environment in {tmp_path} is stale: it was created from another pyproject.toml or clone"
     assert refusal(cluster, job) == [error, INSTALL]
 
 
 @pytest.mark.slow
-def test_environment_that_one_node_lacks_is_reported_once_with_the_node(
+def test_environment_missing_on_one_node_is_reported_once_with_the_node(
     sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path
 ) -> None:
     venv = installed(tmp_path, '[ "$SLURMD_NODENAME" = n1 ]')
@@ -239,16 +238,16 @@ def test_job_installs_its_environment_on_request(
     venv = tmp_path_factory.mktemp("install") / "venv"
     job = sbatch(*A_RANK_A_NODE, MULTI, *RESNET, DDPBENCH_INSTALL="1", DDPBENCH_VENV=str(venv), PYTHON=sys.executable)
     assert cluster.wait(job, 200) == "COMPLETED", cluster.log(job)
-    assert "is here already and stays as it is" in cluster.log(job)
+    assert "keeping the installed torch " in cluster.log(job)
     assert (venv / "installed").exists()
     assert finished().status == "ok"
 
 
-# how it ends
+# how jobs end
 
 
 @pytest.mark.slow
-def test_scancel_keeps_the_rounds_and_is_no_fault_of_loader_workers_which_it_reaches_too(
+def test_scancel_keeps_finished_rounds_and_does_not_blame_loader_workers(
     under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record], tmp_path: Path
 ) -> None:
     job = under_way(words=["--data-dir", str(cifar10(tmp_path / "cifar")), "-b", "4", "-j", "2"])
@@ -263,10 +262,8 @@ def test_scancel_keeps_the_rounds_and_is_no_fault_of_loader_workers_which_it_rea
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-def test_the_warning_ahead_of_the_time_limit_keeps_the_rounds(
-    under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
-) -> None:
-    """The scripts ask for it a minute ahead; here it comes sooner."""
+def test_time_limit_warning_keeps_finished_rounds(under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
+    """The scripts request the signal 60 s ahead; here it is sent earlier."""
     assert all("#SBATCH --signal=USR1@60\n" in (ROOT / script).read_text() for script in (SINGLE, MULTI, SWEEP))
     job = under_way("--time=2", "--signal=USR1@90")
     assert cluster.wait(job, 150) == "FAILED"
@@ -278,13 +275,11 @@ def test_the_warning_ahead_of_the_time_limit_keeps_the_rounds(
 
 
 @pytest.mark.slow
-def test_a_rank_that_is_killed_is_named_and_ends_the_job(
-    under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
-) -> None:
+def test_killed_rank_is_reported_and_ends_the_job(under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
     job = under_way()
     cluster.rank(job, 1).kill()
     assert cluster.wait(job, 30) == "FAILED"
-    assert cluster.log(job).count("ddpbench: error: killed (SIGKILL?) on rank 1 (n2), last seen at step ") == 1
+    assert cluster.log(job).count("ddpbench: error: rank 1 (n2) killed (SIGKILL?): last heartbeat at step ") == 1
     run = finished()
     assert run.status == "failed"
     assert run.rounds
@@ -293,14 +288,12 @@ def test_a_rank_that_is_killed_is_named_and_ends_the_job(
 
 
 @pytest.mark.slow
-def test_a_first_node_that_is_gone_is_named_by_the_second(
-    under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
-) -> None:
-    """With its only rank go torchrun and the store, where the ranks would leave word of it."""
+def test_lost_first_node_is_reported_by_the_second(under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
+    """Killing its only rank also ends torchrun and the store, where ranks report failures."""
     job = under_way()
     cluster.rank(job, 0).kill()
     assert cluster.wait(job, 30) == "FAILED"
-    assert cluster.log(job).count("ddpbench: error: n1 ended without a word: rank 0 with it") == 1, cluster.log(job)
+    assert cluster.log(job).count("ddpbench: error: n1 exited unexpectedly: it hosted rank 0") == 1, cluster.log(job)
     run = finished()
     assert run.status == "failed"
     assert run.rounds

@@ -1,4 +1,4 @@
-"""ddpbench as rank 1 would run it from another installation: the release differs."""
+"""ddpbench with another release version on rank 1."""
 
 from __future__ import annotations
 

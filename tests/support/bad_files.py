@@ -1,4 +1,4 @@
-"""Files of an output folder that are no records, whatever is wrong with them."""
+"""Invalid record files of an output folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WRONG = ("empty", "cut off", "not UTF-8", "other JSON", "newer", "deep nesting",
 
 
 def put(path: Path, wrong: str) -> None:
-    """Makes ``path`` a file with that defect."""
+    """Create ``path`` with this defect."""
     if wrong == "directory":
         path.mkdir()
         return

@@ -1,4 +1,4 @@
-"""Processes that keep a core busy, and programs that run on chosen cores."""
+"""Busy and idle processes on chosen cores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CORE = min(os.sched_getaffinity(0))
 
 @contextmanager
 def busy_process(core: int = CORE) -> Iterator[int]:
-    """The pid of a process that does nothing but compute, on one core."""
+    """PID of a process that computes continuously on one core."""
     script = f"import os; os.sched_setaffinity(0, {{{core}}}); print('on', flush=True)\nwhile True: pass"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -26,13 +26,13 @@ def busy_process(core: int = CORE) -> Iterator[int]:
 
 @contextmanager
 def idle_process(core: int = CORE) -> Iterator[int]:
-    """The pid of a process that waits, on one core."""
+    """PID of a process that waits on one core."""
     with subprocess.Popen(["taskset", "-c", str(core), "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
         process.stdin.write(b"\n")
         process.stdin.flush()
-        assert process.stdout.readline() == b"\n", "it runs, and taskset has done its part"
+        assert process.stdout.readline() == b"\n", "it runs, and taskset has set the affinity"
         try:
             yield process.pid
         finally:
@@ -40,7 +40,7 @@ def idle_process(core: int = CORE) -> Iterator[int]:
 
 
 def printed(script: str) -> str:
-    """What a Python program prints that runs on one core."""
+    """Output of a Python program on one core."""
     done = subprocess.run(["taskset", "-c", str(CORE), sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout

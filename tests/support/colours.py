@@ -1,4 +1,4 @@
-"""Telling by its colour which image of ``imagery.image_tree`` without texture one is."""
+"""Identify untextured images of ``imagery.image_tree`` by colour."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddpbench.data.normalize import NORMALIZATION
 
 
 def levels_off(images: Tensor, labels: Tensor) -> float:
-    """How far the mean colour of an image, normalised (B, 3, S, S), is off its label's at most, in levels of 255."""
+    """Largest deviation of mean colours of normalised images (B, 3, S, S) from their labels' colours, in levels of 255."""
     known = NORMALIZATION["imagenet"]
     means = images.double().mean((2, 3)).cpu() * torch.tensor(known.std) + torch.tensor(known.mean)
     expected = torch.tensor([imagery.colour(int(label)) for label in labels])

@@ -1,4 +1,4 @@
-"""Command lines read in-process: the request that one stands for, and how one is refused."""
+"""Parse command lines in-process, or check how they are rejected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddpbench.record.request import Request
 
 
 def parsed(line: str) -> tuple[str, Request]:
-    """The command of ddpbench and the request that the last shell command of ``line`` stands for."""
+    """ddpbench command and request of the last shell command in ``line``."""
     words = shlex.split(line.split("&& ")[-1])
     words = words[next(place for place, word in enumerate(words) if word == "ddpbench" or word.endswith(".sbatch")) + 1 :]
     name = words.pop(0) if words[0] in program.commands else "run"
@@ -23,11 +23,11 @@ def parsed(line: str) -> tuple[str, Request]:
 
 
 def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """What the command prints on stderr, which must be two lines, when it refuses."""
+    """Stderr of a rejected command, which must be an error and a hint line."""
     with pytest.raises(SystemExit) as end:
         main(shlex.split(words))
     assert end.value.code == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert re.fullmatch(r"(?:left out: .*\n)*ddpbench: error: .*\nhint: .*\n", err)
+    assert re.fullmatch(r"(?:skipped: .*\n)*ddpbench: error: .*\nhint: .*\n", err)
     return err

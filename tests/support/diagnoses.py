@@ -1,4 +1,4 @@
-"""Made-up diagnoses, one for every limit and every cause, whose figures one knows beforehand."""
+"""Synthetic diagnoses with known figures, one for every bottleneck and root cause."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ddpbench.record.record import DatasetInfo, Job, KernelActivity, Record
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Role
 
 PIL_MS = {"read": 0.1, "decode": 5.9, "augment": 2.1, "collate": 1.0}
-"""Milliseconds of a core that an image takes in a worker of the loader ``torch``."""
+"""CPU milliseconds per image in a worker of the loader ``torch``."""
 
 WORK = {phase: span for phase, span in BUSY.items() if phase != "data"}
 IMAGENET = DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", file_kind="jpegs", num_samples=1_281_167)
@@ -31,8 +31,8 @@ STEPS = 20
 XEON = "Intel(R) Xeon(R) CPU @ 2.20GHz"
 
 
-def loading(images: int, cpu_ms: Mapping[str, float], wall_ms: Mapping[str, float] | None = None, **more: Any) -> LoaderStats:
-    """Of so many images; ``cpu_ms`` and ``wall_ms`` are milliseconds an image."""
+def make_loader_stats(images: int, cpu_ms: Mapping[str, float], wall_ms: Mapping[str, float] | None = None, **more: Any) -> LoaderStats:
+    """LoaderStats of ``images`` images; ``cpu_ms`` and ``wall_ms`` are milliseconds per image."""
     wall = {**cpu_ms, **(wall_ms or {})}
     return LoaderStats(
         samples=images,
@@ -43,12 +43,12 @@ def loading(images: int, cpu_ms: Mapping[str, float], wall_ms: Mapping[str, floa
 
 
 def data_wait(batch: int, images_per_s: float, work: Mapping[str, float] = WORK) -> float:
-    """Milliseconds for which a rank waits in a step where its loader gives so many images/s."""
+    """Data wait in ms per step of a rank whose loader delivers ``images_per_s``."""
     return 1000 * batch / images_per_s - sum(work.values()) - 0.4
 
 
 def judged_once(build: Callable[..., Job]) -> Callable[..., Job]:
-    """``build``, which judges the same job only once. Every call returns a copy, because tests change jobs."""
+    """Cache the judged job of ``build``. Every call returns a copy, because tests modify jobs."""
     judged: dict[str, bytes] = {}
 
     @wraps(build)
@@ -73,16 +73,16 @@ def diagnosis(
     device: Mapping[str, float] | None = None,
     no_sync: Mapping[str, float] | None = None,
     replay: Mapping[str, float] | None = None,
-    beside: Mapping[str, float] | None = None,
-    real: Mapping[int, Mapping[str, float]] | None = None,
+    background: Mapping[str, float] | None = None,
+    rank_phases: Mapping[int, Mapping[str, float]] | None = None,
     cpu_ms: Mapping[str, float] = PIL_MS,
     wall_ms: Mapping[str, float] | None = None,
     wall_ms_of: Mapping[int, Mapping[str, float]] | None = None,
-    told: Mapping[str, Any] | None = None,
+    stats: Mapping[str, Any] | None = None,
     busy: float = 0.3,
     others: float = 0.2,
     throttled: float | None = None,
-    alone: float | None = None,
+    benchmark_rate: float | None = None,
     storage: Storage | None = None,
     files: DatasetInfo = IMAGENET,
     place: Environment | None = None,
@@ -90,27 +90,27 @@ def diagnosis(
     lead_ms: float | None = None,
     kernel_activity: KernelActivity | None = None,
     pageable: float = 12e9,
-    single: float | None = None,
-    given_beside: float | None = None,
+    single_rank_rate: float | None = None,
+    background_delivery: float | None = None,
 ) -> Job:
-    """A job that ``diagnose`` would have left, judged.
+    """A judged job like that of ``diagnose``.
 
-    ``given`` are the images/s that a rank's loader gives the run, which waits for them; None where it does not wait. ``work`` holds the
-    phases of the run, in ms, and ``device`` and the others those of the trainings around it where they differ. ``cpu_ms`` and
-    ``wall_ms`` are what an image costs in a worker, ``told`` more fields of Loading. ``busy`` is the share of the ``cores`` that the job
-    keeps busy, ``others`` are cores that others do, and ``throttled`` those that a quota kept from the job.
-    ``given_beside`` is what part of a batch the loader gave for each step beside it.
+    ``given`` is the rate in images/s of a rank's loader, for which the run waits; None if it does not wait. ``work`` holds the
+    phases of the run in ms, and ``device`` and the others those of the control runs if they differ. ``cpu_ms`` and
+    ``wall_ms`` are costs per image in a worker, ``stats`` more fields of LoaderStats. ``busy`` is the share of the ``cores`` that the job
+    uses, ``others`` are cores used by other processes, and ``throttled`` those withheld by a quota.
+    ``background_delivery`` is the fraction of a batch that the background loader delivered per step.
     """
     place = place or records.environment(ranks, usable_cores=cores)
     batch = config.batch_size or 0
     wait = 0.1 if given is None else data_wait(batch, given, work)
-    phases = [{**work, "data": wait, **(real or {}).get(rank, {})} for rank in range(ranks)]
+    phases = [{**work, "data": wait, **(rank_phases or {}).get(rank, {})} for rank in range(ranks)]
     step_s = (max(sum(each.values()) for each in phases) + 0.4) / 1000
     images, wall_s = batch * STEPS, step_s * STEPS
 
     def of_rank(rank: int, factor: float) -> dict[str, Any]:
         return {
-            "loader_stats": loading(images, cpu_ms, (wall_ms_of or {}).get(rank, wall_ms), **(told or {})),
+            "loader_stats": make_loader_stats(images, cpu_ms, (wall_ms_of or {}).get(rank, wall_ms), **(stats or {})),
             "cpu_s": factor * busy * cores * wall_s / ranks,
             "cpu_usage": CpuUsage(
                 num_cores=int(cores) if throttled is None else 4 * int(cores),
@@ -124,15 +124,15 @@ def diagnosis(
     lead = {} if lead_ms is None else {"host_lead_ms": [lead_ms] * STEPS}
     common: dict[str, Any] = {"environment": place, "data": files}
     if place.device_type == "cpu":
-        common |= {"observed_precision": records.attested(config.precision), "num_parameters": 11_689_512}
+        common |= {"observed_precision": records.matching_precision(config.precision), "num_parameters": 11_689_512}
     run = records.record(phases, longer=longer, config=config, traces={rank: of_rank(rank, 1.0) | lead for rank in range(ranks)}, **common)
     resident = replace(config, loader="synthetic", data_dir=None)
 
     def training(role: Role, changed: Mapping[str, float] | None, config: ResolvedConfig = config) -> Record:
         each = {**work, "data": 0.1, **(device or {}), **(changed or {})}
         given = (
-            {"loader_stats": LoaderStats(samples=round(given_beside * images))}
-            if role == LOADER_IN_BACKGROUND and given_beside is not None
+            {"loader_stats": LoaderStats(samples=round(background_delivery * images))}
+            if role == LOADER_IN_BACKGROUND and background_delivery is not None
             else {}
         )
         traces = {rank: {**lead, **given} for rank in range(ranks)}
@@ -146,15 +146,15 @@ def diagnosis(
             else []
         ),
         training(REPLAY, {"host_to_device": 0.5, **(replay or {})}),
-        training(LOADER_IN_BACKGROUND, beside if beside is not None else {"forward": work.get("forward", 0.0) * 1.05}),
+        training(LOADER_IN_BACKGROUND, background if background is not None else {"forward": work.get("forward", 0.0) * 1.05}),
     ]
-    run.role, run.requested = BASELINE, replace(records.as_asked(config), loader=config.loader, workers=config.workers)
+    run.role, run.requested = BASELINE, replace(records.requested_config(config), loader=config.loader, workers=config.workers)
     trainings[0].kernel_activity = kernel_activity
     job = records.job(run, *trainings)
     job.kind = "diagnose"
     place_in = next(at for at, word in enumerate(job.command) if word == "ddpbench")
     job.command.insert(place_in + 1, "diagnose")
-    speed = alone or given or 9000.0
+    speed = benchmark_rate or given or 9000.0
     job.diagnosis = Diagnosis(
         loader=config.loader or "",
         node_states=[
@@ -169,8 +169,8 @@ def diagnosis(
             )
             for host in dict.fromkeys(each.host for each in place.placements)
         ],
-        loader_benchmarks=[alone_of(rank, speed, batch, cpu_ms) for rank in range(ranks)],
-        single_rank_loader_benchmark=alone_of(0, single or 1.4 * speed, batch, cpu_ms) if ranks > 1 else None,
+        loader_benchmarks=[benchmark_of(rank, speed, batch, cpu_ms) for rank in range(ranks)],
+        single_rank_loader_benchmark=benchmark_of(0, single_rank_rate or 1.4 * speed, batch, cpu_ms) if ranks > 1 else None,
         storage=storage
         or Storage(path="/data/imagenet", file_system="ext4", num_files=1_281_167, bytes_per_file=110e3, cached_fraction=1.0, **FAST),
         h2d_bandwidth=None
@@ -184,7 +184,7 @@ def diagnosis(
 FAST: dict[str, Any] = {"warm_files_per_s": 140_000.0, "cold_files_per_s": 20_000.0, "verified": True}
 
 
-def alone_of(rank: int, speed: float, batch: int, cpu_ms: Mapping[str, float]) -> LoaderBenchmark:
+def benchmark_of(rank: int, speed: float, batch: int, cpu_ms: Mapping[str, float]) -> LoaderBenchmark:
     images = 40 * batch
     return LoaderBenchmark(
         rank=rank,
@@ -195,16 +195,16 @@ def alone_of(rank: int, speed: float, batch: int, cpu_ms: Mapping[str, float]) -
         loader_cpu_s=images * sum(cpu_ms.values()) / 1000,
         main_process_cpu_s=images * 0.003 / 1000,
         workers_rss_bytes=9 * 2**30,
-        loader_stats=loading(images, cpu_ms),
+        loader_stats=make_loader_stats(images, cpu_ms),
     )
 
 
 SMALL: dict[str, Any] = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
-"""The phases of a rank that computes on one core: 8 images in 62.4 ms."""
+"""Phases of a rank on one core: 8 images in 62.4 ms."""
 
 
-def on_processors(given: float | None, **changes: Any) -> Job:
-    """Two ranks of one thread each on two cores."""
+def cpu_diagnosis(given: float | None, **changes: Any) -> Job:
+    """A diagnosis of two CPU ranks with one thread each on two cores."""
     config = records.cpu_run().config
     common: dict[str, Any] = {
         "ranks": 2,
@@ -232,7 +232,7 @@ def oversubscribed() -> Job:
 
 
 def quota() -> Job:
-    """Of 64 cores there are 16, and the job asks for 25."""
+    """A quota of 16 of 64 cores, of which the job wants 25."""
     return diagnosis(300.0, cores=16.0, busy=0.95, throttled=9.8)
 
 
@@ -250,7 +250,7 @@ def slow_storage() -> Job:
 
 
 def slow_decode() -> Job:
-    """Decode alone costs more than these cores have; the rest they would do twice."""
+    """Decode alone exceeds these cores; they could do the rest twice."""
     return diagnosis(1050.0, cpu_ms={"read": 0.05, "decode": 14.0, "augment": 1.5, "collate": 0.3}, busy=0.96)
 
 
@@ -265,64 +265,66 @@ def slow_collate() -> Job:
 def slow_handoff() -> Job:
     cheap = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
     wait = data_wait(256, 2500.0)
-    return diagnosis(2500.0, cpu_ms=cheap, told={"handoff_ms": 0.9 * wait, "head_of_line_fraction": 0.0}, alone=2600.0)
+    return diagnosis(2500.0, cpu_ms=cheap, stats={"handoff_ms": 0.9 * wait, "head_of_line_fraction": 0.0}, benchmark_rate=2600.0)
 
 
 def head_of_line() -> Job:
     cheap = {"read": 0.05, "decode": 1.2, "augment": 0.6, "collate": 0.1}
-    return diagnosis(4100.0, cpu_ms=cheap, told={"handoff_ms": 0.4, "head_of_line_fraction": 0.85}, alone=4300.0)
+    return diagnosis(4100.0, cpu_ms=cheap, stats={"handoff_ms": 0.4, "head_of_line_fraction": 0.85}, benchmark_rate=4300.0)
 
 
 def far_away(sharing: float = 1.0, **changes: Any) -> Job:
-    """Each of four workers asks something far away for every sample, and hardly works."""
-    wait = {"cpu_ms": {"sample": 0.2, "collate": 0.1}, "wall_ms": {"sample": 12.0}, "told": {"runqueue_wait_s": 0.1}}
-    return diagnosis(330.0, config=replace(TORCH, workers=4), single=330.0 * sharing, **{**wait, **changes})
+    """Four workers wait for remote storage for every sample and hardly use the CPU."""
+    wait = {"cpu_ms": {"sample": 0.2, "collate": 0.1}, "wall_ms": {"sample": 12.0}, "stats": {"runqueue_wait_s": 0.1}}
+    return diagnosis(330.0, config=replace(TORCH, workers=4), single_rank_rate=330.0 * sharing, **{**wait, **changes})
 
 
 def storage_of_ones_own() -> Job:
-    """Reading and decoding are one function, which hardly works."""
+    """Reading and decoding are one function that hardly uses the CPU."""
     return far_away(cpu_ms={"decode": 0.3, "augment": 0.2, "collate": 0.1}, wall_ms={"decode": 12.0})
 
 
 def storage_on_busy_cores() -> Job:
-    """Others keep all cores busy, and the kernel tells that the workers hardly wait for one."""
-    return diagnosis(700.0, wall_ms={"read": 30.0}, told={"runqueue_wait_s": 0.1}, busy=0.3, others=44.0)
+    """Others keep all cores busy, but the kernel reports hardly any run-queue wait of workers."""
+    return diagnosis(700.0, wall_ms={"read": 30.0}, stats={"runqueue_wait_s": 0.1}, busy=0.3, others=44.0)
 
 
 def storage_or_cores() -> Job:
-    """Workers wait for files, and all cores are busy: nothing tells the two apart."""
+    """Workers wait for files and all cores are busy: the cause is ambiguous."""
     return diagnosis(700.0, wall_ms={"read": 30.0}, busy=0.97)
 
 
 def one_rank() -> Job:
     cheap = {"read": 0.1, "decode": 1.0, "augment": 0.6, "collate": 0.1}
-    return diagnosis(None, real={2: {"data": 60.0}}, cpu_ms=cheap, wall_ms_of={2: {"read": 8.0}})
+    return diagnosis(None, rank_phases={2: {"data": 60.0}}, cpu_ms=cheap, wall_ms_of={2: {"read": 8.0}})
 
 
 def last_of_slow_ranks() -> Job:
-    """All loaders are as slow, and the rank that is the last by a hair is waited for by the others."""
+    """All loaders are equally slow, and the others wait for the marginally slowest rank."""
     cheap = {"read": 0.05, "decode": 1.5, "augment": 14.0, "collate": 0.3}
-    return diagnosis(None, real={2: {"data": 200.0}}, cpu_ms=cheap, wall_ms_of={2: {"augment": 14.4}}, busy=0.96)
+    return diagnosis(None, rank_phases={2: {"data": 200.0}}, cpu_ms=cheap, wall_ms_of={2: {"augment": 14.4}}, busy=0.96)
 
 
 def loader_contends_cpu() -> Job:
     slowed = {"forward": 31.0, "backward": 61.0}
-    return on_processors(
-        None, work={**SMALL, **slowed}, device=SMALL, beside=slowed, cpu_ms={"decode": 3.0, "augment": 0.9, "collate": 0.1}
+    return cpu_diagnosis(
+        None, work={**SMALL, **slowed}, device=SMALL, background=slowed, cpu_ms={"decode": 3.0, "augment": 0.9, "collate": 0.1}
     )
 
 
 def decode_on_the_cores_that_train() -> Job:
-    """Workers for whose decoding two cores would be too few if nobody trained there; beside them a step takes four times as long."""
+    """Decoding exceeds two cores even without training; with the background loader a step takes four times as long."""
     slowed = {"forward": 40.0, "backward": 80.0}
     cpu_ms = {"read": 0.1, "decode": 24.0, "augment": 0.3, "collate": 0.1}
-    return on_processors(36.0, work={**SMALL, **slowed}, device=SMALL, beside={"forward": 80.0, "backward": 160.0}, cpu_ms=cpu_ms)
+    return cpu_diagnosis(36.0, work={**SMALL, **slowed}, device=SMALL, background={"forward": 80.0, "backward": 160.0}, cpu_ms=cpu_ms)
 
 
 def loader_contends_gpu(**changes: Any) -> Job:
     slowed = {"forward": 19.0, "backward": 36.0}
     config = replace(TORCH, loader="dali-gpu", workers=8)
-    return diagnosis(None, config=config, work={**WORK, **slowed}, device=WORK, beside=slowed, cpu_ms={}, alone=17_974.0, **changes)
+    return diagnosis(
+        None, config=config, work={**WORK, **slowed}, device=WORK, background=slowed, cpu_ms={}, benchmark_rate=17_974.0, **changes
+    )
 
 
 def noisy_neighbour() -> Job:
@@ -332,7 +334,7 @@ def noisy_neighbour() -> Job:
 
 def neighbour_on_processors() -> Job:
     slowed = {**SMALL, "forward": 36.0, "backward": 74.0}
-    return on_processors(None, work=slowed, beside=slowed, busy=0.5, others=0.98, cpu_ms={"decode": 0.2})
+    return cpu_diagnosis(None, work=slowed, background=slowed, busy=0.5, others=0.98, cpu_ms={"decode": 0.2})
 
 
 def host_to_device() -> Job:
@@ -343,7 +345,9 @@ def host_to_device() -> Job:
 
 def replay_bound() -> Job:
     cheap = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
-    return diagnosis(None, work={**WORK, "forward": 22.0}, device=WORK, replay={"forward": 21.8}, beside={"forward": 14.2}, cpu_ms=cheap)
+    return diagnosis(
+        None, work={**WORK, "forward": 22.0}, device=WORK, replay={"forward": 21.8}, background={"forward": 14.2}, cpu_ms=cheap
+    )
 
 
 def launch_bound() -> Job:
@@ -362,7 +366,7 @@ def compute_bound() -> Job:
 
 @judged_once
 def competing() -> Job:
-    """Computes in half of its rounds, and waits for data in the others."""
+    """Compute-bound in half of the rounds and data-bound in the others."""
     cheap = {"decode": 0.9, "augment": 0.4, "collate": 0.1}
     job, slow = diagnosis(None, cpu_ms=cheap), diagnosis(4550.0, cpu_ms=cheap)
     job.records[0].rounds[1::2] = slow.records[0].rounds[1::2]
@@ -371,11 +375,11 @@ def competing() -> Job:
 
 
 def cifar_per_sample() -> Job:
-    """Two ranks on two cores that crop and flip a sample at a time, for a model that takes next to nothing."""
+    """Two ranks on two cores that crop and flip per sample, for a very small model."""
     fast = {"forward": 3.0, "backward": 5.5, "optimizer": 0.5}
     cpu_ms, wall_ms = {"augment": 0.20, "collate": 0.004}, {"augment": 0.26, "collate": 0.005}
     settings = {"workload": "wrn10x1-cifar10", "data_dir": "/data/cifar10", "batch_size": 128, "image_size": 32}
-    return on_processors(3600.0, settings=settings, work=fast, cpu_ms=cpu_ms, wall_ms=wall_ms, files=CIFAR, busy=0.98)
+    return cpu_diagnosis(3600.0, settings=settings, work=fast, cpu_ms=cpu_ms, wall_ms=wall_ms, files=CIFAR, busy=0.98)
 
 
 DIAGNOSES: Mapping[str, tuple[Callable[[], Job], str, str | None]] = {
@@ -411,4 +415,4 @@ DIAGNOSES: Mapping[str, tuple[Callable[[], Job], str, str | None]] = {
         (cifar_per_sample, "data-bound", "augment"),
     )
 }
-"""Name -> how it is made, the limit, and the cause that must be named; none where it cannot be told, or has none."""
+"""Name -> builder, expected bottleneck, and expected cause; None if ambiguous or without cause."""

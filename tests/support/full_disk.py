@@ -1,4 +1,4 @@
-"""A disk without room, imitated by a limit on file size."""
+"""A full disk, emulated by a file size limit."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def no_room(least: int = 1024) -> Iterator[None]:
-    """No file of this process grows beyond ``least`` bytes: the system refuses the rest, as a full disk does."""
+def limited_file_size(least: int = 1024) -> Iterator[None]:
+    """Limit files of this process to ``least`` bytes; writes beyond fail as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (least, hard))
     try:

@@ -1,4 +1,4 @@
-"""Workloads that take more memory than there is for batches above four, on rank 1 or in a process alone: at once, or later."""
+"""Workloads that run out of memory for batches above four, on rank 1 or in a single process, immediately or later."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Greedy(nn.Module):
 
 
 class Later(Greedy):
-    """It fits for three steps of training; or, where GREEDY is ``validation``, until it is evaluated."""
+    """Runs out of memory after three training steps, or in evaluation if GREEDY is ``validation``."""
 
     def __init__(self, classes: int) -> None:
         super().__init__(classes)

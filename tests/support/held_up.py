@@ -1,4 +1,4 @@
-"""Batches on the device that are held up on their way into the trainer's hand."""
+"""Device batches with delayed delivery."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ddpbench.data.loader import Batch, NoWorkersMixin
 from ddpbench.data.loaders.synthetic import SyntheticLoader
 
 
-class HeldUp(NoWorkersMixin):
-    """The ``resident`` batches; ``hold_up`` is called before each, and returns when it may go on."""
+class DelayedLoader(NoWorkersMixin):
+    """The ``resident`` batches; ``hold_up`` is called before each and blocks as long as it wants."""
 
     def __init__(self, resident: SyntheticLoader, hold_up: Callable[[], None]) -> None:
         self._resident, self._hold_up, self.data = resident, hold_up, resident.data

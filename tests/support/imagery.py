@@ -1,4 +1,4 @@
-"""Small data sets for tests, the same in every run: a tree of JPEGs as ImageNet has it, CIFAR-10's python batches, MNIST's IDX files."""
+"""Small reproducible datasets: a JPEG folder like ImageNet, CIFAR-10 python batches, MNIST IDX files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MNIST_IMAGES, MNIST_HELD_OUT = 50, 13
 
 
 def colour(label: int) -> tuple[int, int, int]:
-    """The mean red, green and blue of every image of class ``label``, far from black and white and unlike each other."""
+    """Mean red, green and blue of images of class ``label``, distinct and far from black and white."""
     return 50 + label * 37 % 150, 60 + label * 59 % 130, 70 + label * 83 % 110
 
 
 def image_tree(root: Path, classes: int = 4, images: int = 4, texture: int = 40, grain: int = 10, part: str = "train") -> Path:
     """``root``/``part`` with ``classes`` folders of ``images`` JPEGs of 80 x 60 pixels.
 
-    Each is noise of ``texture`` levels, in grains of that many pixels, around the colour of its class.
+    Each is noise of ``texture`` levels in grains of ``grain`` pixels around the colour of its class.
     """
     rng = np.random.default_rng(0)
     for label in range(classes):
@@ -37,7 +37,7 @@ def image_tree(root: Path, classes: int = 4, images: int = 4, texture: int = 40,
 
 
 def truncate(file: Path) -> None:
-    """Leaves the first half of ``file``."""
+    """Truncate ``file`` to its first half."""
     content = file.read_bytes()
     file.write_bytes(content[: len(content) // 2])
 
@@ -70,7 +70,7 @@ def mnist(root: Path, packed: bool = True) -> Path:
 
 
 def idx(file: Path, values: np.ndarray, packed: bool = False) -> Path:
-    """``values`` as an IDX file of bytes, with .gz behind its name where it is packed."""
+    """Write ``values`` as an IDX file of bytes, gzipped with suffix .gz if ``packed``."""
     header = bytes((0, 0, 8, values.ndim)) + b"".join(length.to_bytes(4, "big") for length in values.shape)
     content = header + values.astype(np.uint8).tobytes()
     target = file.with_name(f"{file.name}.gz") if packed else file

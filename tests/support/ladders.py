@@ -1,4 +1,4 @@
-"""Made-up ladders whose losses one knows beforehand."""
+"""Synthetic scaling jobs with known losses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ddpbench.record.skipped import SkippedMeasurement
 
 MB = 10**6
 OWN = {phase: span for phase, span in BUSY.items() if phase not in ("broadcast", "sync")}
-"""What a rank does by itself."""
+"""Phases of a rank without collectives."""
 
 BUCKETS = [8 * MB, 27 * MB, 27 * MB, 26 * MB, 14 * MB]
 
@@ -46,18 +46,18 @@ def job(
     late: float = 0.0,
     ddp: float = 0.0,
     data: float | None = None,
-    beside: float = 0.0,
+    background: float = 0.0,
     broadcast: float = 0.0,
     strong: bool = False,
     smaller: float = 0.0,
-    longer_one: Sequence[float] = STEADY,
-    alone_ms: float = 10.0,
-    ceiling: float = 16e9,
+    baseline_factors: Sequence[float] = STEADY,
+    allreduce_only_ms: float = 10.0,
+    max_busbw: float = 16e9,
 ) -> Job:
-    """Weak scaling of ResNet-50 over ``ranks``: each loss in ms a step.
+    """Weak scaling of ResNet-50 over ``ranks``; losses in ms per step.
 
-    ``late`` is the last rank's, by its own forward, ``beside`` what a backward takes longer beside the loader, and ``broadcast`` what
-    DDP takes for buffers, on one rank as on all.
+    ``late`` slows the forward of the last rank, ``background`` slows the backward with a background loader, and ``broadcast`` is what
+    DDP takes for buffers on any number of ranks.
     """
 
     def own(more: float = 0.0, sync: float = 0.0, count: int = ranks, **phases: float) -> dict[str, float]:
@@ -72,7 +72,7 @@ def job(
     batch = 256 // ranks if strong else 256
     steps = [count for count in (1, 2, 4, 8) if count < ranks] + [ranks]
     first = {**OWN, "broadcast": broadcast}
-    arms = [arm(ddp_role(1), [first], longer=longer_one)]
+    arms = [arm(ddp_role(1), [first], longer=baseline_factors)]
     arms += [
         arm(
             ddp_role(count),
@@ -87,16 +87,16 @@ def job(
         arm(SINGLE_NO_DDP, [own()], batch=batch, engine="none"),
         arm(INDEPENDENT, together(ranks, contention), batch=batch, engine="none", nodes=nodes),
         arm(NO_SYNC, together(ranks, contention), batch=batch, engine="no-sync", nodes=nodes),
-        arm(ALLREDUCE_ONLY, [{"sync": alone_ms}] * ranks, batch=batch, nodes=nodes, unexplained_ms=0.0),
+        arm(ALLREDUCE_ONLY, [{"sync": allreduce_only_ms}] * ranks, batch=batch, nodes=nodes, unexplained_ms=0.0),
     ]
     if data is not None:
-        loaded = together(ranks, contention + ddp + beside, all_reduce, late, data=OWN["data"] + data, broadcast=broadcast)
+        loaded = together(ranks, contention + ddp + background, all_reduce, late, data=OWN["data"] + data, broadcast=broadcast)
         arms.append(arm(WITH_DATA, loaded, batch=batch, nodes=nodes))
     scaling = Scaling(
         world_sizes=steps,
         strong_scaling=strong,
         bucket_bytes=BUCKETS,
-        allreduce_busbw={MB: ceiling / 10, 25 * MB: ceiling},
+        allreduce_busbw={MB: max_busbw / 10, 25 * MB: max_busbw},
         busy_wait_cores=0.004,
     )
     if data is None:
@@ -110,13 +110,13 @@ def job(
 
 
 def whole() -> Job:
-    """Scales well, as four H200s do."""
+    """Scales well, like four H200s."""
     return job(contention=0.11, all_reduce=0.44, ddp=0.06)
 
 
 def network() -> Job:
-    """Two nodes whose network is far too slow."""
-    return job(nodes=2, all_reduce=180.0, contention=0.3, alone_ms=200.0, ceiling=0.78e9)
+    """Two nodes with a slow network."""
+    return job(nodes=2, all_reduce=180.0, contention=0.3, allreduce_only_ms=200.0, max_busbw=0.78e9)
 
 
 def strong() -> Job:
@@ -128,8 +128,8 @@ def straggling() -> Job:
 
 
 def too_good() -> Job:
-    """One rank that was slow, and whose rounds vary."""
-    return job(longer_one=(1.10, 1.02, 1.07, 1.13, 1.04))
+    """A slow and noisy 1-rank baseline."""
+    return job(baseline_factors=(1.10, 1.02, 1.07, 1.13, 1.04))
 
 
 def data_bound() -> Job:

@@ -1,4 +1,4 @@
-"""The program, with a rank that came to the board and never joins the process group, as behind a wrong network interface."""
+"""ddpbench with a rank that registers but never joins the process group, as with a wrong network interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that start ddpbench in tests, and what such a run leaves: its error lines and records."""
+"""Commands that start ddpbench in tests, and their error lines and records."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ddpbench.record.io import load
 from ddpbench.record.record import Job, Record
 
 SUPPORT = Path(__file__).parent
-HERE = {"PYTHONPATH": os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent)))}
+SUPPORT_ENV = {"PYTHONPATH": os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent)))}
 """The environment in which a launched program finds workloads and loaders such as ``misbehaving:fine`` or ``situations.spoilt:fine``."""
 
 PLAIN = [sys.executable, "-m", "ddpbench"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "ddpbench"]
 SMALL = ["--device", "cpu", "--steps", "4", "--warmup", "1"]
-BRIEF_DIAGNOSIS = ["diagnose", "misbehaving:fine", "--device", "cpu", "-j", "1", "--steps", "3", "--warmup", "1", "--no-verify"]
+SHORT_DIAGNOSIS = ["diagnose", "misbehaving:fine", "--device", "cpu", "-j", "1", "--steps", "3", "--warmup", "1", "--no-verify"]
 
-PROMPTLY_S = 2.0 + 3.0
-"""From a fault to the ranks' last word: what is promised, and what two busy cores may add. By waiting alone it would be minutes."""
+FAULT_REPORT_S = 2.0 + 3.0
+"""Seconds from a fault to the last message of the ranks: the guarantee plus a margin for two busy cores."""
 
 TORCHRUN_S = 3.0
-"""What torchrun itself may take on such cores until it has left; a rank that does not leave it kills after 30 s."""
+"""Seconds until torchrun exits on such cores; it kills ranks that do not exit after 30 s."""
 
 
 def errors(stderr: str) -> list[str]:
@@ -44,6 +44,6 @@ def only_record(results: Path) -> Record:
 
 
 def rounds_on_disk(results: Path) -> int:
-    """How many rounds the first record in ``results`` has so far; 0 without one."""
+    """Number of rounds in the first record in ``results``; 0 without a record."""
     paths = list(results.glob("*.json"))
     return len(load(paths[0]).records[0].rounds) if paths and paths[0].stat().st_size else 0

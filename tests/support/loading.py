@@ -18,34 +18,34 @@ from ddpbench.record.config import ResolvedConfig
 
 CPU = torch.device("cpu")
 NO_DALI = pytest.mark.skipif(find_spec("nvidia") is None or find_spec("nvidia.dali") is None, reason="DALI is not installed")
-OF_FILES = ["torch", "torch-uint8", pytest.param("dali-cpu", marks=NO_DALI)]
-LIKE_TORCH = ["torch", "torch-uint8", *([] if NO_DALI.args[0] else ["dali-cpu"])]
-"""Those that can run here."""
+FILE_LOADERS = ["torch", "torch-uint8", pytest.param("dali-cpu", marks=NO_DALI)]
+RUNNABLE_FILE_LOADERS = ["torch", "torch-uint8", *([] if NO_DALI.args[0] else ["dali-cpu"])]
+"""File loaders that can run here."""
 
-EVERY = ["synthetic", "replay", *OF_FILES]
-IN_MEMORY = ["torch", "tensor"]
-"""The loaders of sets that fit in memory."""
+ALL_LOADERS = ["synthetic", "replay", *FILE_LOADERS]
+IN_MEMORY_LOADERS = ["torch", "tensor"]
+"""Loaders of in-memory datasets."""
 
-OF_PIXELS = ["torch", "torch-uint8", "tensor"]
-"""Those of images among them."""
+IMAGE_LOADERS = ["torch", "torch-uint8", "tensor"]
+"""Loaders of in-memory image datasets."""
 
-OWN_SIDE = {"cifar10": 32, "mnist": 28, "disc": None, "gemm": None}
+DEFAULT_IMAGE_SIZES = {"cifar10": 32, "mnist": 28, "disc": None, "gemm": None}
 
 
 def config(loader: str, data_dir: Path | None = None, **asked: object) -> ResolvedConfig:
-    """How a small ImageNet-like training is settled."""
+    """Resolved config of a small ImageNet-like training."""
     recipe = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4, "optimizer_impl": "fused"}
     settled = {"workload": "resnet18", "batch_size": 2, "image_size": 32, "workers": 1, "channels_last": True, "warmup": 1, **recipe}
     return ResolvedConfig(**{**settled, "loader": loader, "data_dir": str(data_dir) if data_dir else None, **asked})  # type: ignore[arg-type]
 
 
-def of_memory(loader: str, dataset: str, data_dir: Path | None = None, **asked: object) -> ResolvedConfig:
-    """The same on a set that fits in memory; DataLoader's own process reads."""
-    return config(loader, data_dir, **{"image_size": OWN_SIDE[dataset], "workers": 0, "channels_last": False, **asked})
+def memory_config(loader: str, dataset: str, data_dir: Path | None = None, **asked: object) -> ResolvedConfig:
+    """Resolved config on an in-memory dataset; DataLoader loads in the main process."""
+    return config(loader, data_dir, **{"image_size": DEFAULT_IMAGE_SIZES[dataset], "workers": 0, "channels_last": False, **asked})
 
 
 def shard(dataset: str = "imagenet", classes: int = 1000, rank: int = 0, world_size: int = 1, device: torch.device = CPU) -> Shard:
-    """All of a data set, unless there are more ranks."""
+    """A shard of one rank by default: the complete dataset."""
     return Shard(dataset, classes, rank, world_size, device)
 
 
@@ -59,7 +59,7 @@ def opened(settled: ResolvedConfig, dataset: str = "imagenet", **which: Any) -> 
 
 
 def take(loader: Loader, batches: int) -> Batch:
-    """The samples and labels of the next ``batches`` batches, in one."""
+    """Samples and labels of the next ``batches`` batches, concatenated."""
     taken = []
     for _ in range(batches):
         images, labels = loader.next_batch(lambda: None)

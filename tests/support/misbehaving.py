@@ -1,4 +1,4 @@
-"""Workloads that go wrong on purpose: on rank FAULT_RANK, in the forward of training step FAULT_STEP."""
+"""Workloads with an intentional fault on rank FAULT_RANK, in the forward of training step FAULT_STEP."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ddpbench.workloads.registry import WorkloadSpec
 
 RANK, STEP = int(os.environ.get("FAULT_RANK", "0")), int(os.environ.get("FAULT_STEP", "0"))
 STAMP = os.environ.get("FAULT_STAMP")
-"""A file that is touched at the fault: a test's clock starts there."""
+"""A file that is touched at the fault, from which tests measure time."""
 
 DELAY_S = float(os.environ.get("FAULT_DELAY_S", "0.05"))
 
 FROZEN_S = 9
 
 Fault = Callable[[torch.Tensor], torch.Tensor]
-"""What befalls a batch on its way into the model."""
+"""A fault, applied to a batch before the model."""
 
 
 class Misbehaving(nn.Module):
-    """A tiny net that calls ``fault`` where it is told to; with ``always``, in every step from then on."""
+    """A tiny net that calls ``fault`` in step STEP; with ``always`` in every step from there on."""
 
     def __init__(self, fault: Fault, always: bool, classes: int) -> None:
         super().__init__()
@@ -86,8 +86,8 @@ def _build(kind: type[Misbehaving], fault: Fault, always: bool, image_size: int,
     return kind(fault, always, classes)
 
 
-class AllStandStill(Misbehaving):
-    """Every rank stands still in the same step, long enough to have told where; one of them is then at fault."""
+class AllRanksStall(Misbehaving):
+    """Every rank stalls in the same step, long enough to send a heartbeat; one of them is at fault."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         if images.is_meta or self.step < STEP:
@@ -97,13 +97,13 @@ class AllStandStill(Misbehaving):
 
 
 def _freeze(images: torch.Tensor) -> torch.Tensor:
-    ctypes.PyDLL(None).sleep(FROZEN_S)  # with the interpreter's lock, as code that waits for a swapped-out page
+    ctypes.PyDLL(None).sleep(FROZEN_S)  # holding the GIL, like code that waits for a swapped-out page
     return images
 
 
 fine = _spec("fine", lambda images: images)
 raises = _spec("raises", _raise)
-freezes = _spec("freezes", _freeze, kind=AllStandStill)
+freezes = _spec("freezes", _freeze, kind=AllRanksStall)
 killed = _spec("killed", _kill)
 hangs = _spec("hangs", _hang)
 exhausts = _spec("exhausts", _exhaust)

@@ -1,4 +1,4 @@
-"""Records with one field changed: dropped, or given another value of its kind, of another kind, or out of any range."""
+"""Records with one mutated field: dropped, another value, another type, or out of range."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 STEPS = 4
-"""Steps and rounds of a record that is thinned are at most so many."""
+"""Maximum number of steps and rounds of a shortened record."""
 
 Place = tuple[str | int, ...]
-"""Where a field is: names of fields and places in lists, from the root on."""
+"""Path of a field from the root: field names and list indices."""
 
 INTEGERS = (0, -1, 1, 7, 2**31, 10**18, 10**30)
 FLOATS = (0.0, -0.5, 0.5, 1e-300, 1e6, 1e18, 1e300, -1e300)
@@ -24,7 +24,7 @@ OTHER_KINDS = (None, True, 1, "text", [], {}, [None])
 
 @dataclass(frozen=True)
 class Mutation:
-    """One change of the JSON of a record."""
+    """One mutation of the JSON of a record."""
 
     place: Place
     value: Any = None
@@ -32,16 +32,16 @@ class Mutation:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """Equal for the same change of the same field in another round, rank or arm."""
+        """Equal for the same mutation of the same field in another round, rank or arm."""
         return ".".join("[]" if isinstance(part, int) else part for part in self.place), "dropped" if self.drops else repr(self.value)[:40]
 
     def encoded(self, whole: Any) -> bytes:
-        """The JSON of ``whole`` with this change; ``whole`` stays as it is."""
+        """The JSON of ``whole`` with this mutation; ``whole`` is not modified."""
         return msgspec.json.encode(_changed(whole, self.place, self))
 
 
 def thinned(path: Path) -> Any:
-    """The JSON of the record in ``path`` with its first rounds, of as many of their steps, and with the sums of all."""
+    """The JSON of the record in ``path``, shortened to its first rounds and steps, with totals of all steps."""
     whole = msgspec.json.decode(path.read_bytes())
     for record in whole["records"]:
         del record["rounds"][STEPS:]
@@ -55,7 +55,7 @@ def thinned(path: Path) -> Any:
 
 
 def of_every_kind(whole: Any, seed: int = 0) -> list[Mutation]:
-    """One change of every kind, shuffled."""
+    """One mutation of every kind, shuffled."""
     found = [mutation for place, value in _fields(whole) for mutation in _of(place, value)]
     order = random.Random(seed)
     order.shuffle(found)
@@ -81,7 +81,7 @@ def _of(place: Place, value: Any) -> Iterator[Mutation]:
 
 
 def _fields(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """Every field below ``value``, and of a list the first and the last."""
+    """Every field below ``value``; only the first and last item of lists."""
     if place:
         yield place, value
     if isinstance(value, dict):

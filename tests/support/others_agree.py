@@ -1,5 +1,5 @@
-"""Looks for other loaders on two ranks, rank 0 in the first folder and rank 1 in each of the others in turn; rank 0 prints as JSON what
-each found.
+"""Find alternative loaders on two ranks: rank 0 in the first folder, rank 1 in each of the others. Rank 0 prints the results of
+both as JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loaders of somebody's own, as they may come: good ones and bad ones."""
+"""User-defined loaders, valid and invalid."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ IMAGES = 10
 
 
 def numbered(side: int = 32) -> TensorDataset:
-    """Ten images, each with its number as its label."""
+    """Ten images labelled by their number."""
     return TensorDataset(torch.randn(IMAGES, 3, side, side), torch.arange(IMAGES))
 
 
 def shared_out(config: ResolvedConfig, rank: int, world_size: int) -> DataLoader[Any]:
-    """As a training script has it."""
+    """A DataLoader with a DistributedSampler, as in a training script."""
     dataset = numbered()
     sampler = DistributedSampler(dataset, world_size, rank, seed=config.seed)
     workers, prefetch = config.workers, config.prefetch if config.workers else None
@@ -36,12 +36,12 @@ def shared_out(config: ResolvedConfig, rank: int, world_size: int) -> DataLoader
 
 
 def staying(config: ResolvedConfig) -> DataLoader[Any]:
-    """Its workers go on into the next epoch."""
+    """A DataLoader with persistent workers."""
     return DataLoader(numbered(), config.batch_size, num_workers=config.workers, persistent_workers=True)
 
 
 class Keeping(DataLoader[Any]):
-    """One iterator for all epochs, by which its workers stay."""
+    """A DataLoader that keeps one iterator, and thereby its workers, for all epochs."""
 
     def __iter__(self) -> Any:
         self.kept = self.__dict__.get("kept") or self.forever()
@@ -58,7 +58,7 @@ def kept_by_its_class(config: ResolvedConfig) -> DataLoader[Any]:
 
 
 class Numbers(Dataset[Any]):
-    """Ten images, to be asked for one by one."""
+    """Ten images with map-style access."""
 
     def __len__(self) -> int:
         return IMAGES
@@ -68,7 +68,7 @@ class Numbers(Dataset[Any]):
 
 
 def talkative(config: ResolvedConfig) -> DataLoader[Any]:
-    """It prints, and so do its workers."""
+    """A loader that prints, also in its workers."""
     print("hello from the function")
     return DataLoader(Talkative(), config.batch_size, num_workers=1)
 
@@ -85,7 +85,7 @@ class Spoilt(Numbers):
 
 
 def spoilt(config: ResolvedConfig) -> DataLoader[Any]:
-    """Its workers raise."""
+    """A loader whose workers raise."""
     return DataLoader(Spoilt(), config.batch_size, num_workers=1)
 
 
@@ -94,7 +94,7 @@ def one_by_one(config: ResolvedConfig) -> DataLoader[Any]:
 
 
 def folder(config: ResolvedConfig) -> DataLoader[Any]:
-    """torchvision's own way to a tree."""
+    """A torchvision ImageFolder."""
     steps = transforms.Compose([transforms.Resize((32, 32)), transforms.ToTensor()])
     images = ImageFolder(f"{config.data_dir}/train", steps)
     return DataLoader(images, config.batch_size, num_workers=config.workers, drop_last=True)
@@ -105,7 +105,7 @@ def without_questions() -> DataLoader[Any]:
 
 
 def generated(config: ResolvedConfig, **others: object) -> Iterator[list[Tensor]]:
-    """Comes to its end, and cannot be started again."""
+    """A generator that ends and cannot be restarted."""
     for number in range(3):
         yield [torch.full((config.batch_size, 3, 32, 32), float(number)), torch.full((config.batch_size,), number)]
 
@@ -120,7 +120,7 @@ def streamed(config: ResolvedConfig) -> DataLoader[Any]:
 
 
 class AtOnce(TensorDataset):
-    """Gives a batch faster than its samples one by one."""
+    """A dataset with ``__getitems__`` only."""
 
     def __getitem__(self, index: int) -> tuple[Tensor, ...]:
         raise AssertionError("one by one")
@@ -134,7 +134,7 @@ def at_once(config: ResolvedConfig) -> DataLoader[Any]:
 
 
 def curious(config: ResolvedConfig, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> list[Any]:
-    """Asks for all that it can be given, and tells of it in its labels."""
+    """Accepts every keyword argument and returns them in its labels."""
     labels = torch.tensor([len(dataset), classes - 1, rank, world_size])
     return [(torch.zeros(config.batch_size, 3, 32, 32, device=device), labels)]
 
@@ -192,7 +192,7 @@ def with_a_class_below_0() -> list[Any]:
 
 
 def matrices(config: ResolvedConfig, classes: int) -> list[Any]:
-    """Of gemm, which are trained towards matrices."""
+    """Samples and targets of the gemm workload."""
     return 3 * [(torch.zeros(config.batch_size, classes), torch.ones(config.batch_size, classes))]
 
 
@@ -201,7 +201,7 @@ def matrices_with_labels(config: ResolvedConfig, classes: int) -> list[Any]:
 
 
 class CollectorStates(Dataset[tuple[Tensor, int]]):
-    """The label of a sample is 1 where the worker that makes it collects garbage, but not what it inherited."""
+    """The label is 1 if gc is enabled in the worker but inherited objects are frozen."""
 
     def __len__(self) -> int:
         return 4
@@ -227,7 +227,7 @@ def broken() -> DataLoader[Any]:
 
 
 def deaf() -> list[Any]:
-    """Its helper hears no signal that it could leave alone."""
+    """A loader with a helper process that ignores SIGTERM and SIGINT."""
     multiprocessing.get_context("fork").Process(target=_hear_nothing, daemon=True).start()
     return [(torch.zeros(2, 3, 32, 32), torch.zeros(2, dtype=torch.int64))]
 

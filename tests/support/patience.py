@@ -1,4 +1,4 @@
-"""What comes about a little later than its cause, such as the end of a process."""
+"""Wait for conditions that become true shortly after their cause, such as the end of a process."""
 
 from __future__ import annotations
 

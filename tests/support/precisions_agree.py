@@ -1,4 +1,4 @@
-"""Trains the tiny net in each precision named, from other weights on every rank; rank 0 prints what the ranks end with, as JSON."""
+"""Train the tiny net in each given precision, from different weights per rank; rank 0 prints the final states as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ for precision in sys.argv[1:]:
     live.train(8)
     masters = [float(master.double().sum()) for master in live._optimizer.state_dict().get("masters", [])]
     losses = [float(loss) for loss in live._loss_tracker._losses]
-    mine = {  # what this rank ends with
+    mine = {  # final state of this rank
         "parameters": parameter_checksum(live.model.parameters()),
         "masters": masters,
         "losses": losses,

@@ -1,4 +1,4 @@
-"""Made-up but realistic records, so that analysis and report are tested on figures that one knows beforehand."""
+"""Synthetic but realistic records with known figures for tests of analysis and report."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ddpbench.record.verdict import RunCommand, ScalingVerdict, Verdict
 GIB = 2**30
 
 STEADY = (1.0, 1.00575, 0.99425, 1.002875, 0.997125)
-"""How much longer the steps of each round take: a coefficient of variation of 0.45%, and no drift."""
+"""Step time factor per round: a coefficient of variation of 0.45% without drift."""
 
 BUSY = {"data": 0.1, "host_to_device": 0.3, "broadcast": 0.2, "forward": 13.9, "backward": 27.3, "sync": 0.8, "optimizer": 1.4}
-"""The phases of a rank whose GPU is never left waiting, in ms: ResNet-50, amp-fp16, batch 256 on an H200."""
+"""Phases in ms of a rank whose GPU is always busy: ResNet-50, amp-fp16, batch 256 on an H200."""
 
 SOFTWARE = Software(
     ddpbench="0.1.0",
@@ -54,7 +54,7 @@ RESNET50 = ResolvedConfig(
     device="cuda",
 )
 
-ATTESTED = ObservedPrecision(
+OBSERVED_PRECISION = ObservedPrecision(
     parameter_dtypes=["float32"],
     gradient_dtypes=["float32"],
     batch_norm_dtypes=["float32"],
@@ -67,10 +67,10 @@ ATTESTED = ObservedPrecision(
 )
 
 
-def attested(precision: str) -> ObservedPrecision:
-    """What a run shows that keeps what ``precision`` promises; torch's own switches are cuDNN on, matmul off."""
+def matching_precision(precision: str) -> ObservedPrecision:
+    """ObservedPrecision that matches ``precision``; torch's default TF32 is on for cuDNN and off for matmul."""
     if precision not in PRECISIONS:
-        return ATTESTED
+        return OBSERVED_PRECISION
     spec = PRECISIONS[precision]
     matmul, cudnn = (False, True) if spec.tf32 is None else (spec.tf32, spec.tf32)
     held = sorted({spec.model_dtype, spec.batch_norm_dtype})
@@ -85,7 +85,7 @@ def attested(precision: str) -> ObservedPrecision:
         "loss_scale": 65536.0 if spec.loss_scaling else None,
         "master_weight_dtype": "float32" if spec.master_weights else "",
     }
-    return ObservedPrecision(**{**_fields(ATTESTED), **shown})
+    return ObservedPrecision(**{**_fields(OBSERVED_PRECISION), **shown})
 
 
 GPU_MEMORY = Memory(
@@ -107,7 +107,7 @@ H200_TFLOPS = {"float32": 51.0, "tf32": 384.0, "float16": 761.0, "bfloat16": 788
 
 
 def environment(ranks: int = 4, *, nodes: int = 1, device: str = "NVIDIA H200", usable_cores: float = 60.0, **changes: Any) -> Environment:
-    """``ranks`` spread evenly over ``nodes`` named node-01, node-02 ...; a ``device`` with CPU in its name makes CPU ranks."""
+    """``ranks`` spread evenly over ``nodes`` named node-01, node-02 ...; a ``device`` with CPU in its name gives CPU ranks."""
     cpu = "CPU" in device
     local = ranks // nodes
     places = [
@@ -139,7 +139,7 @@ def environment(ranks: int = 4, *, nodes: int = 1, device: str = "NVIDIA H200", 
 
 
 def trace(rank: int, step_ms: float, phases: Mapping[str, float], *, steps: int = 20, batch: int = 256, **changes: Any) -> Trace:
-    """A round of equal steps of one rank; ``phases`` that are not named took no time."""
+    """A round of equal steps of one rank; missing ``phases`` take no time."""
     cpu = changes.get("memory") is CPU_MEMORY
     phases_ms = {phase: [phases.get(phase, 0.0)] * steps for phase in PHASES}
     common: dict[str, Any] = {
@@ -159,7 +159,7 @@ def trace(rank: int, step_ms: float, phases: Mapping[str, float], *, steps: int 
 
 
 def numerics(first_loss: float | None = 7.03, last_loss: float | None = 6.41, **changes: Any) -> Numerics:
-    """A round that trained: the parameters moved, nothing was skipped."""
+    """Numerics of a valid round: parameters changed, nothing was skipped."""
     return Numerics(
         **{"first_loss": first_loss, "last_loss": last_loss, "params_checksum_before": 1, "params_checksum_after": 2, **changes}
     )
@@ -175,11 +175,11 @@ def record(
     traces: Mapping[int, Mapping[str, Any]] | None = None,
     **changes: Any,
 ) -> Record:
-    """A finished run that nobody has judged yet, every round of it at the same pace but for ``longer``.
+    """A finished, unjudged run; all rounds are equal except for ``longer``.
 
-    ``ranks`` holds the phases in ms of each rank, and ``longer`` one factor a round. Ranks meet at every step, so one
-    that is early waits for the latest in ``sync``, on top of the ``sync`` given. ``traces`` changes fields of every
-    Trace of a rank, ``changes`` fields of the Record. For a device of another kind pass ``environment=environment(...)``.
+    ``ranks`` holds the phases in ms per rank, and ``longer`` one step time factor per round. Ranks synchronize in every step, so one
+    that is early waits for the latest in ``sync``, in addition to the given ``sync``. ``traces`` changes fields of every
+    Trace of a rank, ``changes`` fields of the Record. For another device pass ``environment=environment(...)``.
     """
     place = changes.get("environment") or environment(len(ranks))
     cpu = place.device_type == "cpu"
@@ -207,7 +207,7 @@ def record(
         "num_parameters": 25_557_032,
         "flops_per_sample": 24.5e9,
         "data": DatasetInfo(loader=config.loader or "synthetic", description="synthetic batch on the device"),
-        "observed_precision": attested(config.precision),
+        "observed_precision": matching_precision(config.precision),
         "warmup": Warmup(build_s=1.9, first_batch_s=0.4, first_step_s=6.1, warmup_steps=20, warmup_converged=True),
         "peak_throughput": None
         if cpu
@@ -218,7 +218,7 @@ def record(
 
 
 def data_bound(**changes: Any) -> Record:
-    """Four H200s on an ImageNet folder through 16 workers each: starved of data, and rank 2 more than the others."""
+    """Four H200s on an ImageNet folder with 16 workers each: data-bound, rank 2 most of all."""
 
     def phases(data: float, broadcast: float) -> dict[str, float]:
         work = {"host_to_device": 3.2, "forward": 13.9, "backward": 27.3, "sync": 1.2, "optimizer": 1.4}
@@ -255,7 +255,7 @@ def cpu_run(**changes: Any) -> Record:
         "ranks": [phases, phases],
         "environment": environment(2, device="Intel(R) Xeon(R) CPU @ 2.20GHz", usable_cores=2.0),
         "config": config,
-        "observed_precision": ObservedPrecision(**{**_fields(ATTESTED), **attested}),
+        "observed_precision": ObservedPrecision(**{**_fields(OBSERVED_PRECISION), **attested}),
         "num_parameters": 11_689_512,
         "flops_per_sample": 0.9e9,
     }
@@ -263,12 +263,12 @@ def cpu_run(**changes: Any) -> Record:
 
 
 def job(*records: Record, swept: Sequence[str] = ()) -> Job:
-    """The job file that a command would have left."""
+    """A job of these records, with its command."""
     return Job(started="2026-11-21T01:29:30Z", command=typed(records, swept), swept=list(swept), records=list(records))
 
 
 def typed(arms: Sequence[Record], swept: Sequence[str] = ()) -> list[str]:
-    """The command of ``arms`` as a person types it: ``--amp`` for short, and torchrun as in its own tutorials."""
+    """The command of ``arms`` as a user types it: with ``--amp``, and torchrun as in its tutorials."""
     asked = [record.requested or record.config for record in arms]
     fields = {field.name: field for field in flag_fields(Config)}
     shared = replace(asked[0], **{name: fields[name].default for name in swept})
@@ -281,8 +281,8 @@ def typed(arms: Sequence[Record], swept: Sequence[str] = ()) -> list[str]:
     return [*start.split(), *words.replace("--precision amp-fp16 ", "--amp ").split()]
 
 
-def as_asked(config: ResolvedConfig) -> Config:
-    """``config`` before its automatic fields were filled in."""
+def requested_config(config: ResolvedConfig) -> Config:
+    """``config`` before its automatic fields were resolved."""
     automatic = (
         "batch_size",
         "image_size",
@@ -305,5 +305,5 @@ def _fields(struct: Any) -> dict[str, Any]:
 
 
 def next_command(verdict: Verdict | ScalingVerdict | None) -> str:
-    """The command that a verdict offers; empty if it offers none."""
+    """The next command of a verdict; empty if there is none."""
     return verdict.next.command if verdict and isinstance(verdict.next, RunCommand) else ""

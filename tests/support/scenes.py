@@ -1,4 +1,4 @@
-"""Jobs as a user may meet them, made up and judged: what the report's golden pages show."""
+"""Synthetic, judged jobs for the golden pages of the report."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from ddpbench.analysis.judge import judge
 from ddpbench.record.record import DatasetInfo, Fault, Job, KernelActivity, Record, Warmup
 
 UNEVEN = (0.9975, 1.0021, 0.9989, 1.0034, 0.9981)
-"""Rounds that do not move along with those of the first arm."""
+"""Step time factors that are uncorrelated with those of the first arm."""
 
 
 def data_bound() -> Job:
-    return lone(records.data_bound())
+    return single_run(records.data_bound())
 
 
 def compute_bound() -> Job:
-    return lone(records.record(kernel_activity=KernelActivity(step_ms=44.6, kernel_ms=43.8)))
+    return single_run(records.record(kernel_activity=KernelActivity(step_ms=44.6, kernel_ms=43.8)))
 
 
 def lone_cpu() -> Job:
     """One process on a CPU, on synthetic data: no other rank, no GPU, no file."""
     phases = {"data": 0.02, "forward": 61.0, "backward": 128.0, "optimizer": 4.0}
     place = records.environment(1, device="Intel(R) Xeon(R) CPU @ 2.20GHz", usable_cores=2.0)
-    return lone(records.cpu_run(ranks=[phases], environment=place))
+    return single_run(records.cpu_run(ranks=[phases], environment=place))
 
 
 def cpu_pair() -> Job:
-    return lone(records.cpu_run())
+    return single_run(records.cpu_run())
 
 
 def many_ranks() -> Job:
@@ -40,22 +40,22 @@ def many_ranks() -> Job:
     ranks = [{**BUSY, "forward": BUSY["forward"] + 0.01 * (7 * rank % 24)} for rank in range(24)]
     ranks[17] = {**BUSY, "forward": 16.1, "backward": 31.9}
     slow = {17: {"health": replace(GPU_HEALTH, sm_mhz=1620.0, celsius=83.0, throttle_reasons=["hw-thermal"])}}
-    return lone(records.record(ranks, traces=slow, environment=records.environment(24, nodes=3, usable_cores=120.0)))
+    return single_run(records.record(ranks, traces=slow, environment=records.environment(24, nodes=3, usable_cores=120.0)))
 
 
 def no_health() -> Job:
-    """A GPU whose NVML does not answer."""
+    """A GPU without NVML."""
     place = records.environment(1, health_unavailable_reason="NVML: Driver/library version mismatch")
-    return lone(records.record([{**BUSY, "broadcast": 0.0, "sync": 0.0}], environment=place, traces={0: {"health": None}}))
+    return single_run(records.record([{**BUSY, "broadcast": 0.0, "sync": 0.0}], environment=place, traces={0: {"health": None}}))
 
 
 def noisy() -> Job:
-    """Rounds that disagree, and memory that is nearly full."""
-    return lone(records.record(longer=(1.0, 1.09, 0.97, 1.12, 1.03)))
+    """Noisy rounds."""
+    return single_run(records.record(longer=(1.0, 1.09, 0.97, 1.12, 1.03)))
 
 
 def one_round() -> Job:
-    return lone(records.record(longer=(1.0,), config=replace(RESNET50, rounds=1)))
+    return single_run(records.record(longer=(1.0,), config=replace(RESNET50, rounds=1)))
 
 
 def killed() -> Job:
@@ -66,7 +66,7 @@ def killed() -> Job:
         step=51,
         phase="backward",
     )
-    return lone(records.record(longer=STEADY[:2], status="failed", fault=fault))
+    return single_run(records.record(longer=STEADY[:2], status="failed", fault=fault))
 
 
 def hung_before_the_first_round() -> Job:
@@ -76,32 +76,32 @@ def hung_before_the_first_round() -> Job:
         rank=1,
     )
     nothing: dict[str, Any] = {"data": None, "observed_precision": None, "warmup": None, "peak_throughput": None}
-    return lone(records.record(longer=(), status="hung", fault=fault, **nothing))
+    return single_run(records.record(longer=(), status="hung", fault=fault, **nothing))
 
 
 def interrupted() -> Job:
-    return lone(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="interrupted by SIGTERM")))
+    return single_run(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="interrupted by SIGTERM")))
 
 
 def cut_off() -> Job:
-    """What is read from the file of a run that was killed with all its processes."""
-    return lone(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="cut off, its process is gone")))
+    """The record of a run that was killed with all its processes."""
+    return single_run(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="cut off, its process is gone")))
 
 
 def running() -> Job:
-    return lone(records.record(longer=STEADY[:3], status="running"))
+    return single_run(records.record(longer=STEADY[:3], status="running"))
 
 
 def invalid() -> Job:
     dead = {"numerics": records.numerics(nonfinite_step=11, last_loss=None)}
     unready = Warmup(build_s=1.9, first_batch_s=0.4, first_step_s=6.1, warmup_steps=100, warmup_converged=False)
-    return lone(records.record(traces={rank: dead for rank in range(4)}, warmup=unready))
+    return single_run(records.record(traces={rank: dead for rank in range(4)}, warmup=unready))
 
 
 def precisions() -> Job:
     """Four precisions, one of them without a figure."""
     dead = {0: {"numerics": records.numerics(nonfinite_step=11, last_loss=None)}}
-    return several(
+    return job_of_arms(
         [
             arm(2.15, precision="torch-default"),
             arm(5.56, UNEVEN, precision="fp32"),
@@ -120,7 +120,7 @@ def loaders_and_batches() -> Job:
         out_of_memory=True,
     )
     stopped = {"status": "interrupted", "fault": Fault(message="interrupted by SIGINT")}
-    return several(
+    return job_of_arms(
         [
             arm(1.0, STEADY[:3], loader="torch", batch_size=256, **stopped),
             arm(1.001, UNEVEN[:3], loader="dali-cpu", batch_size=256, **stopped),
@@ -132,61 +132,61 @@ def loaders_and_batches() -> Job:
 
 
 def two_rounds() -> Job:
-    """Too few rounds for an interval, and one of them slow."""
-    return lone(records.record(longer=(1.0, 1.4), config=replace(RESNET50, rounds=2)))
+    """Two rounds, too few for an interval, one of them slow."""
+    return single_run(records.record(longer=(1.0, 1.4), config=replace(RESNET50, rounds=2)))
 
 
 def few_steps() -> Job:
-    """A first try: two rounds of two steps, nearly all of it spent in waiting for data."""
+    """Two rounds of two steps that mostly wait for data."""
     config = replace(RESNET50, loader="torch", data_dir="/data/imagenet", rounds=2, steps=2)
     phases = {**BUSY, "data": 400.0, "broadcast": 0.0, "sync": 0.0}
     files = DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", file_kind="jpegs", num_samples=1_281_167)
-    return lone(records.record([phases], longer=(1.0, 1.1), steps=2, config=config, data=files))
+    return single_run(records.record([phases], longer=(1.0, 1.1), steps=2, config=config, data=files))
 
 
 def neighbour() -> Job:
-    """Two CPU ranks that compute all the time, and get half a core each."""
-    return lone(records.cpu_run(traces={rank: {"cpu_s": 2.1} for rank in range(2)}))
+    """Two CPU ranks that always compute but get half a core each."""
+    return single_run(records.cpu_run(traces={rank: {"cpu_s": 2.1} for rank in range(2)}))
 
 
 def crowded() -> Job:
-    """Four ranks of two threads on two cores."""
+    """Four ranks with two threads each on two cores."""
     phases = {"data": 0.1, "broadcast": 0.9, "forward": 61.0, "backward": 128.0, "sync": 90.0, "optimizer": 4.0}
     two = records.environment(4, device="Intel(R) Xeon(R) CPU @ 2.20GHz", usable_cores=2.0, variables={"OMP_NUM_THREADS": "2"})
-    return lone(records.cpu_run(ranks=[phases] * 4, environment=two))
+    return single_run(records.cpu_run(ranks=[phases] * 4, environment=two))
 
 
 def slow_steps() -> Job:
-    """A processor on which an automatic round is one step."""
-    return lone(records.cpu_run(steps=1))
+    """A CPU on which a default round has one step."""
+    return single_run(records.cpu_run(steps=1))
 
 
 def loader_and_ceiling() -> Job:
-    """What the verdict of a data-bound run offers: the same beside a resident batch."""
-    return several([records.data_bound(), arm(1.0, loader="synthetic", data_dir="/data/imagenet", workers=16)], "loader")
+    """A data-bound run compared with synthetic data."""
+    return job_of_arms([records.data_bound(), arm(1.0, loader="synthetic", data_dir="/data/imagenet", workers=16)], "loader")
 
 
 def processor_arms() -> Job:
-    """Two precisions on processors, interrupted when the second had a round less."""
+    """Two precisions on CPU, interrupted when the second had one round less."""
     stopped = {"status": "interrupted", "fault": Fault(message="interrupted by SIGINT")}
     fast = {"forward": 31.0, "backward": 66.0, "optimizer": 4.0}
     float32 = records.cpu_run(longer=STEADY[:3], **stopped)
     config = replace(float32.config, precision="amp-bf16")
     bfloat16 = records.cpu_run(
-        ranks=[fast] * 2, longer=UNEVEN[:2], config=config, observed_precision=records.attested("amp-bf16"), **stopped
+        ranks=[fast] * 2, longer=UNEVEN[:2], config=config, observed_precision=records.matching_precision("amp-bf16"), **stopped
     )
-    return several([float32, bfloat16], "precision")
+    return job_of_arms([float32, bfloat16], "precision")
 
 
 def accelerate_alone() -> Job:
-    """Accelerate in a process group of one rank, which it does not wrap in DDP."""
+    """Accelerate in a process group of one rank, without DDP."""
     place = records.environment(1, launcher="torchrun", backend="nccl")
     alone = {**BUSY, "broadcast": 0.0, "sync": 0.0}
-    return lone(records.record([alone], environment=place, config=replace(RESNET50, engine="accelerate")))
+    return single_run(records.record([alone], environment=place, config=replace(RESNET50, engine="accelerate")))
 
 
 def many_arms() -> Job:
-    """Eight arms of four fields, none of them as steady as it should be; one ran out of memory."""
+    """Eight noisy arms of four fields; one ran out of memory."""
     fault = Fault(
         message="out of memory on rank 0 (node-01) at step 3 (forward): peak 138.9 of 139.8 GiB",
         hint="a smaller batch: -b N",
@@ -204,31 +204,31 @@ def many_arms() -> Job:
         arm(1 + index / 10, pace if end == {} else (), **settings, **end)
         for index, (settings, pace, end) in enumerate(zip(each, paces, ends, strict=True))
     ]
-    return several(arms, *each[0])
+    return job_of_arms(arms, *each[0])
 
 
 def engines() -> Job:
-    """Both engines where there is one process, for two rounds."""
+    """Both engines in a single process, for two rounds."""
     alone = {**BUSY, "broadcast": 0.0, "sync": 0.0}
     each = [replace(RESNET50, engine=engine, rounds=2) for engine in ("ddp", "accelerate")]
-    return several([records.record([alone], longer=(1.0, 1.003), config=config) for config in each], "engine")
+    return job_of_arms([records.record([alone], longer=(1.0, 1.003), config=config) for config in each], "engine")
 
 
 def arm(slower: float, longer: tuple[float, ...] = STEADY, **changes: Any) -> Record:
-    """An arm whose phases take ``slower`` times as long; ``changes`` of its Config or its Record."""
+    """An arm whose phases take ``slower`` times as long; ``changes`` are fields of its Config or Record."""
     settings = {name: changes.pop(name) for name in list(changes) if name in RESNET50.__struct_fields__}
     ranks = [{phase: slower * span for phase, span in BUSY.items()}] * 4
     return records.record(ranks, longer=longer, config=replace(RESNET50, **settings), **changes)
 
 
-def lone(record: Record) -> Job:
-    return several([record])
+def single_run(record: Record) -> Job:
+    return job_of_arms([record])
 
 
-def several(arms: list[Record], *swept: str) -> Job:
+def job_of_arms(arms: list[Record], *swept: str) -> Job:
     for record in arms:
         settled = {name: getattr(record.config, name) for name in swept}
-        record.requested = replace(records.as_asked(record.config), **settled)
+        record.requested = replace(records.requested_config(record.config), **settled)
     job = records.job(*arms, swept=swept)
     for record in arms:
         judge(record, swept=job.swept)

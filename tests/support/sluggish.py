@@ -1,4 +1,4 @@
-"""A loader that takes DELAY_S for every batch."""
+"""A loader that takes DELAY_S per batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import time
 
 import msgspec
-from held_up import HeldUp
+from held_up import DelayedLoader
 
 from ddpbench.data.loaders.synthetic import open_synthetic
 from ddpbench.data.shard import Shard
@@ -16,8 +16,8 @@ from ddpbench.record.loaders import LoaderSpec
 DELAY_S = float(os.environ.get("DELAY_S", "0.05"))
 
 
-def open_sluggish(config: ResolvedConfig, shard: Shard) -> HeldUp:
-    loader = HeldUp(open_synthetic(config, shard), lambda: time.sleep(DELAY_S))
+def open_sluggish(config: ResolvedConfig, shard: Shard) -> DelayedLoader:
+    loader = DelayedLoader(open_synthetic(config, shard), lambda: time.sleep(DELAY_S))
     loader.data = msgspec.structs.replace(loader.data, loader="sluggish")
     return loader
 

@@ -1,4 +1,4 @@
-"""A real SLURM of two nodes, n1 and n2, on this machine: its daemons, files and ports are its own and end with it."""
+"""A real two-node SLURM, n1 and n2, on this machine, with private daemons, files and ports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import psutil
 
 NODES = ("n1", "n2")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "srun")
-SEARCHED = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"  # where daemons are, and where not every PATH looks
+SEARCHED = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"  # daemon folders, which are not in every PATH
 UNFINISHED = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}
 
 CONFIG = """
@@ -47,21 +47,21 @@ GresTypes=gpu
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-"""Processes are tracked over the whole tree of a task, as a site's cgroups do: a signal reaches ranks and loader workers alike."""
+"""Tracks the process tree of a task like cgroups do: signals reach ranks and loader workers."""
 
 DEVICES = ("null", "zero", "full", "random")
-"""What each node hands out as its four GPUs: SLURM only wants devices that are there."""
+"""Device files that stand for four GPUs per node: SLURM only requires existing devices."""
 
 MOST = 40
-"""Of the cores of a node: two tasks that ask for so many are on two nodes."""
+"""Cores per task so that two tasks need two nodes."""
 
 
 class NoSlurmError(Exception):
-    """Why this machine cannot run a SLURM of its own."""
+    """This machine cannot run SLURM; the message says why."""
 
 
 class Cluster:
-    """Two nodes that take jobs. ``folder`` holds the log of each job, ``NUMBER.log``."""
+    """A two-node cluster. ``folder`` holds the log of each job, ``NUMBER.log``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -69,14 +69,14 @@ class Cluster:
         self._jobs: list[int] = []
 
     def submit(self, *words: str, cwd: Path, **variables: str) -> int:
-        """Gives ``words`` to sbatch, from the folder ``cwd``, and returns the job's number."""
+        """Submit ``words`` with sbatch from ``cwd`` and return the job ID."""
         name = "%A_%a" if any(word.startswith("--array") for word in words) else "%j"
         asked = ["sbatch", "--parsable", f"--output={self.folder}/{name}.log", *words]
         self._jobs.append(int(self._run(asked, cwd=cwd, **variables)))
         return self._jobs[-1]
 
     def state(self, job: int) -> str:
-        """RUNNING, COMPLETED, FAILED, CANCELLED ... as SLURM names it; of an array that of the task that has come least far."""
+        """SLURM's job state (RUNNING, COMPLETED, FAILED ...); for arrays that of the least advanced task."""
         states: list[str] = re.findall(r"JobState=(\w+)", self._run(["scontrol", "show", "job", str(job)]))
         return min(states, key=lambda state: (state not in UNFINISHED, state == "COMPLETED"))
 
@@ -86,7 +86,7 @@ class Cluster:
         return int(code)
 
     def until(self, job: int, condition: Callable[[], bool], timeout: float) -> None:
-        """Waits for ``condition``. Raises AssertionError with the log when the job ends before, or it takes longer."""
+        """Wait for ``condition``. Raises AssertionError with the log if the job ends before or the timeout passes."""
         deadline = time.monotonic() + timeout
         while not condition():
             going = self.state(job) in UNFINISHED
@@ -95,9 +95,9 @@ class Cluster:
             time.sleep(0.2)
 
     def wait(self, job: int, timeout: float) -> str:
-        """The state in which the job ended. Raises AssertionError with its log when that takes longer than ``timeout`` seconds.
+        """Wait for the final state of the job. Raises AssertionError with its log after ``timeout`` seconds.
 
-        It ended when two looks agree: SLURM 22 says FAILED for a moment, then COMPLETING, and FAILED again.
+        Two consecutive polls must agree: SLURM 22 reports FAILED briefly, then COMPLETING, then FAILED again.
         """
         deadline = time.monotonic() + timeout
         before, state = "", self.state(job)
@@ -108,16 +108,16 @@ class Cluster:
         return state
 
     def cancel(self, job: int, *flags: str) -> None:
-        """scancel; with ``--signal=NAME`` that signal goes to the job's steps in place of their end."""
+        """Run scancel; with ``--signal=NAME`` it only sends that signal to the job's steps."""
         self._run(["scancel", *flags, str(job)])
 
     def log(self, job: int) -> str:
-        """What the job has printed, of an array each task in its turn."""
+        """Output of the job; for arrays the concatenated task logs."""
         paths = [*self.folder.glob(f"{job}.log"), *sorted(self.folder.glob(f"{job}_*.log"))]
         return "".join(path.read_text(errors="replace") for path in paths)
 
     def processes(self, job: int) -> list[psutil.Process]:
-        """Every process of the job that lives, on either node."""
+        """All live processes of the job on both nodes."""
         found = [(process, _environment(process)) for process in psutil.process_iter()]
         ours = [each for each in found if each[1].get("SLURM_CONF") == str(self.folder / "slurm.conf")]
         return [process for process, marks in ours if str(job) in (marks.get("SLURM_JOB_ID"), marks.get("SLURM_ARRAY_JOB_ID"))]
@@ -128,14 +128,14 @@ class Cluster:
         return found
 
     def ready(self) -> bool:
-        """Whether both nodes wait for a job."""
+        """Whether both nodes are idle."""
         try:
             return self._run(["scontrol", "--oneliner", "show", "node"]).count("State=IDLE ") == len(NODES)
-        except AssertionError:  # nobody answers yet
+        except AssertionError:  # slurmctld does not answer yet
             return False
 
     def clear(self) -> None:
-        """Ends every job that still goes on, whatever it does."""
+        """End all unfinished jobs."""
         for job in (job for job in self._jobs if self.state(job) in UNFINISHED):
             self.cancel(job)
             for process in self.processes(job):
@@ -151,7 +151,7 @@ class Cluster:
 
 @contextmanager
 def two_nodes(folder: Path) -> Iterator[Cluster]:
-    """A cluster in ``folder`` for as long as the block runs. Raises NoSlurmError where this machine cannot have one."""
+    """A cluster in ``folder`` for the duration of the block. Raises NoSlurmError if SLURM cannot run here."""
     if missing := [program for program in PROGRAMS if not shutil.which(program, path=SEARCHED)]:
         raise NoSlurmError(f"SLURM is not installed here: no {', '.join(missing)} (apt-get install slurm-wlm munge)")
     _configure(folder)
@@ -178,7 +178,7 @@ def _configure(folder: Path) -> None:
         f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=64 Gres=gpu:{len(DEVICES)}"
         for node, port in zip(NODES, ports, strict=True)
     ]
-    first_job = os.getpid() % 20000 + 1  # the ranks of a job meet on a port that follows from its number: keep off other clusters here
+    first_job = os.getpid() % 20000 + 1  # the rendezvous port follows from the job ID; avoid other clusters
     names = {"host": host, "port": controller, "user": getpass.getuser(), "folder": folder}
     (folder / "slurm.conf").write_text(CONFIG.format(**names, first_job=first_job, nodes="\n".join(nodes)))
     (folder / "gres.conf").write_text("".join(f"Name=gpu File=/dev/{device}\n" for device in DEVICES))
@@ -203,7 +203,7 @@ def _munged(folder: Path) -> list[str]:
 
 @contextmanager
 def _daemon(folder: Path, name: str, words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """One daemon, whose output goes to ``NAME.out``; the block's end ends it, by its process id."""
+    """Run one daemon with output in ``NAME.out`` for the duration of the block."""
     environment = {"PATH": SEARCHED, "SLURM_CONF": str(folder / "slurm.conf")}
     with (folder / f"{name}.out").open("wb") as out:
         daemon = subprocess.Popen(

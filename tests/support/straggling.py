@@ -1,6 +1,6 @@
-"""A workload and a loader by which a rank is late by DELAY_S a step, another one in another way in every window of rounds.
+"""A workload and a loader that delay one rank by DELAY_S per step, with another rank and kind of delay in every window of rounds.
 
-LATE names kind and rank for each window, such as ``data@0 host@3``: rank 0 waits for data, then the host of rank 3 is late.
+LATE lists kind and rank per window, such as ``data@0 host@3``: rank 0 waits for data, then the host of rank 3 is late.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from resource import RUSAGE_SELF, getrusage
 from statistics import fmean
 
 import torch
-from held_up import HeldUp
+from held_up import DelayedLoader
 from torch import nn
 
 from ddpbench.analysis.ranks import own_ms
@@ -26,26 +26,26 @@ from ddpbench.record.trace import Trace
 from ddpbench.workloads.registry import WorkloadSpec
 
 WINDOW = 5
-"""Rounds, of which so many are judged as a run of them is."""
+"""Rounds per window, judged together like one run."""
 
 LATE = os.environ.get("LATE", "").split()
 DELAY_S = float(os.environ.get("DELAY_S", "0"))
 RANK = os.environ.get("RANK", "0")
 
 TOLD_TO = os.environ.get("TOLD_TO", "")
-"""The folder where each rank tells of its rounds, where one is named."""
+"""The folder to which each rank writes its rounds, if set."""
 
 controls_ms: list[float] = []
-"""How long the control took in each step of this round."""
+"""Control time per step of this round in ms."""
 
 now = ""
-"""Who is late, and how, in this round; nobody between rounds."""
+"""Kind and rank of the delay in this round; empty between rounds."""
 
 measured = Arm._measure_round
 
 
 def in_its_window(arm: Arm, index: int) -> Trace:
-    """A round that is measured a second time, because of a throttle, is in the same window."""
+    """Measure a round with the delay of its window; a remeasured round stays in the same window."""
     global now
     now = LATE[index // WINDOW] if LATE else ""
     controls_ms.clear()
@@ -70,14 +70,14 @@ def late(kind: str) -> bool:
 
 
 def stand_still() -> None:
-    """Late, and nothing makes up for it: a host that is ahead of its GPU would."""
+    """Delay after synchronizing, so that host run-ahead cannot hide it."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
     time.sleep(DELAY_S)
 
 
 class Net(nn.Module):
-    """A small CNN. Its delay on a processor is work for its core, or time off it; on a GPU, work for the GPU or for its host."""
+    """A small CNN. On CPU its delay is compute or sleep; on GPU it is a device or a host delay."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -96,11 +96,11 @@ class Net(nn.Module):
                 stand_still()
         output: torch.Tensor = self.net(images)
         if images.device.type == "cpu":
-            self.time_control()  # after the net, whichever rank was late: a core that stood still begins slowly
+            self.time_control()  # after the net on every rank: an idle core starts slowly
         return output
 
     def time_control(self) -> None:
-        """Work that is always the same, without an exchange, by a clock of its own: how fast this rank's core is in this step."""
+        """Time constant work without communication: the speed of this rank's core in this step."""
         begin = time.perf_counter()
         self.control(self.controlled)
         controls_ms.append(1000 * (time.perf_counter() - begin))
@@ -109,7 +109,7 @@ class Net(nn.Module):
         if device.type == "cuda":
             torch.cuda._sleep(int(DELAY_S * 1e6 * torch.cuda.get_device_properties(device).clock_rate / 1e3))
             return
-        end = time.thread_time() + DELAY_S  # of its core: what others take of it makes it longer
+        end = time.thread_time() + DELAY_S  # CPU time: contention extends it
         while time.thread_time() < end:
             torch.mm(self.more, self.more)
 
@@ -118,8 +118,8 @@ def build(image_size: int, classes: int) -> nn.Module:
     return Net(classes)
 
 
-def open_late(config: ResolvedConfig, shard: Shard) -> HeldUp:
-    return HeldUp(open_synthetic(config, shard), lambda: stand_still() if late("data") else None)
+def open_late(config: ResolvedConfig, shard: Shard) -> DelayedLoader:
+    return DelayedLoader(open_synthetic(config, shard), lambda: stand_still() if late("data") else None)
 
 
 net = WorkloadSpec(
@@ -129,7 +129,7 @@ net = WorkloadSpec(
     image_size=32,
     classes=10,
     model="straggling:build",
-    batch_cuda=8192,  # so that the GPU sets the pace, and not its host
+    batch_cuda=8192,  # so that the GPU is the bottleneck, not its host
     batch_cpu=32,
 )
 loader = LoaderSpec(

@@ -1,4 +1,4 @@
-"""Made-up jobs whose rounds are trainings of their own: the cells of a sweep, of a reproduction, of a crossover."""
+"""Synthetic jobs whose rounds train from scratch: sweeps, reproductions and crossovers."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ VGG = ResolvedConfig(
 
 COMPUTES = {"data": 0.1, "forward": 3.0, "backward": 6.0, "optimizer": 0.9}
 WAITS = {"data": 8.3, "forward": 0.5, "backward": 1.0, "optimizer": 0.2}
-"""A step of 10 ms, 83% of which waits for the loader."""
+"""A step of 10 ms with 83% data wait."""
 
 
 def repeats(mean: float, sd: float = 0.0, rounds: int = 5) -> list[float]:
-    """Values of about that mean and standard deviation; those of another mean take another order, as rounds of other cells do."""
+    """Values with about this mean and standard deviation; the order depends on the mean, so that arms are uncorrelated."""
     turn = round(1000 * mean) % 5
     return [mean + sd * place for place in (SPREAD[turn:] + SPREAD[:turn])[:rounds]]
 
@@ -65,7 +65,7 @@ def cell(
     steps: int = 20,
     **changes: Any,
 ) -> Record:
-    """One cell: a round lasts ``seconds`` and ends at ``accuracy``; its steps share the time as ``phases`` do."""
+    """One sweep point: rounds last ``seconds`` and end at ``accuracy``; steps divide the time like ``phases``."""
     config = replace(VGG, workload=workload, precision=find_precision(name).name, batch_size=batch, **(settings or {}))
     place = records.environment(1, device=device)
     cpu = place.device_type == "cpu"
@@ -86,7 +86,7 @@ def cell(
         "status": "ok",
         "num_parameters": 33_650_624,
         "data": DatasetInfo(loader="tensor", description="CIFAR-10, 50,000 images on the device"),
-        "observed_precision": records.attested(config.precision),
+        "observed_precision": records.matching_precision(config.precision),
         "rounds": rounds,
     }
     return Record(**{**fields, **changes})
@@ -111,7 +111,7 @@ def reproducing(name: str, job: Job) -> Job:
 
 
 def published_vgg(gpu: str) -> Job:
-    """The published sweep of a GPU, as if it had been run here."""
+    """The published sweep of a GPU as a job."""
     rows = [row for row in load_publication("vgg16-cifar10-batch-sweep").experiments[0].rows if row.gpu == gpu]
     cells = []
     for row in rows:
@@ -132,7 +132,7 @@ def published_vgg(gpu: str) -> Job:
 
 
 def sweep() -> Job:
-    """Three precisions over three batches; AMP runs out of memory at the largest, and o2 breaks at the smallest."""
+    """Three precisions at three batch sizes; AMP is out of memory at the largest, o2 is invalid at the smallest."""
     cells = []
     for batch, wall_s in ((128, 0.92), (256, 1.31), (512, 2.24)):
         for name, factor in (("fp32", 1.0), ("o2", 0.61), ("amp-fp16", 0.66)):
@@ -154,7 +154,7 @@ def sweep() -> Job:
 
 
 def t4(wait: float = 0.83) -> Job:
-    """The Tesla T4 experiment as it may come out on an H200."""
+    """The Tesla T4 experiment with plausible H200 results."""
     gemm = {"loader": "synthetic", "momentum": 0.0, "set_to_none": False}
     small = {"loader": "torch", "workers": 2, "epochs": 20, "steps": None}
     waits = {"data": 10 * wait, "forward": 3.3 * (1 - wait), "backward": 6.0 * (1 - wait), "optimizer": 0.7 * (1 - wait)}
@@ -170,7 +170,7 @@ def t4(wait: float = 0.83) -> Job:
 
 
 def wrn(*extra: Record) -> Job:
-    """The Wide-ResNet experiment, O3 dying, with batch 512 on two cores for two models."""
+    """The Wide-ResNet experiment: O3 diverges, and batch 512 on two cores for two models."""
 
     def levels(workload: str, batch: int, seconds: Sequence[float], phases: dict[str, float], **changes: Any) -> list[Record]:
         settings = {"epochs": 10, "steps": None, **({"loader": "torch", "workers": 2} if batch == 512 else {})}
@@ -219,7 +219,7 @@ def imagenet(gains: tuple[float, float] = (1.01, 1.02), phases: dict[str, float]
 
 
 def disc(cpu_s: Sequence[float], gpu_s: Sequence[float], depths: Sequence[int], sd: float = 0.01, device: str = "NVIDIA H200") -> Job:
-    """Both devices at every depth; parameters as the published network has them."""
+    """Both devices at every depth, with the published parameter counts."""
     cells = []
     for depth, first, second in zip(depths, cpu_s, gpu_s, strict=True):
         common: dict[str, Any] = {"accuracy": [0.998] * 5, "num_parameters": disc_parameters(depth)}
@@ -233,13 +233,13 @@ def disc(cpu_s: Sequence[float], gpu_s: Sequence[float], depths: Sequence[int], 
 
 
 def disc_parameters(depth: int) -> int:
-    """Of the layers 2, 4, 8, ... 2^depth, 2, weights and biases."""
+    """Weights and biases of layers 2, 4, 8, ... 2^depth, 2."""
     sizes = [2**layer for layer in range(1, depth + 1)] + [2]
     return sum(before * after + after for before, after in pairwise(sizes))
 
 
 def crossing_disc(device: str = "NVIDIA H200") -> Job:
-    """A CPU whose time rises with the arithmetic, a GPU whose launches hide it: they cross near the tenth depth."""
+    """A compute-bound CPU and a launch-bound GPU with a crossover near depth 10."""
     depths = range(2, 13)
     cpu_s = [0.4 + 0.08 * depth + disc_parameters(depth) * 4.5e-6 for depth in depths]
     gpu_s = [1.1 + 0.29 * depth + disc_parameters(depth) * 2e-8 for depth in depths]
@@ -247,7 +247,7 @@ def crossing_disc(device: str = "NVIDIA H200") -> Job:
 
 
 def crossing_threads(rounds: int = 3) -> Job:
-    """One processor with one thread and with two, eleven depths each: the second pays from 15,000 parameters on."""
+    """One CPU with one and two threads at eleven depths, with a crossover near 15,000 parameters."""
     cells = []
     for depth in range(2, 13):
         parameters = disc_parameters(depth)
@@ -267,11 +267,11 @@ PUBLISHED: dict[str, Callable[[], Job]] = {
     "disc-mlp-cpu-vs-gpu": crossing_disc,
     "imagenet-resnet-slurm-vs-container": imagenet,
 }
-"""A whole job of every published experiment."""
+"""A complete job of every published experiment."""
 
 
 def unfinished(whole: Callable[[], Job]) -> Iterator[Job]:
-    """What may be left of a job: cells that were never asked for, never begun, or failed; fewer rounds; nothing at all."""
+    """Unfinished variants of a job: missing, unstarted or failed arms, fewer rounds, or nothing."""
     count = len(whole().records)
     begun: dict[str, Any] = {"rounds": [], "data": None, "observed_precision": None, "warmup": None}
     for place in range(count):

@@ -1,4 +1,4 @@
-"""Small real trainings for tests: a world of one, a tiny convolution net, batches in memory."""
+"""Small real trainings for tests: a world of one, a tiny CNN, batches in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCH, SIDE, CLASSES = 8, 16, 4
 
 
 def world(device: str = "cpu", seat: RankEnv | None = None) -> World:
-    """The ranks of this launch, met."""
+    """The World of this launch after rendezvous."""
     seat = seat or from_env()
     opened = open_device(device, seat, share_gpu=False)
     place = RankPlacement(
@@ -43,12 +43,12 @@ def world(device: str = "cpu", seat: RankEnv | None = None) -> World:
 
 
 def world_of_one(device: str = "cpu") -> World:
-    """This process alone, without a process group."""
+    """A World of this process without a process group."""
     return world(device, RankEnv(host="here"))
 
 
 def tiny_net() -> nn.Module:
-    """Convolution, batch norm, linear: one of each kind that a precision treats differently."""
+    """Convolution, batch norm, linear: one layer of each kind that precisions treat differently."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, CLASSES)
@@ -56,7 +56,7 @@ def tiny_net() -> nn.Module:
 
 
 def unjoined_world(backend: str, rank: int = 0) -> World:
-    """The World of a rank that never joined a process group of ``backend``."""
+    """The World of a rank that has not joined its process group of ``backend``."""
     seat = RankEnv(rank=rank, world_size=rank + 1)
     device = open_device("cpu", seat, share_gpu=False)
     place = RankPlacement(rank=rank, host="n1", pid=os.getpid(), local_rank=rank, node_rank=0, device_name=device.name, device_id="")
@@ -65,7 +65,7 @@ def unjoined_world(backend: str, rank: int = 0) -> World:
 
 
 def wide_net() -> nn.Module:
-    """Few layers and much memory: 64 MiB of float32 weights in one of them."""
+    """Few layers with much memory: one has 64 MiB of float32 weights."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Flatten(), nn.Linear(3 * SIDE * SIDE, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, CLASSES)
@@ -73,7 +73,7 @@ def wide_net() -> nn.Module:
 
 
 class InMemory(NoWorkersMixin):
-    """One fixed batch a rank, already on the device."""
+    """One fixed batch per rank on the device."""
 
     data = DatasetInfo(loader="synthetic", description="one fixed batch on the device")
 
@@ -88,7 +88,7 @@ class InMemory(NoWorkersMixin):
 
 
 def config(device: str = "cpu", **asked: object) -> ResolvedConfig:
-    """How the tiny training is settled."""
+    """Resolved config of the tiny training."""
     recipe = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4, "optimizer_impl": "fused"}
     settled = {
         "workload": "tiny",

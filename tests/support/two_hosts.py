@@ -1,4 +1,4 @@
-"""Two hosts on one machine: network namespaces joined by a cable whose bandwidth is limited, each with a host name of its own."""
+"""Two emulated hosts: network namespaces with separate host names and a bandwidth-limited link."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PORT = 29457
 
 
 def why_not() -> str:
-    """Why there are no two hosts here; empty where there are."""
+    """Why two hosts cannot be emulated here; empty if they can."""
     missing = [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]
     if missing:
         return f"no {' and no '.join(missing)} here: two hosts need iproute2"
@@ -27,7 +27,7 @@ def why_not() -> str:
 
 @contextmanager
 def cable(megabits: int) -> Iterator[None]:
-    """The two hosts, joined at ``megabits`` a second each way; gone afterwards."""
+    """Two hosts with a link of ``megabits`` per second each way for the duration of the block."""
     interfaces = {host: f"{host}-0" for host in HOSTS}
     left, right = interfaces.values()
     try:
@@ -48,13 +48,13 @@ def cable(megabits: int) -> Iterator[None]:
 
 
 def cut() -> None:
-    """Pulls the cable out. No connection is closed by that: neither host hears of the other any more."""
+    """Cut the link. Connections are not closed: the hosts just stop receiving from each other."""
     host = next(iter(HOSTS))
     _do("ip", "-n", host, "link", "set", f"{host}-0", "down")
 
 
 def names_in(folder: Path, **own: str) -> Path:
-    """A file in place of /etc/hosts, by which the two know each other; ``own`` are addresses of names that one of them goes by."""
+    """A replacement for /etc/hosts with both hosts; ``own`` adds host names with their addresses."""
     names = folder / "-".join(["hosts", *own.values()])
     known = {"localhost": "127.0.0.1", **HOSTS, **own}
     names.write_text("".join(f"{address} {host}\n" for host, address in known.items()))
@@ -62,9 +62,9 @@ def names_in(folder: Path, **own: str) -> Path:
 
 
 def torchrun(host: str, names: Path, words: Sequence[str], called: str = "") -> list[str]:
-    """The command that starts the rank of ``host``; both meet at the first host through torchrun's c10d rendezvous.
+    """The command that starts the rank of ``host``, with torchrun's c10d rendezvous at the first host.
 
-    Its host name is ``called``, where one is given.
+    The host name is ``called`` if given.
     """
     first = next(iter(HOSTS.values()))
     meeting = ["--nnodes=2", "--nproc_per_node=1", "--rdzv_backend=c10d", f"--rdzv_endpoint={first}:{PORT}", "--rdzv_id=ddpbench"]

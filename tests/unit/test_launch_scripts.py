@@ -1,4 +1,4 @@
-"""The scripts that start things: clean, deciding rightly, and passing signals on. ``tests/slurm`` has what only SLURM can show."""
+"""Launch scripts: clean, correct decisions, signal forwarding. ``tests/slurm`` tests what needs SLURM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TINY = ["misbehaving:fine", "--steps", "4", "--rounds", "1", "--warmup", "1"]
 
 
 def bash(script: str, *words: str, source: str = "setup.sh", **variables: str) -> str:
-    """What ``script`` prints once the functions of ``source`` are there. Raises CalledProcessError when it fails."""
+    """Output of ``script`` after sourcing ``source``. Raises CalledProcessError if it fails."""
     environment = {**os.environ, **variables}
     line = f'set -euo pipefail; . "{LAUNCH / source}"; {script}'
     done = subprocess.run([BASH, "-c", line, "bash", *words], check=True, capture_output=True, text=True, env=environment, timeout=60)
@@ -39,24 +39,24 @@ def bash(script: str, *words: str, source: str = "setup.sh", **variables: str) -
 
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
-def test_shellcheck_finds_nothing() -> None:
+def test_shellcheck_reports_nothing() -> None:
     done = subprocess.run(["shellcheck", "--external-sources", *map(str, SCRIPTS)], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout == ""
     assert done.returncode == 0
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
-def test_bash_can_read_it(script: Path) -> None:
+def test_bash_parses_the_script(script: Path) -> None:
     subprocess.run(["bash", "-n", str(script)], check=True, timeout=60)
 
 
-# what setup.sh decides
+# decisions of setup.sh
 
 
 @pytest.mark.parametrize(
     ("visible", "gpus"), [("", 0), ("-1", 0), ("NoDevFiles", 0), ("0", 1), ("0,1,2,3", 4), ("GPU-8a1b,MIG-9c2d", 2)], ids=str
 )
-def test_the_gpus_that_a_job_may_use_are_counted(visible: str, gpus: int) -> None:
+def test_visible_gpus_are_counted(visible: str, gpus: int) -> None:
     assert bash("count_gpus", CUDA_VISIBLE_DEVICES=visible) == str(gpus)
 
 
@@ -73,11 +73,11 @@ def test_the_gpus_that_a_job_may_use_are_counted(visible: str, gpus: int) -> Non
         ("", "0", "Darwin arm64", ""),
     ],
 )
-def test_the_dali_that_fits_is_chosen(cuda: str, driver: str, machine: str, extra: str) -> None:
+def test_matching_dali_extra_is_chosen(cuda: str, driver: str, machine: str, extra: str) -> None:
     assert bash('choose_dali "$@"', cuda, driver, machine) == extra
 
 
-def test_a_python_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+def test_too_old_python_is_skipped(tmp_path: Path) -> None:
     old = tmp_path / "python"
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)
@@ -85,7 +85,7 @@ def test_a_python_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
     assert bash("find_python", PYTHON=str(old)) != str(old)
 
 
-def test_without_any_python_the_apt_line_is_named(tmp_path: Path) -> None:
+def test_missing_python_suggests_apt_get_install(tmp_path: Path) -> None:
     (tmp_path / "dirname").symlink_to(str(shutil.which("dirname")))
     with pytest.raises(subprocess.CalledProcessError) as refused:
         bash("find_python", PATH=str(tmp_path), PYTHON="")
@@ -93,14 +93,14 @@ def test_without_any_python_the_apt_line_is_named(tmp_path: Path) -> None:
     assert re.fullmatch(r"ddpbench: error: no Python .*\nhint: .*apt-get install -y python3 python3-venv.*\n", refused.value.stderr)
 
 
-def test_the_torch_that_is_here_is_held(tmp_path: Path) -> None:
+def test_installed_torch_is_pinned(tmp_path: Path) -> None:
     held = tmp_path / "held.txt"
     facts = bash('constrain "$@"', sys.executable, str(held), "0")
     assert held.read_text().splitlines() == [f"{package}=={metadata.version(package)}" for package in ("torch", "torchvision")]
     assert f"present_torch={metadata.version('torch')}" in facts
 
 
-def test_without_torch_an_old_driver_gets_one_that_it_can_run(tmp_path: Path) -> None:
+def test_old_driver_limits_the_torch_version(tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=60)
     for driver, line in (("0", ""), ("550", "torch<2.11"), ("580", "")):
@@ -110,7 +110,7 @@ def test_without_torch_an_old_driver_gets_one_that_it_can_run(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_an_install_around_a_torch_that_is_here_leaves_it_alone(tmp_path: Path) -> None:
+def test_install_keeps_an_installed_torch(tmp_path: Path) -> None:
     script = """
         facts=$(constrain "$PYTHON" "$venv/constraints.txt" 0)
         eval "$facts"
@@ -126,7 +126,7 @@ def test_an_install_around_a_torch_that_is_here_leaves_it_alone(tmp_path: Path) 
     assert "Requirement already satisfied: torch>=" in printed
 
 
-def test_a_second_call_installs_nothing(tmp_path: Path) -> None:
+def test_second_install_does_nothing(tmp_path: Path) -> None:
     bash('current_stamp >"$venv/installed-test"; prepare test', DDPBENCH_VENV=str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["installed-test"]
 
@@ -149,7 +149,7 @@ def test_driver_of_the_gpu_nodes_can_be_named(named: str, major: str) -> None:
     assert bash("driver_major", DDPBENCH_DRIVER=named) == major
 
 
-# what local.sh starts
+# flags of local.sh
 
 
 @pytest.mark.parametrize(
@@ -165,16 +165,16 @@ def test_driver_of_the_gpu_nodes_can_be_named(named: str, major: str) -> None:
         ("", "0", ""),
     ],
 )
-def test_local_starts_a_rank_a_gpu_or_two_on_the_cpu(words: str, visible: str, flags: str) -> None:
+def test_local_script_starts_one_rank_per_gpu_or_two_on_cpu(words: str, visible: str, flags: str) -> None:
     assert bash('ranks_flags "$@"', *words.split(), source="local.sh", CUDA_VISIBLE_DEVICES=visible) == flags
 
 
-# a node of a SLURM job
+# one node of a SLURM job
 
 
 @pytest.fixture
 def node(start: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
-    """Starts ``node.sh`` as srun would on a node without GPUs, with this Python's environment in place of ``.venv``."""
+    """Start ``node.sh`` like srun on a node without GPUs, with this Python's environment instead of ``.venv``."""
 
     def go(*words: str, nodes: int = 1, number: int = 0) -> Any:
         slurm = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NUM_NODES": str(nodes), "SLURM_NODEID": str(number)}
@@ -186,7 +186,7 @@ def node(start: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
 
 
 def record(folder: Path) -> Job | None:
-    """The one job that was written into ``folder``, if it is there yet."""
+    """The only job in ``folder``; None if it does not exist yet."""
     try:
         (path,) = folder.glob("*.json")
         return load(path)
@@ -195,7 +195,7 @@ def record(folder: Path) -> Job | None:
 
 
 @pytest.mark.slow
-def test_a_node_runs_torchrun_with_a_meeting_of_the_job_and_prints_the_command(node: Callable[..., Any], tmp_path: Path) -> None:
+def test_node_script_runs_torchrun_and_prints_the_command(node: Callable[..., Any], tmp_path: Path) -> None:
     done = node(*TINY).wait(100)
     assert done.returncode == 0, done.stderr
     (printed,) = re.findall(r"^node 0: (.*)$", done.stderr, re.MULTILINE)
@@ -210,7 +210,7 @@ def test_a_node_runs_torchrun_with_a_meeting_of_the_job_and_prints_the_command(n
 
 
 @pytest.mark.slow
-def test_slurms_warning_reaches_the_ranks_which_keep_their_rounds(node: Callable[..., Any], tmp_path: Path) -> None:
+def test_slurm_warning_signal_keeps_finished_rounds(node: Callable[..., Any], tmp_path: Path) -> None:
     running = node("misbehaving:fine", "--steps", "20", "--rounds", "100000", "--warmup", "1")
     running.until(lambda: bool((job := record(tmp_path)) and job.records[0].rounds))
     os.kill(running.pid, signal.SIGUSR1)
@@ -226,7 +226,7 @@ def test_slurms_warning_reaches_the_ranks_which_keep_their_rounds(node: Callable
 
 
 @pytest.mark.slow
-def test_two_nodes_meet(node: Callable[..., Any], tmp_path: Path) -> None:
+def test_two_nodes_rendezvous(node: Callable[..., Any], tmp_path: Path) -> None:
     both = [node(*TINY, nodes=2, number=number) for number in (0, 1)]
     ends = [each.wait(110) for each in both]
     assert [end.returncode for end in ends] == [0, 0], [end.stderr for end in ends]

@@ -1,4 +1,4 @@
-"""The house keeps its floors, and what runs offline never loads torch."""
+"""Import layers of the package; offline code never imports torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "ddpbench"
-FLOORS = [
+LAYERS = [
     ["record"],
     ["machine"],
     ["distributed", "analysis"],
@@ -21,17 +21,17 @@ FLOORS = [
     ["cli"],
     ["__main__"],
 ]
-FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+LAYER = {room: floor for floor, rooms in enumerate(LAYERS) for room in rooms}
 WITHOUT_TORCH = {"record", "analysis", "report"}
 HEAVY = {"torch", "numpy", "scipy", "matplotlib", "torchvision"}
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def imports(path: Path) -> set[str]:
-    """Every module that ``path`` imports anywhere, in functions too."""
+    """Every module that ``path`` imports, also inside functions."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -41,16 +41,16 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in FLOOR)
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in LAYER)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_imports_only_from_floors_below_or_its_own_room(path: Path) -> None:
-    room = room_of(path)
+def test_module_imports_only_from_lower_layers_or_its_own_package(path: Path) -> None:
+    room = package_of(path)
     for name in imports(path):
         parts = name.split(".")
-        if parts[0] == "ddpbench" and len(parts) > 1 and parts[1] in FLOOR and parts[1] != room:
-            assert FLOOR[parts[1]] < FLOOR[room], f"{room} (floor {FLOOR[room]}) imports {name} (floor {FLOOR[parts[1]]})"
+        if parts[0] == "ddpbench" and len(parts) > 1 and parts[1] in LAYER and parts[1] != room:
+            assert LAYER[parts[1]] < LAYER[room], f"{room} (layer {LAYER[room]}) imports {name} (layer {LAYER[parts[1]]})"
 
 
 FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent.parent not in (PACKAGE, PACKAGE.parent))
@@ -58,7 +58,7 @@ BY_NAME = {".".join(("ddpbench", *path.relative_to(PACKAGE).with_suffix("").part
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(PACKAGE)))
-def test_what_a_folder_in_a_room_imports_does_not_import_it(folder: Path) -> None:
+def test_imports_of_a_subpackage_do_not_import_it_back(folder: Path) -> None:
     reached = {path for path in MODULES if folder in path.parents}
     while more := {BY_NAME[name] for path in reached for name in imports(path) & BY_NAME.keys()} - reached:
         for path in more:
@@ -68,18 +68,18 @@ def test_what_a_folder_in_a_room_imports_does_not_import_it(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_rooms_that_read_records_never_import_torch(path: Path) -> None:
-    if room_of(path) in WITHOUT_TORCH:
-        allowed = {"matplotlib"} if path.name == "draw.py" else set()  # it draws, and is imported when something is drawn
+def test_offline_packages_never_import_torch(path: Path) -> None:
+    if package_of(path) in WITHOUT_TORCH:
+        allowed = {"matplotlib"} if path.name == "draw.py" else set()  # imported lazily, only for drawing
         assert not {name.split(".")[0] for name in imports(path)} & (HEAVY - allowed)
 
 
-def test_every_room_has_a_floor() -> None:
-    assert {room_of(path) for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"} <= set(FLOOR)
+def test_every_package_has_a_layer() -> None:
+    assert {package_of(path) for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"} <= set(LAYER)
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["list"], ["env"], ["report", "--help"]], ids=" ".join)
-def test_offline_commands_leave_torch_alone(words: list[str]) -> None:
+def test_offline_commands_do_not_import_torch(words: list[str]) -> None:
     script = (
         "import sys; from ddpbench.cli import main\n"
         f"sys.argv = ['ddpbench', *{words!r}]\n"

@@ -1,4 +1,4 @@
-"""The README and the program say the same: every flag and name, and every command that can be copied."""
+"""The README matches the program: flags, names and example commands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPTIONS = [*flag_options(Config), *flag_options(OutputOptions)]
 
 
 def row(option: FlagOption) -> str:
-    """The line of the README's table of flags."""
+    """The row of a flag in the README."""
     field = option.field
     names = [field.flag.short] if field.flag.short else []
     names.append(f"--[no-]{field.option[2:]}" if field.is_bool else field.option)
@@ -42,51 +42,51 @@ ROWS["amp"] = (TRAINING, f"| `--amp` | off | {AMP_FLAG.help} |")
 
 
 def commands() -> list[list[str]]:
-    """The words for ddpbench of every command that the README offers."""
+    """Arguments of every ddpbench command in the README."""
     lines = [line for block in BLOCKS for line in block.splitlines()] + re.findall(r"^\| `([^`]+ [^`]+)` \|", README, re.MULTILINE)
     launcher = r"ddpbench|(?:python|torchrun .*|accelerate launch .*) -m ddpbench|bash launch/local.sh|sbatch .*\.sbatch"
-    starts = rf"^(?:{launcher}) (\S.*)$"  # a report begins with the name and two spaces
+    starts = rf"^(?:{launcher}) (\S.*)$"  # a report starts with the name and two spaces
     return [shlex.split(match[1]) for line in lines if (match := re.match(starts, line))]
 
 
-def test_the_two_commands_stand_first() -> None:
+def test_readme_starts_with_the_two_main_commands() -> None:
     assert BLOCKS[0] == "bash launch/local.sh resnet18 --amp\nbash launch/test.sh\n"
 
 
 @pytest.mark.parametrize(("group", "row"), ROWS.values(), ids=ROWS)
-def test_every_flag_has_its_row_under_its_group(group: str, row: str) -> None:
+def test_every_flag_has_a_row_under_its_group(group: str, row: str) -> None:
     _, _, section = README.partition(f"### {group}\n")
     assert row in section.partition("\n##")[0].splitlines()
 
 
-def test_no_row_is_left_of_a_flag_that_is_gone() -> None:
+def test_no_row_of_a_removed_flag_is_left() -> None:
     rows = re.findall(r"^\| (?:`-\w`, )?`--.*\|$", README, re.MULTILINE)
     assert sorted(rows) == sorted(row for _, row in ROWS.values())
 
 
 @pytest.mark.parametrize("name", [*PRECISIONS, *LOADERS, *ENGINES, *published_names()])
-def test_every_name_that_can_be_chosen_has_a_row(name: str) -> None:
+def test_every_choice_has_a_row(name: str) -> None:
     spoken = [f"`{each}`" for each in (name, *(alias for alias in PRECISION_ALIASES if PRECISION_ALIASES[alias] == name))]
     assert re.search(rf"^\| {', '.join(spoken)} \|", README, re.MULTILINE)
 
 
-def test_every_family_of_workloads_is_told() -> None:
+def test_every_workload_family_is_listed() -> None:
     assert all(f"`{family.name}`" in README for family in FAMILIES)
 
 
-def test_every_workload_with_a_name_of_its_own_has_a_row() -> None:
+def test_every_named_workload_has_a_row() -> None:
     for spec in WORKLOADS.values():
         if spec.parameters is not None:
             assert re.search(rf"^\| [^|]*`{spec.name}`", README, re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", re.search(r"by torchvision's name: (.*) \|", README)[1])) < set(WORKLOADS)  # type: ignore[index]
 
 
-def test_every_command_of_the_program_is_told() -> None:
+def test_every_command_is_listed() -> None:
     assert all(re.search(rf"^\| `{name}\b", README, re.MULTILINE) for name in program.commands)
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_every_command_that_is_offered_can_be_given(words: list[str]) -> None:
+def test_every_example_command_parses(words: list[str]) -> None:
     name, rest = (words[0], words[1:]) if words[0] in program.commands else ("run", words)
     context = program.commands[name].make_context(name, rest)
     if name in (run.name, sweep.name):
@@ -97,7 +97,7 @@ def test_every_command_that_is_offered_can_be_given(words: list[str]) -> None:
         assert parse_crossover(context.params["family"], context.params).layers
 
 
-def test_the_files_it_names_are_there() -> None:
+def test_referenced_files_exist() -> None:
     for path in set(re.findall(r"\b(?:launch|tests)/[\w.]+", README)):
         assert (ROOT / path).exists(), path
     told = (ROOT / "launch" / "README.md").read_text()
@@ -105,16 +105,16 @@ def test_the_files_it_names_are_there() -> None:
         assert path.is_dir() or path.suffix == ".md" or f"`{path.name.removesuffix('.dockerignore')}`" in told, path
 
 
-def test_the_example_is_the_report_of_its_record() -> None:
-    """The block in the README is what ``ddpbench report`` prints, piped, of the record that its last line names."""
+def test_example_report_matches_its_record() -> None:
+    """The README block is the piped output of ``ddpbench report`` for the record in its last line."""
     record = "results/h200/resnet18-1gpu-torch-loader.json"
     printed = subprocess.run([sys.executable, "-m", "ddpbench", "report", record], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert printed.returncode == 0, printed.stderr
     assert f"```\n{printed.stdout.rstrip()}\n```" in README
 
 
-def test_the_first_diagnosis_is_the_report_of_its_record() -> None:
-    """The block leaves lines out, and changes none."""
+def test_example_diagnosis_matches_its_record() -> None:
+    """The block omits lines but changes none."""
     record = "results/diagnosis/slow-reads.json"
     printed = subprocess.run([sys.executable, "-m", "ddpbench", "report", record], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert printed.returncode == 0, printed.stderr

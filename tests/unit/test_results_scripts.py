@@ -1,4 +1,4 @@
-"""The scripts under results/ run at a small size, and the pages that they write are what their records give."""
+"""Scripts under results/ run at a small size, and their pages follow from the stored records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(launch: Callable[..., Any]) -> Run:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Callable[[str], Path]:
-    """``copied(name)`` returns a copy of that folder of results/, for scripts that write beside themselves."""
+    """``copied(name)`` returns a copy of that folder of results/, for scripts that write next to themselves."""
     (tmp_path / "tests").symlink_to(TESTS)
 
     def go(name: str) -> Path:
@@ -88,7 +88,7 @@ def test_script_can_be_imported(script: Path, monkeypatch: pytest.MonkeyPatch) -
         ),
     ],
 )
-def test_script_writes_a_record_like_the_kept_one(words: str, kept: str, ranks: int, run: Run, tmp_path: Path) -> None:
+def test_script_writes_a_record_like_the_stored_one(words: str, kept: str, ranks: int, run: Run, tmp_path: Path) -> None:
     made = {"OUT": tmp_path / "record.json", "JPEGS": tmp_path / "jpegs", "BASELINE": tmp_path / "baseline.py"}
     image_tree(made["JPEGS"], images=16)
     made["BASELINE"].write_text(BASELINE)
@@ -112,7 +112,7 @@ def test_script_runs_on_every_gpu(words: str, run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-def test_ladder_over_two_hosts_leaves_a_record(run: Run, results: Path) -> None:
+def test_scaling_script_over_two_hosts_writes_a_record(run: Run, results: Path) -> None:
     if why := two_hosts.why_not():
         pytest.skip(why)
     shortest = ("-b", "8", "--rounds", "1", "--steps", "1", "--warmup", "1", "-o", str(results))
@@ -122,13 +122,13 @@ def test_ladder_over_two_hosts_leaves_a_record(run: Run, results: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-def test_delayed_ranks_are_judged_in_a_table(run: Run, copied: Callable[[str], Path]) -> None:
+def test_straggler_script_writes_a_table(run: Run, copied: Callable[[str], Path]) -> None:
     folder = copied("stragglers")
     run(folder / "stragglers.py", "--steps", "2", "--injected", "1", "--clean", "0")
     assert "| recall |" in (folder / "cpu-2-ranks.md").read_text()
 
 
-def test_tables_of_slow_ranks_follow_from_the_kept_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_straggler_tables_follow_from_stored_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = RESULTS / "stragglers"
     monkeypatch.syspath_prepend(folder)
     stragglers, memory = map(importlib.import_module, ("stragglers", "memory"))
@@ -145,7 +145,7 @@ def test_tables_of_slow_ranks_follow_from_the_kept_windows(monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_situation_that_cannot_be_tried_here_leaves_the_page_unchanged(run: Run, copied: Callable[[str], Path]) -> None:
+def test_situation_that_cannot_run_leaves_the_page_unchanged(run: Run, copied: Callable[[str], Path]) -> None:
     folder = copied("diagnosis")
     (folder / "README.md").unlink()
     run(folder / "situations.py", "launch-bound")
@@ -153,7 +153,7 @@ def test_situation_that_cannot_be_tried_here_leaves_the_page_unchanged(run: Run,
         assert (folder / name).read_text() == (RESULTS / "diagnosis" / name).read_text()
 
 
-def test_calibration_page_and_pictures_follow_from_the_kept_records(run: Run, copied: Callable[[str], Path], tmp_path: Path) -> None:
+def test_calibration_page_and_plots_follow_from_stored_records(run: Run, copied: Callable[[str], Path], tmp_path: Path) -> None:
     folder = copied("calibration")
     (tmp_path / "results" / "h200").mkdir()
     for record in (RESULTS / "h200").glob("diagnose-*.json"):
@@ -170,14 +170,14 @@ def calibration() -> dict[str, Any]:
     return runpy.run_path(str(RESULTS / "calibration" / "calibration.py"))
 
 
-def test_change_is_predicted_from_the_record_of_its_proof(calibration: dict[str, Any]) -> None:
+def test_prediction_equals_that_of_the_verified_record(calibration: dict[str, Any]) -> None:
     proof = RESULTS / "h200" / "diagnose-resnet18-uint8-8-workers.json"
     (kept,) = [pair for pair in calibration["proved"](proof) if pair.change == "--workers 15"]
     pair = calibration["predict"](load(proof), [], "workers", 15)
     assert (pair.predicted, pair.low, pair.high) == pytest.approx((kept.predicted, kept.low, kept.high))
 
 
-def test_gain_of_a_change_is_measured_against_the_first_arm(calibration: dict[str, Any]) -> None:
+def test_measured_gain_is_relative_to_the_first_arm(calibration: dict[str, Any]) -> None:
     predicted = calibration["predict"](load(PROOF), [], "workers", 12)
     run = load(RESULTS / "h200" / "resnet50-dali-gpu-threads.json")
     pair = calibration["finished"](calibration["PLANS"][0], "workers", 12, predicted, run)
@@ -185,7 +185,7 @@ def test_gain_of_a_change_is_measured_against_the_first_arm(calibration: dict[st
     assert pair.measured == pytest.approx(1.03, abs=0.005)
 
 
-def test_proof_with_short_rounds_is_struck_out_with_the_reason(calibration: dict[str, Any]) -> None:
+def test_verification_with_short_rounds_is_struck_out_with_the_reason(calibration: dict[str, Any]) -> None:
     dali, uint8 = calibration["proved"](PROOF)
     assert dali.struck_out == "baseline has 12 steps per round, needs 32"
     assert uint8.struck_out == "baseline has 12 steps per round, needs 32; trial has 21 steps per round, needs 32"

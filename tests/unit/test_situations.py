@@ -1,4 +1,4 @@
-"""The clearest of the situations whose limit was made on purpose; all of them are tried by results/diagnosis/situations.py."""
+"""The clearest situations with an intentional bottleneck; results/diagnosis/situations.py runs all of them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ OWN = [situation for situation in SITUATIONS if any(word.startswith("situations.
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("name", ["slow-storage", "handoff", "one-rank-slow-data"])
-def test_a_limit_made_on_purpose_is_never_taken_for_another(name: str, tmp_path: Path) -> None:
-    """Whatever else runs here, which may leave it untold."""
+def test_intentional_bottleneck_is_never_misdiagnosed(name: str, tmp_path: Path) -> None:
+    """Inconclusive is allowed, because other processes may add noise."""
     said = try_out(BY_NAME[name], tmp_path, ["run"]).said["run"]
     assert said.score in ("right", "probably right", "inconclusive"), said
 
 
 @pytest.mark.parametrize("situation", OWN, ids=lambda situation: situation.name)
-def test_loader_of_a_situation_gives_batches_that_its_net_takes(situation: Situation, tmp_path: Path) -> None:
+def test_situation_loader_gives_batches_for_its_model(situation: Situation, tmp_path: Path) -> None:
     tree = ["--data-dir", str(image_tree(tmp_path / "tree", images=32))] if situation.tree else []
     given = run.make_context("run", [*situation.words, *tree, "--device", "cpu", "-b", "2"]).params
     (asked,) = parse_request(given.pop("workload"), given, []).arms
@@ -52,19 +52,19 @@ def test_loader_of_a_situation_gives_batches_that_its_net_takes(situation: Situa
         assert net(images).shape == (2, workload.classes)
 
 
-def test_quota_leaves_a_command_one_core() -> None:
+def test_quota_limits_a_command_to_one_core() -> None:
     script = "from ddpbench.machine.host import usable_cores; print(usable_cores())"
     with one_core() as before:
         done = subprocess.run([*before, sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
     assert float(done.stdout) == 1
 
 
-def test_every_core_has_a_busy_neighbour() -> None:
+def test_busy_neighbours_occupy_every_core() -> None:
     with busy_neighbours():
         assert len(psutil.Process().children()) >= len(os.sched_getaffinity(0))
 
 
-def test_what_is_right_is_a_limit_and_a_cause_and_names_are_given_once() -> None:
+def test_expected_kinds_and_causes_are_valid_and_names_unique() -> None:
     assert len(BY_NAME) == len(SITUATIONS) >= 16
     assert {situation.kind for situation in SITUATIONS} <= {*get_args(Bottleneck)}
     assert {cause for situation in SITUATIONS for cause in situation.causes} <= {*get_args(Cause)}
@@ -81,11 +81,11 @@ def test_what_is_right_is_a_limit_and_a_cause_and_names_are_given_once() -> None
         ("compute-bound", "", "WRONG"),
     ],
 )
-def test_only_what_is_named_with_confidence_can_be_wrong(kind: str, cause: str, scored: str) -> None:
+def test_only_certain_verdicts_can_be_wrong(kind: str, cause: str, scored: str) -> None:
     assert score(BY_NAME["slow-storage"], kind, cause) == scored
 
 
-def test_the_page_shows_what_was_taken_for_what() -> None:
+def test_page_shows_the_confusion_of_verdicts() -> None:
     told = {"run": Said(command="ddpbench run", score="WRONG", kind="data-bound", cause="decode")}
     shown = page(
         [
@@ -98,6 +98,6 @@ def test_the_page_shows_what_was_taken_for_what() -> None:
     assert "| `run`: right, below what was said | decode |\n|---|---|\n| storage | 1 |" in shown
 
 
-def test_what_is_probable_is_neither_right_nor_wrong() -> None:
+def test_probable_verdict_is_probably_right_or_wrong() -> None:
     assert score(BY_NAME["slow-storage"], "data-bound", "storage", plain=False) == "probably right"
     assert score(BY_NAME["slow-storage"], "compute-bound", "", plain=False) == "probably wrong"

@@ -44,12 +44,12 @@ def noisy_neighbour(inputs: AnalysisInput) -> Verdict | None:
     busy = busiest_node(record)
     if busy is not None:
         return _measured_neighbour(inputs, busy)
-    kept = starved_ranks(record)
-    if not kept:
+    starved = starved_ranks(record)
+    if not starved:
         return None
-    wanted = cpu_demand(record)
-    evidence = StarvedRanks(cores_by_rank=dict(kept), job_cores=wanted.cores, usable_cores=wanted.usable_cores)
-    return Verdict(kind="noisy-neighbour", evidence=evidence, rank=next(iter(kept)) if len(kept) == 1 else None)
+    demand = cpu_demand(record)
+    evidence = StarvedRanks(cores_by_rank=dict(starved), job_cores=demand.cores, usable_cores=demand.usable_cores)
+    return Verdict(kind="noisy-neighbour", evidence=evidence, rank=next(iter(starved)) if len(starved) == 1 else None)
 
 
 def data_bound(inputs: AnalysisInput) -> Verdict | None:
@@ -57,16 +57,20 @@ def data_bound(inputs: AnalysisInput) -> Verdict | None:
 
     If compute-only training was measured, it must also be faster than the run.
     """
-    record, share = inputs.record, inputs.summary.data_wait_fraction
-    slower = step_time_ratio(record, inputs.controls.compute_only)
-    if share is None or share < BOTTLENECK_FRACTION or (slower is not None and slower.center < 1 + BOTTLENECK_FRACTION / 2):
+    record, wait_fraction = inputs.record, inputs.summary.data_wait_fraction
+    slowdown = step_time_ratio(record, inputs.controls.compute_only)
+    if (
+        wait_fraction is None
+        or wait_fraction < BOTTLENECK_FRACTION
+        or (slowdown is not None and slowdown.center < 1 + BOTTLENECK_FRACTION / 2)
+    ):
         return _trainer_bound(inputs)
     if decodes_on_device(record) and inputs.controls.compute_only is None:
         # forward and backward slowed down by decoding do not show what the GPU could train
-        return Verdict(kind="inconclusive", evidence=DecodesOnDevice(wait_fraction=share))
-    given = pipeline_model(inputs)
-    evidence = DataWait(wait_fraction=share, loader_samples_per_s=given.achieved_rate, device_samples_per_s=given.device_rate)
-    found = find_root_cause(given)
+        return Verdict(kind="inconclusive", evidence=DecodesOnDevice(wait_fraction=wait_fraction))
+    pipeline = pipeline_model(inputs)
+    evidence = DataWait(wait_fraction=wait_fraction, loader_samples_per_s=pipeline.achieved_rate, device_samples_per_s=pipeline.device_rate)
+    found = find_root_cause(pipeline)
     return Verdict(kind="data-bound", evidence=evidence, cause=found.cause, cause_evidence=found.evidence)
 
 
@@ -78,22 +82,22 @@ def host_to_device_bound(inputs: AnalysisInput) -> Verdict | None:
     record, copy_ms = inputs.record, inputs.summary.phases_ms["host_to_device"]
     if record.environment.device_type != "cuda":
         return None
-    copies = inputs.controls.diagnosis.h2d_bandwidth if inputs.controls.diagnosis else None
+    bandwidth = inputs.controls.diagnosis.h2d_bandwidth if inputs.controls.diagnosis else None
     if copy_ms >= BOTTLENECK_FRACTION * inputs.step_ms:
-        measured = None if record.config.pin_memory else copies
-        waits = CopyWait(
+        measured = None if record.config.pin_memory else bandwidth
+        copy_wait = CopyWait(
             copy_ms=copy_ms,
             step_ms=inputs.step_ms,
             pageable_bytes_per_s=measured.pageable_bytes_per_s if measured else None,
             pinned_bytes_per_s=measured.pinned_bytes_per_s if measured else None,
         )
-        return Verdict(kind="host-to-device-bound", evidence=waits)
-    device_s, longer = step_s(inputs.controls.compute_only), step_time_ratio(inputs.controls.replay, inputs.controls.compute_only)
-    if device_s is None or longer is None or longer.center < 1 + BOTTLENECK_FRACTION:
+        return Verdict(kind="host-to-device-bound", evidence=copy_wait)
+    device_s, slowdown = step_s(inputs.controls.compute_only), step_time_ratio(inputs.controls.replay, inputs.controls.compute_only)
+    if device_s is None or slowdown is None or slowdown.center < 1 + BOTTLENECK_FRACTION:
         return None
-    extra_ms = 1000 * device_s * (longer.center - 1)
-    slower = HostBatches(slowdown_fraction=longer.center - 1, extra_ms=extra_ms, step_ms=1000 * device_s + extra_ms)
-    return Verdict(kind="host-to-device-bound", evidence=slower)
+    extra_ms = 1000 * device_s * (slowdown.center - 1)
+    host_batches = HostBatches(slowdown_fraction=slowdown.center - 1, extra_ms=extra_ms, step_ms=1000 * device_s + extra_ms)
+    return Verdict(kind="host-to-device-bound", evidence=host_batches)
 
 
 def _trainer_bound(inputs: AnalysisInput) -> Verdict | None:
@@ -108,14 +112,15 @@ def _measured_neighbour(inputs: AnalysisInput, usage: NodeCpuUsage) -> Verdict |
     """Others use saturated cores, take more of them than the job itself lacks, and the job is seen to wait for cores."""
     if not (usage.is_shared and usage.is_saturated and usage.other_cores + usage.job_cores >= usage.cores * MIN_FAIR_FRACTION):
         return None
-    given, node = pipeline_model(inputs), cpu_demand(inputs.record)
-    waits = given.data_wait_fraction >= BOTTLENECK_FRACTION and given.core_bound_rate
-    lacking = max(
-        node.trainer_cores / node.usable_cores, given.device_rate / given.core_bound_rate if waits and given.core_bound_rate else 1.0
+    pipeline, demand = pipeline_model(inputs), cpu_demand(inputs.record)
+    waits_for_data = pipeline.data_wait_fraction >= BOTTLENECK_FRACTION and pipeline.core_bound_rate
+    shortfall = max(
+        demand.trainer_cores / demand.usable_cores,
+        pipeline.device_rate / pipeline.core_bound_rate if waits_for_data and pipeline.core_bound_rate else 1.0,
     )
-    if usage.cores / max(usage.cores - usage.other_cores, 0.1) < lacking or not _waits_for_core(inputs):
+    if usage.cores / max(usage.cores - usage.other_cores, 0.1) < shortfall or not _waits_for_core(inputs):
         return None
-    before = [
+    busy_before = [
         each.other_busy_cores
         for each in (inputs.controls.diagnosis.node_states if inputs.controls.diagnosis else [])
         if each.host == usage.host
@@ -124,15 +129,15 @@ def _measured_neighbour(inputs: AnalysisInput, usage: NodeCpuUsage) -> Verdict |
         cores=usage.cores,
         other_cores=usage.other_cores,
         job_cores=usage.job_cores,
-        other_cores_before=before[0] or None if before else None,
+        other_cores_before=busy_before[0] or None if busy_before else None,
     )
     return Verdict(kind="noisy-neighbour", evidence=evidence)
 
 
 def _waits_for_core(inputs: AnalysisInput) -> bool:
     """Whether most of what the run waits for is a core: in its workers, or in its trainer processes."""
-    record, given = inputs.record, pipeline_model(inputs)
-    if given.data_wait_fraction >= BOTTLENECK_FRACTION and _workers_wait_for_core(given):
+    record, pipeline = inputs.record, pipeline_model(inputs)
+    if pipeline.data_wait_fraction >= BOTTLENECK_FRACTION and _workers_wait_for_core(pipeline):
         return True
     if record.environment.device_type == "cuda":
         return launch_bound(inputs) is not None
@@ -147,5 +152,5 @@ def _workers_wait_for_core(pipeline: PipelineModel) -> bool:
         return False
     if pipeline.cost.runqueue_wait_s is None:
         return pipeline.cost.slowdown >= MIN_CORE_WAIT_SLOWDOWN
-    faster = pipeline.cost.wall_s / max(pipeline.cost.uncontended_wall_s(), 1e-9)
-    return faster >= max(MIN_CORE_WAIT_SLOWDOWN, sqrt(pipeline.device_rate / pipeline.achieved_rate))
+    speedup = pipeline.cost.wall_s / max(pipeline.cost.uncontended_wall_s(), 1e-9)
+    return speedup >= max(MIN_CORE_WAIT_SLOWDOWN, sqrt(pipeline.device_rate / pipeline.achieved_rate))

@@ -66,14 +66,14 @@ def too_few_cores(inputs: AnalysisInput) -> Verdict | None:
     node = oversubscribed_node(inputs.record)
     if node is None or (inputs.controls.has_background_loader and node.trainer_cores <= node.usable_cores):
         return None
-    synced = _sync_evidence(inputs)
+    sync_evidence = _sync_evidence(inputs)
     evidence = OversubscribedRanks(
         ranks=node.ranks,
         workers=node.workers,
         threads_per_rank=node.threads_per_rank,
         usable_cores=node.usable_cores,
-        likely_kind="sync-bound" if synced else "compute-bound",
-        likely=synced or _phase_shares(inputs),
+        likely_kind="sync-bound" if sync_evidence else "compute-bound",
+        likely=sync_evidence or _phase_shares(inputs),
     )
     return Verdict(kind="inconclusive", evidence=evidence)
 
@@ -85,13 +85,13 @@ def launch_bound(inputs: AnalysisInput) -> Verdict | None:
     """
     if inputs.record.environment.device_type != "cuda":
         return None
-    seen = inputs.controls.compute_only or inputs.record
-    summary, gap = summarize(seen), seen.kernel_activity or inputs.record.kernel_activity
-    if gap is not None:
-        of = summary if seen.kernel_activity else inputs.summary
-        free_ms = gap.step_ms - fsum(of.phases_ms[phase] for phase in ("data", "host_to_device", *COLLECTIVE_PHASES))
-        idle = IdleGpu(kernel_ms=gap.kernel_ms, available_ms=free_ms)
-        return Verdict(kind="launch-bound", evidence=idle) if gap.kernel_ms < MIN_KERNEL_FRACTION * free_ms else None
+    measured = inputs.controls.compute_only or inputs.record
+    summary, activity = summarize(measured), measured.kernel_activity or inputs.record.kernel_activity
+    if activity is not None:
+        phases_of = summary if measured.kernel_activity else inputs.summary
+        available_ms = activity.step_ms - fsum(phases_of.phases_ms[phase] for phase in ("data", "host_to_device", *COLLECTIVE_PHASES))
+        idle = IdleGpu(kernel_ms=activity.kernel_ms, available_ms=available_ms)
+        return Verdict(kind="launch-bound", evidence=idle) if activity.kernel_ms < MIN_KERNEL_FRACTION * available_ms else None
     lead_ms, step_ms = summary.host_lead_ms, summary.step_ms
     if lead_ms is None or step_ms is None or lead_ms >= MIN_HOST_LEAD_FRACTION * step_ms:
         return None
@@ -105,28 +105,28 @@ def sync_bound(inputs: AnalysisInput) -> Verdict | None:
 
 
 def _sync_evidence(inputs: AnalysisInput) -> ExposedAllReduce | SyncSlowdown | None:
-    around, least_ms = inputs.controls, BOTTLENECK_FRACTION * inputs.step_ms
+    controls, threshold_ms = inputs.controls, BOTTLENECK_FRACTION * inputs.step_ms
     waits_ms = (inputs.summary.sync_ms or 0) - (inputs.summary.peer_data_wait_ms or 0)
-    device_s, longer = step_s(around.compute_only), step_time_ratio(around.compute_only, around.independent)
-    if device_s is None or longer is None:
-        return ExposedAllReduce(sync_ms=waits_ms, step_ms=inputs.step_ms) if waits_ms >= least_ms else None
-    if 1000 * exposed_allreduce_s(device_s, device_s / longer.center) < least_ms:
+    device_s, slowdown = step_s(controls.compute_only), step_time_ratio(controls.compute_only, controls.independent)
+    if device_s is None or slowdown is None:
+        return ExposedAllReduce(sync_ms=waits_ms, step_ms=inputs.step_ms) if waits_ms >= threshold_ms else None
+    if 1000 * exposed_allreduce_s(device_s, device_s / slowdown.center) < threshold_ms:
         return None
     return SyncSlowdown(
-        slowdown_fraction=longer.center - 1,
-        slowdown_low=longer.low - 1,
-        slowdown_high=longer.high - 1,
+        slowdown_fraction=slowdown.center - 1,
+        slowdown_low=slowdown.low - 1,
+        slowdown_high=slowdown.high - 1,
         synced_ms=1000 * device_s,
-        independent_ms=1000 * device_s / longer.center,
+        independent_ms=1000 * device_s / slowdown.center,
         exposed_fraction=waits_ms / inputs.step_ms,
     )
 
 
 def unexplained(inputs: AnalysisInput) -> Verdict | None:
-    rest_ms = inputs.summary.phases_ms["unexplained"]
-    if rest_ms < MAX_UNEXPLAINED_FRACTION * inputs.step_ms:
+    unexplained_ms = inputs.summary.phases_ms["unexplained"]
+    if unexplained_ms < MAX_UNEXPLAINED_FRACTION * inputs.step_ms:
         return None
-    return Verdict(kind="inconclusive", evidence=UnexplainedTime(unexplained_ms=rest_ms, step_ms=inputs.step_ms))
+    return Verdict(kind="inconclusive", evidence=UnexplainedTime(unexplained_ms=unexplained_ms, step_ms=inputs.step_ms))
 
 
 def compute_bound(inputs: AnalysisInput) -> Verdict:
@@ -143,17 +143,19 @@ MAX_HANDOFF_FRACTION = 0.5
 
 def is_marginal_straggler(inputs: AnalysisInput, rank: int) -> bool:
     """Whether a loader as fast as the other ranks' would close less than half of the gap of ``rank``; False if unknown."""
-    times, given = _loader_time_ratio(inputs, rank), pipeline_model(inputs)
-    if times is None or (given.handoff_fraction or 0.0) >= MAX_HANDOFF_FRACTION:
+    time_ratio, pipeline = _loader_time_ratio(inputs, rank), pipeline_model(inputs)
+    if time_ratio is None or (pipeline.handoff_fraction or 0.0) >= MAX_HANDOFF_FRACTION:
         return False
-    return times < max(1 + MIN_EXCESS_FRACTION[inputs.record.environment.device_type], sqrt(given.device_rate / given.achieved_rate))
+    return time_ratio < max(
+        1 + MIN_EXCESS_FRACTION[inputs.record.environment.device_type], sqrt(pipeline.device_rate / pipeline.achieved_rate)
+    )
 
 
 def _loader_time_ratio(inputs: AnalysisInput, rank: int) -> float | None:
     """Time per image in the workers of ``rank`` as a multiple of the other ranks'; by the loader benchmarks if workers do not report it."""
     costs = {each: loader_cost(trace.loader_stats for trace in traces) for each, traces in inputs.record.traces_by_rank.items()}
-    seconds = {each: cost.wall_s for each, cost in costs.items() if cost}
-    if len(seconds) < len(costs) and inputs.controls.diagnosis:
-        seconds = {each.rank: 1 / each.samples_per_s for each in inputs.controls.diagnosis.loader_benchmarks if each.samples}
-    others = [span for each, span in seconds.items() if each != rank]
-    return seconds[rank] / median(others) if others and rank in seconds else None
+    seconds_per_image = {each: cost.wall_s for each, cost in costs.items() if cost}
+    if len(seconds_per_image) < len(costs) and inputs.controls.diagnosis:
+        seconds_per_image = {each.rank: 1 / each.samples_per_s for each in inputs.controls.diagnosis.loader_benchmarks if each.samples}
+    others = [span for each, span in seconds_per_image.items() if each != rank]
+    return seconds_per_image[rank] / median(others) if others and rank in seconds_per_image else None

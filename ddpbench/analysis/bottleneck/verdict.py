@@ -47,18 +47,18 @@ def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (),
     """
     if summary.step_ms is None:
         return None
-    case = AnalysisInput(record, summary, controls.with_intervals())
-    found = first_bottleneck(case)
+    inputs = AnalysisInput(record, summary, controls.with_intervals())
+    found = first_bottleneck(inputs)
     if is_too_short_for_verdict(record):
-        short = TooShort(rounds=len(record.rounds), steps=timed_steps(record), likely_kind=found.kind, likely=_rule_evidence(found))
-        found = Verdict(kind="inconclusive", evidence=short, rank=found.rank)
+        evidence = TooShort(rounds=len(record.rounds), steps=timed_steps(record), likely_kind=found.kind, likely=_rule_evidence(found))
+        found = Verdict(kind="inconclusive", evidence=evidence, rank=found.rank)
     elif found.kind != "inconclusive":
-        resampled = resampled_verdicts(case, found)
-        found = with_repeatability(found, resampled, partial(_undecided, has_controls=case.controls.compute_only is not None))
+        resampled = resampled_verdicts(inputs, found)
+        found = with_repeatability(found, resampled, partial(_undecided, has_controls=inputs.controls.compute_only is not None))
         if found.kind != "inconclusive":
             found = _with_cause_repeatability(found, resampled)
-    run = CommandBuilder(record, "diagnose" if controls.diagnosis else "run", swept)
-    return msgspec.structs.replace(found, next=_next_step(run, AnalysisInput(record, summary, controls), found))
+    builder = CommandBuilder(record, "diagnose" if controls.diagnosis else "run", swept)
+    return msgspec.structs.replace(found, next=_next_step(builder, AnalysisInput(record, summary, controls), found))
 
 
 def resampled_verdicts(inputs: AnalysisInput, verdict: Verdict) -> list[Verdict]:
@@ -69,9 +69,9 @@ def resampled_verdicts(inputs: AnalysisInput, verdict: Verdict) -> list[Verdict]
     """
     by_rounds = inputs.controls.diagnosis is None and inputs.record.kernel_activity is None
     if by_rounds and suspected_straggler(inputs.record, inputs.summary.ranks) is None:
-        alone = [first_bottleneck(each) for each in inputs.each_round()]
-        if {(each.kind, each.cause) for each in alone} == {(verdict.kind, verdict.cause)}:
-            return alone
+        per_round = [first_bottleneck(each) for each in inputs.each_round()]
+        if {(each.kind, each.cause) for each in per_round} == {(verdict.kind, verdict.cause)}:
+            return per_round
     return [first_bottleneck(each) for each in inputs.resampled()]
 
 
@@ -90,13 +90,13 @@ def with_repeatability(
     """
     others = [each for each in resampled if not _is_same_bottleneck(each, verdict)]
     kinds = Counter(each.kind for each in others)
-    share = (len(resampled) - len(others)) / len(resampled)
-    runner_up, times = kinds.most_common(1)[0] if kinds else (None, 0)
-    if share < PROBABLE_FRACTION:
+    fraction = (len(resampled) - len(others)) / len(resampled)
+    runner_up, count = kinds.most_common(1)[0] if kinds else (None, 0)
+    if fraction < PROBABLE_FRACTION:
         other = next(each for each in others if each.kind == runner_up)
-        first, second = sorted(((verdict, share), (other, times / len(resampled))), key=lambda each: -each[1])
+        first, second = sorted(((verdict, fraction), (other, count / len(resampled))), key=lambda each: -each[1])
         verdict = undecided(first, second)
-    return msgspec.structs.replace(verdict, repeatability=share, runner_up=runner_up)
+    return msgspec.structs.replace(verdict, repeatability=fraction, runner_up=runner_up)
 
 
 def _is_same_bottleneck(one: RepeatedVerdict, other: RepeatedVerdict) -> bool:
@@ -107,12 +107,12 @@ def _is_same_bottleneck(one: RepeatedVerdict, other: RepeatedVerdict) -> bool:
 
 def _undecided(first: Competitor[Verdict], second: Competitor[Verdict], *, has_controls: bool) -> Verdict:
     """With control runs (``has_controls``), only more rounds can decide."""
-    (likely, share), (other, less) = first, second
+    (likely, fraction), (other, other_fraction) = first, second
     evidence = Undecided(
         first=likely.kind,
-        first_fraction=share,
+        first_fraction=fraction,
         second=other.kind,
-        second_fraction=less,
+        second_fraction=other_fraction,
         has_controls=has_controls,
         likely=_rule_evidence(likely),
     )
@@ -120,7 +120,7 @@ def _undecided(first: Competitor[Verdict], second: Competitor[Verdict], *, has_c
 
 
 def _rule_evidence(verdict: Verdict) -> RuleEvidence:
-    assert not isinstance(verdict.evidence, TooShort | Undecided), "no rule returns either"
+    assert not isinstance(verdict.evidence, TooShort | Undecided), "no rule returns TooShort or Undecided"
     return verdict.evidence
 
 
@@ -131,13 +131,13 @@ def _with_cause_repeatability(verdict: Verdict, resampled: Sequence[Verdict]) ->
     """
     same = [each for each in resampled if _is_same_bottleneck(each, verdict)]
     causes = Counter(each.cause for each in same)
-    share = causes[verdict.cause] / len(same) if verdict.cause else None
-    if share is not None and share < PROBABLE_FRACTION:
-        (first, times), (second, less) = causes.most_common(2)
-        among = UndecidedCause(first=first, first_fraction=times / len(same), second=second, second_fraction=less / len(same))
-        return msgspec.structs.replace(verdict, cause=None, cause_evidence=among)
+    fraction = causes[verdict.cause] / len(same) if verdict.cause else None
+    if fraction is not None and fraction < PROBABLE_FRACTION:
+        (first, count), (second, second_count) = causes.most_common(2)
+        undecided = UndecidedCause(first=first, first_fraction=count / len(same), second=second, second_fraction=second_count / len(same))
+        return msgspec.structs.replace(verdict, cause=None, cause_evidence=undecided)
     others = (cause for cause, _ in causes.most_common() if cause not in (None, verdict.cause))
-    return msgspec.structs.replace(verdict, cause_repeatability=share, cause_runner_up=next(others, None))
+    return msgspec.structs.replace(verdict, cause_repeatability=fraction, cause_runner_up=next(others, None))
 
 
 def _next_step(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
@@ -166,4 +166,4 @@ BOTTLENECKS: tuple[BottleneckRule, ...] = (
 
 
 def first_bottleneck(inputs: AnalysisInput) -> Verdict:
-    return next(held for limit in BOTTLENECKS if (held := limit(inputs)))
+    return next(verdict for rule in BOTTLENECKS if (verdict := rule(inputs)))

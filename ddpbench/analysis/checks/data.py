@@ -20,8 +20,8 @@ def check_skipped_files(record: Record) -> FilesSkipped | None:
 
 def check_validation(record: Record) -> NotValidated | None:
     """Only if accuracy was requested, not if it is a by-product of fresh rounds."""
-    asked = record.requested
-    if not (asked and (asked.validate or asked.epochs)):
+    requested = record.requested
+    if not (requested and (requested.validate or requested.epochs)):
         return None
     validated = any(trace.numerics.accuracy is not None for trace in record.traces)
     return None if validated else NotValidated()

@@ -9,9 +9,11 @@ from ddpbench.record.record import Record
 
 
 def check_throttling(record: Record) -> Throttled | None:
-    slowed = [(trace.rank, SERIOUS_THROTTLE_REASONS.intersection(trace.health.throttle_reasons)) for trace in record.traces if trace.health]
-    ranks = sorted({rank for rank, reasons in slowed if reasons})
-    return Throttled(ranks=ranks, reasons=sorted({reason for _, seen in slowed for reason in seen})) if ranks else None
+    reasons_by_rank = [
+        (trace.rank, SERIOUS_THROTTLE_REASONS.intersection(trace.health.throttle_reasons)) for trace in record.traces if trace.health
+    ]
+    ranks = sorted({rank for rank, reasons in reasons_by_rank if reasons})
+    return Throttled(ranks=ranks, reasons=sorted({reason for _, seen in reasons_by_rank for reason in seen})) if ranks else None
 
 
 def check_power_cap(record: Record) -> PowerCapped | None:
@@ -20,14 +22,16 @@ def check_power_cap(record: Record) -> PowerCapped | None:
 
 
 def check_remeasured_rounds(record: Record) -> Remeasured | None:
-    again = [timed.index for timed in record.rounds if any(trace.retry_reason for trace in timed.traces)]
+    remeasured = [timed.index for timed in record.rounds if any(trace.retry_reason for trace in timed.traces)]
     reasons = sorted({trace.retry_reason for trace in record.traces if trace.retry_reason})
-    return Remeasured(round_indices=again, reasons=reasons) if again else None
+    return Remeasured(round_indices=remeasured, reasons=reasons) if remeasured else None
 
 
 def check_other_processes(record: Record) -> SharedGpu | None:
-    visitors = {trace.rank: trace.health.other_processes for trace in record.traces if trace.health and trace.health.other_processes}
-    return SharedGpu(ranks=sorted(visitors), other_processes=max(visitors.values())) if visitors else None
+    processes_by_rank = {
+        trace.rank: trace.health.other_processes for trace in record.traces if trace.health and trace.health.other_processes
+    }
+    return SharedGpu(ranks=sorted(processes_by_rank), other_processes=max(processes_by_rank.values())) if processes_by_rank else None
 
 
 def check_allocator_retries(record: Record) -> AllocRetry | None:

@@ -17,7 +17,9 @@ IB_DISABLING_VARIABLES = ("NCCL_IB_DISABLE", "NCCL_NET")
 def check_infiniband(record: Record) -> NoInfiniband | None:
     """Compares the transport that NCCL reports with the devices that the kernel lists."""
     environment = record.environment
-    if not environment.infiniband_devices or not any(way.inter_node and way.via == SOCKET_TRANSPORT for way in environment.transport):
+    if not environment.infiniband_devices or not any(
+        transport.inter_node and transport.via == SOCKET_TRANSPORT for transport in environment.transport
+    ):
         return None
     return NoInfiniband(disabled_by=[name for name in IB_DISABLING_VARIABLES if environment.variables.get(name, "0") != "0"])
 
@@ -25,15 +27,15 @@ def check_infiniband(record: Record) -> NoInfiniband | None:
 def check_node_balance(record: Record) -> UnequalNodes | None:
     """Names the nodes with the fewest and the most ranks, and the fewest and the most cores."""
     nodes = _placements_by_host(record.environment)
-    ranks = _imbalance({host: len(places) for host, places in nodes.items()})
-    cores = _imbalance({host: places[0].usable_cores for host, places in nodes.items()})
+    ranks = _imbalance({host: len(placements) for host, placements in nodes.items()})
+    cores = _imbalance({host: placements[0].usable_cores for host, placements in nodes.items()})
     return UnequalNodes(ranks=ranks, usable_cores=cores) if ranks or cores else None
 
 
 def _placements_by_host(environment: Environment) -> dict[str, list[RankPlacement]]:
     nodes: dict[str, list[RankPlacement]] = {}
-    for place in environment.placements:
-        nodes.setdefault(place.host, []).append(place)
+    for placement in environment.placements:
+        nodes.setdefault(placement.host, []).append(placement)
     return nodes
 
 

@@ -32,14 +32,14 @@ def check_skipped_steps(record: Record) -> SkippedSteps | None:
 
     A training from scratch finds its loss scale by skipping: skips before its first update are not counted.
     """
-    finding = bool(record.config.fresh) and record.config.static_loss_scale is None
-    skipped = sorted({before + step for before, trace in _timeline(record) for step in _skipped(trace, finding)})
+    is_finding_scale = bool(record.config.fresh) and record.config.static_loss_scale is None
+    skipped = sorted({before + step for before, trace in _timeline(record) for step in _skipped(trace, is_finding_scale)})
     if not skipped:
         return None
     timed = timed_steps(record)
     in_a_row = any(after - before == 1 for before, after in pairwise(skipped))
-    dead = in_a_row or (len(skipped) > 1 and len(skipped) > MAX_SKIPPED_FRACTION * timed)
-    return SkippedSteps(severity="error" if dead else "info", skipped=len(skipped), steps=timed, in_a_row=in_a_row)
+    is_harmful = in_a_row or (len(skipped) > 1 and len(skipped) > MAX_SKIPPED_FRACTION * timed)
+    return SkippedSteps(severity="error" if is_harmful else "info", skipped=len(skipped), steps=timed, in_a_row=in_a_row)
 
 
 def check_parameters_change(record: Record) -> FrozenParameters | None:
@@ -52,14 +52,14 @@ def check_parameters_change(record: Record) -> FrozenParameters | None:
 
 
 def check_params_in_sync(record: Record) -> ParamsOutOfSync | None:
-    apart = [timed.index for timed in record.rounds if not timed.params_in_sync]
-    return ParamsOutOfSync(round_index=apart[0]) if apart else None
+    out_of_sync = [timed.index for timed in record.rounds if not timed.params_in_sync]
+    return ParamsOutOfSync(round_index=out_of_sync[0]) if out_of_sync else None
 
 
 def _skipped(trace: Trace, is_finding_scale: bool) -> list[int]:
     """The skipped steps of a round; if it starts by finding its loss scale, without those before the first update."""
     steps = trace.numerics.skipped_steps
-    return [step for place, step in enumerate(steps) if not (is_finding_scale and step == place)]
+    return [step for index, step in enumerate(steps) if not (is_finding_scale and step == index)]
 
 
 def _timeline(record: Record) -> Iterator[tuple[int, Trace]]:

@@ -27,11 +27,14 @@ def check_noise(record: Record) -> Noisy | None:
     """
     if len(record.rounds) < 2:
         return None
-    spread = coefficient_of_variation([timed.samples_per_s for timed in record.rounds])
-    if spread <= MAX_ROUND_CV:
+    round_cv = coefficient_of_variation([timed.samples_per_s for timed in record.rounds])
+    if round_cv <= MAX_ROUND_CV:
         return None
-    asked = (record.requested or record.config).rounds
-    return Noisy(round_cv=spread, suggested_rounds=2 * asked if asked <= MIN_ROUNDS and not _is_time_limited(record) else None)
+    requested_rounds = (record.requested or record.config).rounds
+    return Noisy(
+        round_cv=round_cv,
+        suggested_rounds=2 * requested_rounds if requested_rounds <= MIN_ROUNDS and not _is_time_limited(record) else None,
+    )
 
 
 def check_drift(record: Record) -> Drift | None:
@@ -43,19 +46,19 @@ def check_drift(record: Record) -> Drift | None:
 
 
 def check_relocations(record: Record) -> Relocated | None:
-    return Relocated(round_indices=[move.first_round for move in record.relocations]) if record.relocations else None
+    return Relocated(round_indices=[relocation.first_round for relocation in record.relocations]) if record.relocations else None
 
 
 def check_length(record: Record) -> MeasurementTooShort | None:
     """A warning if the user's flags, or an early end, leave too few; a note if ddpbench chose as many as the time allowed."""
-    rounds, timed, asked = len(record.rounds), timed_steps(record), record.requested or record.config
+    rounds, timed, requested = len(record.rounds), timed_steps(record), record.requested or record.config
     if rounds >= MIN_ROUNDS and timed >= MIN_STEPS:
         return None
     limit: Literal["time-limit", "one-minute"] = "time-limit" if _is_time_limited(record) else "one-minute"
-    automatic = rounds >= MIN_ROUNDS and not asked.steps and not asked.epochs
+    automatic = rounds >= MIN_ROUNDS and not requested.steps and not requested.epochs
     by_time = record.status == "ok" and (limit == "time-limit" or automatic)
-    wanted = {} if limit == "time-limit" else required_length(record)
-    more = {name: number for name, number in wanted.items() if number != getattr(asked, name)}
+    required = {} if limit == "time-limit" else required_length(record)
+    more = {name: number for name, number in required.items() if number != getattr(requested, name)}
     return MeasurementTooShort(
         severity="info" if by_time else "warning",
         rounds=rounds,
@@ -69,12 +72,12 @@ def check_length(record: Record) -> MeasurementTooShort | None:
 
 def _remedy(record: Record) -> Literal["longer-time-limit", "run-to-end"] | None:
     """What would let the run finish more rounds, other than flags that ask for more."""
-    asked = record.requested or record.config
+    requested = record.requested or record.config
     if _is_time_limited(record):
         return "longer-time-limit"
-    if len(record.rounds) >= asked.rounds:
+    if len(record.rounds) >= requested.rounds:
         return None
-    if record.status == "ok" and asked.time_limit is not None:
+    if record.status == "ok" and requested.time_limit is not None:
         return "longer-time-limit"
     return "run-to-end" if record.status in CUT_SHORT_STATUSES else None
 

@@ -87,7 +87,7 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 def run_checks(record: Record) -> list[AnyCheck]:
     """The checks of ``record`` that found something, most severe first. Without a round, none.
 
-    With an error there is no figure, and the checks of how well it is supported are left out.
+    With an error there is no figure, and the checks of how well it is supported are skipped.
     """
     found = [check for rule in CHECK_RULES.values() if record.rounds and (check := rule(record))]
     if any(check.severity == "error" for check in found):

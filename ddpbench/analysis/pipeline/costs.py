@@ -35,9 +35,9 @@ class LoaderCost:
         """Wall time over CPU time of the CPU-bound work in a worker; 1 if it always has a core."""
         if self.runqueue_wait_s is not None:
             return 1 + self.runqueue_wait_s / self.cpu_s if self.cpu_s > 0 else 1.0
-        working = fsum(span for stage, span in self.cpu_s_by_stage.items() if stage != READ_STAGE)
-        passing = fsum(span for stage, span in self.wall_s_by_stage.items() if stage != READ_STAGE)
-        return max(1.0, passing / working) if working > 0 else 1.0
+        cpu_s = fsum(span for stage, span in self.cpu_s_by_stage.items() if stage != READ_STAGE)
+        wall_s = fsum(span for stage, span in self.wall_s_by_stage.items() if stage != READ_STAGE)
+        return max(1.0, wall_s / cpu_s) if cpu_s > 0 else 1.0
 
     @property
     def read_wait_s(self) -> float:
@@ -77,15 +77,17 @@ class LoaderCost:
 
 def loader_cost(loader_stats: Iterable[LoaderStats | None]) -> LoaderCost | None:
     """Return the mean cost over all images; None if no stage was timed."""
-    there = [each for each in loader_stats if each is not None and each.samples and each.cpu_s]
-    images = sum(each.samples for each in there)
-    if not images:
+    timed = [each for each in loader_stats if each is not None and each.samples and each.cpu_s]
+    samples = sum(each.samples for each in timed)
+    if not samples:
         return None
-    stages = [stage for stage in STAGES if any(stage in each.cpu_s for each in there)]
-    cpu = {stage: fsum(each.cpu_s.get(stage, 0.0) for each in there) / images for stage in stages}
-    wall = {stage: fsum(each.wall_s.get(stage, each.cpu_s.get(stage, 0.0)) for each in there) / images for stage in stages}
-    queued = None if any(each.runqueue_wait_s is None for each in there) else fsum(each.runqueue_wait_s or 0.0 for each in there) / images
-    return LoaderCost(cpu, wall, queued) if fsum(wall.values()) > 0 else None
+    stages = [stage for stage in STAGES if any(stage in each.cpu_s for each in timed)]
+    cpu = {stage: fsum(each.cpu_s.get(stage, 0.0) for each in timed) / samples for stage in stages}
+    wall = {stage: fsum(each.wall_s.get(stage, each.cpu_s.get(stage, 0.0)) for each in timed) / samples for stage in stages}
+    runqueue_wait_s = (
+        None if any(each.runqueue_wait_s is None for each in timed) else fsum(each.runqueue_wait_s or 0.0 for each in timed) / samples
+    )
+    return LoaderCost(cpu, wall, runqueue_wait_s) if fsum(wall.values()) > 0 else None
 
 
 def loader_cost_of_run(record: Record, diagnosis: Diagnosis | None = None) -> LoaderCost | None:
@@ -93,15 +95,15 @@ def loader_cost_of_run(record: Record, diagnosis: Diagnosis | None = None) -> Lo
 
     Measured while training, else in the loader benchmark, else from stages timed separately, which have no waits.
     """
-    while_training = loader_cost(trace.loader_stats for trace in record.traces)
-    if while_training or diagnosis is None:
-        return while_training
-    alone = loader_cost(each.loader_stats for each in diagnosis.loader_benchmarks)
-    if alone or not diagnosis.stage_cpu_s:
-        return alone
+    from_training = loader_cost(trace.loader_stats for trace in record.traces)
+    if from_training or diagnosis is None:
+        return from_training
+    from_benchmark = loader_cost(each.loader_stats for each in diagnosis.loader_benchmarks)
+    if from_benchmark or not diagnosis.stage_cpu_s:
+        return from_benchmark
     on_device = loader_spec(record.config.loader).on_device
-    times = 1.0 if on_device else _load_factor(fsum(diagnosis.stage_cpu_s.values()), diagnosis.loader_benchmarks)
-    stages = {stage: times * span for stage, span in diagnosis.stage_cpu_s.items()}
+    factor = 1.0 if on_device else _load_factor(fsum(diagnosis.stage_cpu_s.values()), diagnosis.loader_benchmarks)
+    stages = {stage: factor * span for stage, span in diagnosis.stage_cpu_s.items()}
     return LoaderCost(stages, stages)
 
 
@@ -110,10 +112,10 @@ def loader_costs_of_ranks(record: Record, diagnosis: Diagnosis | None = None) ->
 
     Measured while training, else in the loader benchmark. Empty if no rank reports any.
     """
-    told = [loader_cost(trace.loader_stats for trace in traces) for traces in record.traces_by_rank.values()]
-    if not any(told) and diagnosis is not None:
-        told = [loader_cost([each.loader_stats]) for each in diagnosis.loader_benchmarks]
-    return [cost for cost in told if cost]
+    costs = [loader_cost(trace.loader_stats for trace in traces) for traces in record.traces_by_rank.values()]
+    if not any(costs) and diagnosis is not None:
+        costs = [loader_cost([each.loader_stats]) for each in diagnosis.loader_benchmarks]
+    return [cost for cost in costs if cost]
 
 
 def _load_factor(stages_s: float, benchmarks: Sequence[LoaderBenchmark]) -> float:
@@ -122,5 +124,5 @@ def _load_factor(stages_s: float, benchmarks: Sequence[LoaderBenchmark]) -> floa
     Busy cores share caches, memory and often execution units, so stages timed beside idle cores cost too little. Not meant for loaders
     on the GPU: their host threads spin while they wait for it.
     """
-    images, spent_s = sum(each.samples for each in benchmarks), fsum(each.loader_cpu_s for each in benchmarks)
-    return spent_s / images / stages_s if images and spent_s and stages_s else 1.0
+    samples, cpu_s = sum(each.samples for each in benchmarks), fsum(each.loader_cpu_s for each in benchmarks)
+    return cpu_s / samples / stages_s if samples and cpu_s and stages_s else 1.0

@@ -34,13 +34,17 @@ def find_interference(inputs: AnalysisInput) -> LoaderInBackground | CoresTakenB
     A loader that could not keep up even with the machine to itself only takes what it needs: if the run waits for data, data is the
     bottleneck. The exception: both use the device, and sharing it costs a step more than the loader's own slowness.
     """
-    given = pipeline_model(inputs)
-    slow = given.data_wait_fraction >= BOTTLENECK_FRACTION and given.loader_rate is not None and given.loader_rate < given.device_rate
-    if slow and not (decodes_on_device(inputs.record) and _sharing_costs_more(given)):
+    pipeline = pipeline_model(inputs)
+    is_slow = (
+        pipeline.data_wait_fraction >= BOTTLENECK_FRACTION
+        and pipeline.loader_rate is not None
+        and pipeline.loader_rate < pipeline.device_rate
+    )
+    if is_slow and not (decodes_on_device(inputs.record) and _sharing_costs_more(pipeline)):
         return None
-    longer = step_time_ratio(inputs.controls.loader_in_background, inputs.controls.compute_only)
-    if longer is not None:
-        return _from_control_run(inputs, longer)
+    slowdown = step_time_ratio(inputs.controls.loader_in_background, inputs.controls.compute_only)
+    if slowdown is not None:
+        return _from_control_run(inputs, slowdown)
     return _from_cpu_usage(inputs)
 
 
@@ -50,11 +54,11 @@ def decodes_on_device(record: Record) -> bool:
 
 def _sharing_costs_more(pipeline: PipelineModel) -> bool:
     """Whether sharing the device costs more time per image than the loader alone takes beyond the training."""
-    alone_s, device_s, given_s = (1 / (rate or inf) for rate in (pipeline.loader_rate, pipeline.device_rate, pipeline.achieved_rate))
-    return given_s - alone_s > alone_s - device_s
+    loader_s, device_s, achieved_s = (1 / (rate or inf) for rate in (pipeline.loader_rate, pipeline.device_rate, pipeline.achieved_rate))
+    return achieved_s - loader_s > loader_s - device_s
 
 
-def _from_control_run(inputs: AnalysisInput, longer: PairedRatio) -> LoaderInBackground | None:
+def _from_control_run(inputs: AnalysisInput, slowdown: PairedRatio) -> LoaderInBackground | None:
     """Compare compute-only steps with and without the loader in the background.
 
     A loader that decodes on the device is itself slowed down by the training, so the wait for data is then no separate bottleneck.
@@ -62,14 +66,14 @@ def _from_control_run(inputs: AnalysisInput, longer: PairedRatio) -> LoaderInBac
     device_s = step_s(inputs.controls.compute_only)
     if device_s is None:
         return None
-    beside_ms, device_ms = 1000 * longer.center * device_s, 1000 * device_s
-    taken_ms = min(beside_ms, inputs.step_ms) - device_ms
-    if taken_ms < BOTTLENECK_FRACTION * device_ms or (taken_ms < inputs.data_wait_ms and not decodes_on_device(inputs.record)):
+    with_loader_ms, device_ms = 1000 * slowdown.center * device_s, 1000 * device_s
+    extra_ms = min(with_loader_ms, inputs.step_ms) - device_ms
+    if extra_ms < BOTTLENECK_FRACTION * device_ms or (extra_ms < inputs.data_wait_ms and not decodes_on_device(inputs.record)):
         return None
     return LoaderInBackground(
-        slowdown_fraction=longer.center - 1,
+        slowdown_fraction=slowdown.center - 1,
         compute_only_ms=device_ms,
-        with_loader_ms=beside_ms,
+        with_loader_ms=with_loader_ms,
         data_wait_ms=inputs.data_wait_ms,
         step_ms=inputs.step_ms,
     )
@@ -78,22 +82,26 @@ def _from_control_run(inputs: AnalysisInput, longer: PairedRatio) -> LoaderInBac
 def _from_cpu_usage(inputs: AnalysisInput) -> CoresTakenByWorkers | None:
     """Find CPU ranks that got too few cores while this job alone keeps all of them busy."""
     record, node = inputs.record, cpu_demand(inputs.record)
-    traces, busy, least = traces_on_host(record, node.host), node_cpu_usage(record, node.host), min_busy_cores(node.threads_per_rank)
-    got = cores_per_trainer(traces)
-    if record.environment.device_type != "cpu" or busy is None or got is None or busy.is_shared or not busy.is_saturated:
+    traces, usage, needed_cores = (
+        traces_on_host(record, node.host),
+        node_cpu_usage(record, node.host),
+        min_busy_cores(node.threads_per_rank),
+    )
+    rank_cores = cores_per_trainer(traces)
+    if record.environment.device_type != "cpu" or usage is None or rank_cores is None or usage.is_shared or not usage.is_saturated:
         return None
-    loading = fsum(map(worker_cpu_s, traces)) / fsum(timed.wall_s for timed in record.rounds)
+    worker_cores = fsum(map(worker_cpu_s, traces)) / fsum(timed.wall_s for timed in record.rounds)
     if (
         node.trainer_cores > node.usable_cores
-        or loading < BOTTLENECK_FRACTION * node.usable_cores
+        or worker_cores < BOTTLENECK_FRACTION * node.usable_cores
         or starved_ms(inputs, node) < inputs.max_wait_ms
     ):
         return None
     return CoresTakenByWorkers(
-        slowdown_fraction=least / max(got, 0.01) - 1,
-        rank_cores=got,
-        needed_cores=least,
-        worker_cores=loading,
+        slowdown_fraction=needed_cores / max(rank_cores, 0.01) - 1,
+        rank_cores=rank_cores,
+        needed_cores=needed_cores,
+        worker_cores=worker_cores,
         usable_cores=node.usable_cores,
     )
 
@@ -103,7 +111,7 @@ def starved_ms(inputs: AnalysisInput, node: CpuDemand) -> float:
 
     0 if it got its share.
     """
-    got, least = cores_per_trainer(traces_on_host(inputs.record, node.host)), min_busy_cores(node.threads_per_rank)
-    if got is None or got >= MIN_FAIR_FRACTION * least:
+    rank_cores, needed_cores = cores_per_trainer(traces_on_host(inputs.record, node.host)), min_busy_cores(node.threads_per_rank)
+    if rank_cores is None or rank_cores >= MIN_FAIR_FRACTION * needed_cores:
         return 0.0
-    return (1 - got / least) * fsum(inputs.summary.phases_ms[phase] for phase in COMPUTE_PHASES)
+    return (1 - rank_cores / needed_cores) * fsum(inputs.summary.phases_ms[phase] for phase in COMPUTE_PHASES)

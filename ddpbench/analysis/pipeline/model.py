@@ -172,7 +172,7 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
     record, diagnosis, node = inputs.record, inputs.controls.diagnosis, cpu_demand(inputs.record)
     batch = record.config.batch_size
     device_s = step_s(inputs.controls.compute_only) or fsum(inputs.summary.phases_ms[phase] for phase in COMPUTE_PHASES) / 1000
-    cpu = record.environment.device_type == "cpu"
+    on_cpu = record.environment.device_type == "cpu"
     return PipelineModel(
         ranks_per_node=node.ranks,
         workers=node.workers,
@@ -183,7 +183,7 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
         cost=loader_cost_of_run(record, diagnosis),
         rank_costs=loader_costs_of_ranks(record, diagnosis),
         main_process_cpu_s=_main_process_cpu_s(diagnosis) if node.workers else 0.0,
-        training_cpu_s=node.threads_per_rank * device_s / batch if cpu else 0.0,
+        training_cpu_s=node.threads_per_rank * device_s / batch if on_cpu else 0.0,
         cpu_usage=busiest_node(record),
         data_wait_fraction=inputs.data_wait_ms / inputs.step_ms,
         handoff_fraction=_handoff_fraction(record),
@@ -195,24 +195,24 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
 
 
 def _main_process_cpu_s(diagnosis: Diagnosis | None) -> float:
-    there: list[LoaderBenchmark] = [each for each in diagnosis.loader_benchmarks if each.samples] if diagnosis else []
-    return fsum(each.main_process_cpu_s for each in there) / sum(each.samples for each in there) if there else 0.0
+    benchmarks: list[LoaderBenchmark] = [each for each in diagnosis.loader_benchmarks if each.samples] if diagnosis else []
+    return fsum(each.main_process_cpu_s for each in benchmarks) / sum(each.samples for each in benchmarks) if benchmarks else 0.0
 
 
 def _handoff_fraction(record: Record) -> float | None:
     """Mean over the batches that a rank had to wait for; None if unknown."""
-    handed_ms, waited_ms = 0.0, 0.0
+    handoff_ms, waited_ms = 0.0, 0.0
     for trace in record.traces:
-        stood = [wait for wait in trace.host_data_ms if wait > MIN_WAIT_MS]
-        if stood and trace.loader_stats and trace.loader_stats.handoff_ms is not None:
-            handed_ms += len(stood) * trace.loader_stats.handoff_ms
-            waited_ms += fsum(stood)
-    return handed_ms / waited_ms if waited_ms else None
+        waits_ms = [wait for wait in trace.host_data_ms if wait > MIN_WAIT_MS]
+        if waits_ms and trace.loader_stats and trace.loader_stats.handoff_ms is not None:
+            handoff_ms += len(waits_ms) * trace.loader_stats.handoff_ms
+            waited_ms += fsum(waits_ms)
+    return handoff_ms / waited_ms if waited_ms else None
 
 
 def _head_of_line_fraction(record: Record) -> float | None:
-    told = drop_none(trace.loader_stats.head_of_line_fraction for trace in record.traces if trace.loader_stats)
-    return fmean(told) if told else None
+    fractions = drop_none(trace.loader_stats.head_of_line_fraction for trace in record.traces if trace.loader_stats)
+    return fmean(fractions) if fractions else None
 
 
 def _storage_rate(diagnosis: Diagnosis | None, ranks: int) -> float | None:
@@ -225,8 +225,8 @@ def _storage_rate(diagnosis: Diagnosis | None, ranks: int) -> float | None:
 def _single_rank_speedup(diagnosis: Diagnosis | None) -> float | None:
     if diagnosis is None or diagnosis.single_rank_loader_benchmark is None or not diagnosis.loader_benchmarks:
         return None
-    together = next(each for each in diagnosis.loader_benchmarks if each.rank == diagnosis.single_rank_loader_benchmark.rank)
-    return diagnosis.single_rank_loader_benchmark.samples_per_s / together.samples_per_s
+    concurrent = next(each for each in diagnosis.loader_benchmarks if each.rank == diagnosis.single_rank_loader_benchmark.rank)
+    return diagnosis.single_rank_loader_benchmark.samples_per_s / concurrent.samples_per_s
 
 
 @dataclass(frozen=True)
@@ -284,20 +284,20 @@ class PipelineCeilings:
 
 
 def pipeline_ceilings(inputs: AnalysisInput, pipeline: PipelineModel) -> PipelineCeilings:
-    around, batch = inputs.controls, inputs.record.config.batch_size
-    diagnosis = around.diagnosis
-    copies, storage = (diagnosis.h2d_bandwidth, diagnosis.storage) if diagnosis else (None, None)
-    device_s = step_s(around.compute_only)
+    controls, batch = inputs.controls, inputs.record.config.batch_size
+    diagnosis = controls.diagnosis
+    bandwidth, storage = (diagnosis.h2d_bandwidth, diagnosis.storage) if diagnosis else (None, None)
+    device_s = step_s(controls.compute_only)
 
     def rate(seconds: float | None) -> float | None:
         return rates.device_rate(batch, seconds) if seconds else None
 
     return PipelineCeilings(
         compute_only=rate(device_s),
-        independent=rate(step_s(around.independent)),
-        replay=rate(step_s(around.replay)),
-        pinned_copy=rates.copy_rate(copies.pinned_bytes_per_s, copies.bytes_per_sample) if copies else None,
-        pageable_copy=rates.copy_rate(copies.pageable_bytes_per_s, copies.bytes_per_sample) if copies else None,
+        independent=rate(step_s(controls.independent)),
+        replay=rate(step_s(controls.replay)),
+        pinned_copy=rates.copy_rate(bandwidth.pinned_bytes_per_s, bandwidth.bytes_per_sample) if bandwidth else None,
+        pageable_copy=rates.copy_rate(bandwidth.pageable_bytes_per_s, bandwidth.bytes_per_sample) if bandwidth else None,
         loader_only=pipeline.measured_loader_rate,
         loader_only_single_rank=diagnosis.single_rank_loader_benchmark.samples_per_s
         if diagnosis and diagnosis.single_rank_loader_benchmark
@@ -307,6 +307,6 @@ def pipeline_ceilings(inputs: AnalysisInput, pipeline: PipelineModel) -> Pipelin
         workers=pipeline.worker_bound_rate if pipeline.workers else None,
         cores=pipeline.core_bound_rate,
         achieved=pipeline.achieved_rate,
-        interference=step_time_ratio(around.loader_in_background, around.compute_only),
+        interference=step_time_ratio(controls.loader_in_background, controls.compute_only),
         utilization=rates.accelerator_utilization(device_s, inputs.step_ms / 1000) if device_s else None,
     )

@@ -28,8 +28,8 @@ def core_rate(cores: float, trainer_cores: float, ranks: int, sample_cpu_s: floa
 
     ``sample_cpu_s`` is c + m.
     """
-    beside = max(0.0, cores - trainer_cores)
-    return beside / (ranks * sample_cpu_s) if sample_cpu_s > 0 else inf if beside else 0.0
+    loading_cores = max(0.0, cores - trainer_cores)
+    return loading_cores / (ranks * sample_cpu_s) if sample_cpu_s > 0 else inf if loading_cores else 0.0
 
 
 def shared_core_rate(cores: float, ranks: int, sample_cpu_s: float, training_cpu_s: float) -> float:
@@ -53,9 +53,9 @@ def storage_rate(ranks: int, cached_fraction: float, warm: float | None, cold: f
     None if a rate that it needs is unknown.
     """
     parts = [(cached_fraction, warm), (1 - cached_fraction, cold)]
-    if any(share > 0 and not rate for share, rate in parts):
+    if any(fraction > 0 and not rate for fraction, rate in parts):
         return None
-    return 1 / (ranks * sum(share / rate for share, rate in parts if share > 0 and rate))
+    return 1 / (ranks * sum(fraction / rate for fraction, rate in parts if fraction > 0 and rate))
 
 
 def workers_needed(wall_s: float, rate: float) -> int:

@@ -81,195 +81,205 @@ def find_root_cause(pipeline: PipelineModel) -> RootCause:
     return next((found for rule in CAUSE_RULES if (found := rule(pipeline))), RootCause(None, None))
 
 
-def cpu_quota(given: PipelineModel) -> RootCause | None:
-    busy = given.cpu_usage
-    if busy is None or busy.throttled_fraction < MIN_THROTTLED_FRACTION:
+def cpu_quota(pipeline: PipelineModel) -> RootCause | None:
+    usage = pipeline.cpu_usage
+    if usage is None or usage.throttled_fraction < MIN_THROTTLED_FRACTION:
         return None
-    return RootCause("quota", CpuQuota(usable_cores=busy.usable_cores, cores=busy.cores, throttled_fraction=busy.throttled_fraction))
+    return RootCause("quota", CpuQuota(usable_cores=usage.usable_cores, cores=usage.cores, throttled_fraction=usage.throttled_fraction))
 
 
-def slow_handoff(given: PipelineModel) -> RootCause | None:
+def slow_handoff(pipeline: PipelineModel) -> RootCause | None:
     """Finished batches reach the trainer late.
 
     Does not apply if workers keep the cores busy: the trainer then waits for a core itself.
     """
-    share, working = given.handoff_fraction, given.worker_busy_fraction
-    if given.is_contended and (given.worker_cores or 0.0) >= EXPLAINED_FRACTION * given.usable_cores:
+    fraction, busy_fraction = pipeline.handoff_fraction, pipeline.worker_busy_fraction
+    if pipeline.is_contended and (pipeline.worker_cores or 0.0) >= EXPLAINED_FRACTION * pipeline.usable_cores:
         return None
     if (
-        share is None
-        or share < RULED_OUT_FRACTION
-        or (working is not None and working >= BUSY_WORKER_FRACTION and share < EXPLAINED_FRACTION)
+        fraction is None
+        or fraction < RULED_OUT_FRACTION
+        or (busy_fraction is not None and busy_fraction >= BUSY_WORKER_FRACTION and fraction < EXPLAINED_FRACTION)
     ):
         return None
-    if share < EXPLAINED_FRACTION:
-        return RootCause(None, HandoffOrWorkers(handoff_fraction=share))
-    idle = working if working is not None and working < BUSY_WORKER_FRACTION else None
-    return RootCause("handoff", SlowHandoff(handoff_fraction=min(1.0, share), worker_busy_fraction=idle))
+    if fraction < EXPLAINED_FRACTION:
+        return RootCause(None, HandoffOrWorkers(handoff_fraction=fraction))
+    idle_busy_fraction = busy_fraction if busy_fraction is not None and busy_fraction < BUSY_WORKER_FRACTION else None
+    return RootCause("handoff", SlowHandoff(handoff_fraction=min(1.0, fraction), worker_busy_fraction=idle_busy_fraction))
 
 
-def head_of_line(given: PipelineModel) -> RootCause | None:
+def head_of_line(pipeline: PipelineModel) -> RootCause | None:
     """Workers whose mean rate is enough, but later batches are ready before the one that is due."""
-    blocked = given.head_of_line_fraction
-    if blocked is None or blocked < RULED_OUT_FRACTION:
+    blocked_fraction = pipeline.head_of_line_fraction
+    if blocked_fraction is None or blocked_fraction < RULED_OUT_FRACTION:
         return None
-    enough = given.worker_bound_rate is not None and given.worker_bound_rate / given.device_rate
-    if not enough or enough < 1 / CLEARLY_GREATER:
+    rate_ratio = pipeline.worker_bound_rate is not None and pipeline.worker_bound_rate / pipeline.device_rate
+    if not rate_ratio or rate_ratio < 1 / CLEARLY_GREATER:
         return None  # the workers are too few as well, and then some batch is always ahead of its turn
-    if blocked < EXPLAINED_FRACTION or enough < CLEARLY_GREATER:
-        return RootCause(None, HeadOfLineOrWorkers(blocked_fraction=blocked, workers=given.workers))
-    return RootCause("head-of-line", HeadOfLine(blocked_fraction=blocked, worker_samples_per_s=given.worker_bound_rate or 0.0))
+    if blocked_fraction < EXPLAINED_FRACTION or rate_ratio < CLEARLY_GREATER:
+        return RootCause(None, HeadOfLineOrWorkers(blocked_fraction=blocked_fraction, workers=pipeline.workers))
+    return RootCause("head-of-line", HeadOfLine(blocked_fraction=blocked_fraction, worker_samples_per_s=pipeline.worker_bound_rate or 0.0))
 
 
-def slow_storage(given: PipelineModel) -> RootCause | None:
+def slow_storage(pipeline: PipelineModel) -> RootCause | None:
     """Slow file reads.
 
     Judged by how long the workers wait for them, else by how fast the files can be read at all.
     """
-    cost = given.cost
+    cost = pipeline.cost
     if cost is not None and READ_STAGE in cost.wall_s_by_stage:
-        share, image_ms, read_wait_ms = cost.read_wait_s / cost.wall_s, 1000 * cost.wall_s, 1000 * cost.read_wait_s
-        if share >= EXPLAINED_FRACTION:
-            if given.is_contended and given.cpu_usage is not None and cost.runqueue_wait_s is None:
-                return RootCause(None, ReadWaitOrCores(sample_ms=image_ms, read_wait_ms=read_wait_ms))
-            return RootCause("storage", ReadWait(sample_ms=image_ms, read_wait_ms=read_wait_ms))
-        if share < RULED_OUT_FRACTION:
+        wait_fraction, sample_ms, read_wait_ms = cost.read_wait_s / cost.wall_s, 1000 * cost.wall_s, 1000 * cost.read_wait_s
+        if wait_fraction >= EXPLAINED_FRACTION:
+            if pipeline.is_contended and pipeline.cpu_usage is not None and cost.runqueue_wait_s is None:
+                return RootCause(None, ReadWaitOrCores(sample_ms=sample_ms, read_wait_ms=read_wait_ms))
+            return RootCause("storage", ReadWait(sample_ms=sample_ms, read_wait_ms=read_wait_ms))
+        if wait_fraction < RULED_OUT_FRACTION:
             return None
-    rate = given.storage_rate
-    reached = max(given.achieved_rate, given.measured_loader_rate or 0.0)
-    if rate is None or rate >= given.device_rate or rate > CLEARLY_GREATER * reached:
+    rate = pipeline.storage_rate
+    achieved_rate = max(pipeline.achieved_rate, pipeline.measured_loader_rate or 0.0)
+    if rate is None or rate >= pipeline.device_rate or rate > CLEARLY_GREATER * achieved_rate:
         return None
     return RootCause("storage", StorageRate(samples_per_s=rate))
 
 
-def blocked_workers(given: PipelineModel) -> RootCause | None:
+def blocked_workers(pipeline: PipelineModel) -> RootCause | None:
     """Workers that wait for neither a core nor a known file read.
 
     Judged by whether a single rank alone loads faster.
     """
-    cost, speedup = given.cost, given.single_rank_speedup
+    cost, speedup = pipeline.cost, pipeline.single_rank_speedup
     if cost is None or not cost.is_mostly_blocked or READ_STAGE in cost.wall_s_by_stage:
         return None
-    image_ms, blocked_ms = 1000 * cost.wall_s, 1000 * (cost.blocked_s or 0.0)
+    sample_ms, blocked_ms = 1000 * cost.wall_s, 1000 * (cost.blocked_s or 0.0)
     if "decode" in cost.wall_s_by_stage:
-        return RootCause("storage", ReadAndDecodeWait(sample_ms=image_ms, blocked_ms=blocked_ms))
+        return RootCause("storage", ReadAndDecodeWait(sample_ms=sample_ms, blocked_ms=blocked_ms))
     if speedup is not None and speedup <= CLEARLY_GREATER:
         return None
-    return RootCause(None, BlockedWorkers(sample_ms=image_ms, blocked_ms=blocked_ms, single_rank_speedup=speedup))
+    return RootCause(None, BlockedWorkers(sample_ms=sample_ms, blocked_ms=blocked_ms, single_rank_speedup=speedup))
 
 
-def idle_workers(given: PipelineModel) -> RootCause | None:
+def idle_workers(pipeline: PipelineModel) -> RootCause | None:
     """Workers that wait on free cores are not too few, and no earlier rule has found what they wait for."""
-    working = given.worker_busy_fraction
-    if working is None or working >= BUSY_WORKER_FRACTION or given.is_contended:
+    busy_fraction = pipeline.worker_busy_fraction
+    if busy_fraction is None or busy_fraction >= BUSY_WORKER_FRACTION or pipeline.is_contended:
         return None
-    return RootCause(None, IdleWorkers(busy_fraction=working))
+    return RootCause(None, IdleWorkers(busy_fraction=busy_fraction))
 
 
-def oversubscribed(given: PipelineModel) -> RootCause | None:
+def oversubscribed(pipeline: PipelineModel) -> RootCause | None:
     """Far more workers than cores.
 
     From 4 per core on, or from 2 if the cost is known and no single stage dominates. Judged by their number: the cost of taking turns is
     part of the cost per image, so the rate of the cores already includes it.
     """
-    workers, crowd = given.ranks_per_node * given.workers, OVERSUBSCRIBED_WORKERS_PER_CORE * given.usable_cores
-    if not given.is_contended or workers < crowd or (workers < 2 * crowd and (given.cost is None or dominant_stage(given))):
+    workers, threshold = pipeline.ranks_per_node * pipeline.workers, OVERSUBSCRIBED_WORKERS_PER_CORE * pipeline.usable_cores
+    if (
+        not pipeline.is_contended
+        or workers < threshold
+        or (workers < 2 * threshold and (pipeline.cost is None or dominant_stage(pipeline)))
+    ):
         return None
-    if given.cost is not None and given.core_bound_rate is None:
+    if pipeline.cost is not None and pipeline.core_bound_rate is None:
         return None  # too few cores for any number of workers
-    evidence = OversubscribedWorkers(workers=workers, usable_cores=given.usable_cores, core_samples_per_s=given.core_bound_rate or None)
+    evidence = OversubscribedWorkers(
+        workers=workers, usable_cores=pipeline.usable_cores, core_samples_per_s=pipeline.core_bound_rate or None
+    )
     return RootCause("oversubscribed", evidence)
 
 
-def dominant_stage(given: PipelineModel) -> RootCause | None:
+def dominant_stage(pipeline: PipelineModel) -> RootCause | None:
     """The only stage that explains nearly all of the missing time.
 
     Does not apply if idle cores have room for more workers.
     """
-    cost = given.cost
-    if cost is None or given.core_bound_rate is None or _more_workers_gain(given) or _cores_keep_up(given):
+    cost = pipeline.cost
+    if cost is None or pipeline.core_bound_rate is None or _more_workers_gain(pipeline) or _cores_keep_up(pipeline):
         return None
-    there = [stage for stage in CPU_STAGES if stage in cost.cpu_s_by_stage]
-    free = {stage: rate for stage in there if (rate := given.rate_from_cores(cost.cpu_s_without(stage) + given.main_process_cpu_s))}
-    lacking_s = 1 / given.core_bound_rate - 1 / given.device_rate
-    enough = [stage for stage, rate in free.items() if 1 / given.core_bound_rate - 1 / rate >= DOMINANT_STAGE_FRACTION * lacking_s]
-    if enough != [cost.costliest_stage]:
+    stages = [stage for stage in CPU_STAGES if stage in cost.cpu_s_by_stage]
+    rate_without = {
+        stage: rate for stage in stages if (rate := pipeline.rate_from_cores(cost.cpu_s_without(stage) + pipeline.main_process_cpu_s))
+    }
+    missing_s = 1 / pipeline.core_bound_rate - 1 / pipeline.device_rate
+    dominant = [
+        stage for stage, rate in rate_without.items() if 1 / pipeline.core_bound_rate - 1 / rate >= DOMINANT_STAGE_FRACTION * missing_s
+    ]
+    if dominant != [cost.costliest_stage]:
         return None
-    [stage] = enough
+    [stage] = dominant
     return RootCause(
         stage,
         DominantStage(
             stage=stage,
             cpu_fraction=cost.cpu_s_by_stage[stage] / cost.cpu_s,
-            usable_cores=given.usable_cores,
-            samples_per_s=given.core_bound_rate,
-            samples_per_s_without=free[stage] if isfinite(free[stage]) else None,
+            usable_cores=pipeline.usable_cores,
+            samples_per_s=pipeline.core_bound_rate,
+            samples_per_s_without=rate_without[stage] if isfinite(rate_without[stage]) else None,
         ),
     )
 
 
-def busy_cores(given: PipelineModel) -> RootCause | None:
+def busy_cores(pipeline: PipelineModel) -> RootCause | None:
     """All cores busy, with a loader that does not report its cost per image."""
-    busy = given.cpu_usage
-    if given.cost is not None or busy is None or not busy.is_saturated:
+    usage = pipeline.cpu_usage
+    if pipeline.cost is not None or usage is None or not usage.is_saturated:
         return None
-    if busy.is_shared:
-        shared = SharedBusyCores(usable_cores=busy.usable_cores, job_cores=busy.job_cores, other_cores=busy.other_cores)
+    if usage.is_shared:
+        shared = SharedBusyCores(usable_cores=usage.usable_cores, job_cores=usage.job_cores, other_cores=usage.other_cores)
         return RootCause(None, shared)
-    return RootCause("too-few-cores", BusyCores(usable_cores=busy.usable_cores, job_cores=busy.job_cores))
+    return RootCause("too-few-cores", BusyCores(usable_cores=usage.usable_cores, job_cores=usage.job_cores))
 
 
-def too_few_cores(given: PipelineModel) -> RootCause | None:
-    if given.cost is None or _more_workers_gain(given) or _cores_keep_up(given):
+def too_few_cores(pipeline: PipelineModel) -> RootCause | None:
+    if pipeline.cost is None or _more_workers_gain(pipeline) or _cores_keep_up(pipeline):
         return None
-    if given.core_bound_rate is None and not given.is_contended:
+    if pipeline.core_bound_rate is None and not pipeline.is_contended:
         return None
     return RootCause(
         "too-few-cores",
         TooFewCores(
-            ranks=given.ranks_per_node,
-            usable_cores=given.usable_cores,
-            trainer_cores=given.trainer_cores,
-            core_samples_per_s=given.core_bound_rate or None,
-            cores_needed=given.whole_cores_needed or 0.0,
-            handoff_samples_per_s=given.max_rate if given.is_handoff_bound else None,
+            ranks=pipeline.ranks_per_node,
+            usable_cores=pipeline.usable_cores,
+            trainer_cores=pipeline.trainer_cores,
+            core_samples_per_s=pipeline.core_bound_rate or None,
+            cores_needed=pipeline.whole_cores_needed or 0.0,
+            handoff_samples_per_s=pipeline.max_rate if pipeline.is_handoff_bound else None,
         ),
     )
 
 
-def too_few_workers(given: PipelineModel) -> RootCause | None:
+def too_few_workers(pipeline: PipelineModel) -> RootCause | None:
     """All workers busy, on cores that are not."""
-    wanted, useful = given.workers_needed, given.max_useful_workers
-    if wanted is None or useful is None or given.cost is None or given.core_bound_rate is None:
+    needed, useful = pipeline.workers_needed, pipeline.max_useful_workers
+    if needed is None or useful is None or pipeline.cost is None or pipeline.core_bound_rate is None:
         return None
-    best, by_workers = min(wanted, useful), given.worker_bound_rate or 0.0
-    if best <= given.workers:
+    more_workers, worker_rate = min(needed, useful), pipeline.worker_bound_rate or 0.0
+    if more_workers <= pipeline.workers:
         return None
-    if given.is_contended and given.cpu_usage is not None:
-        return RootCause(None, BusyCoresUnexplained(usable_cores=given.cpu_usage.usable_cores))
-    if by_workers >= given.device_rate:
-        return RootCause(None, EnoughWorkers(workers=given.workers, samples_per_s=by_workers))
-    limited_by, rate = _limit_of_more_workers(given, given.core_bound_rate, best)
+    if pipeline.is_contended and pipeline.cpu_usage is not None:
+        return RootCause(None, BusyCoresUnexplained(usable_cores=pipeline.cpu_usage.usable_cores))
+    if worker_rate >= pipeline.device_rate:
+        return RootCause(None, EnoughWorkers(workers=pipeline.workers, samples_per_s=worker_rate))
+    limited_by, rate = _limit_of_more_workers(pipeline, pipeline.core_bound_rate, more_workers)
     return RootCause(
         "too-few-workers",
         TooFewWorkers(
-            workers=given.workers,
-            samples_per_s=by_workers,
-            more_workers=best,
+            workers=pipeline.workers,
+            samples_per_s=worker_rate,
+            more_workers=more_workers,
             more_samples_per_s=rate,
             limited_by=limited_by,
-            usable_cores=given.usable_cores,
+            usable_cores=pipeline.usable_cores,
         ),
     )
 
 
-def _limit_of_more_workers(given: PipelineModel, core_bound_rate: float, workers: int) -> tuple[WorkerLimit, float]:
+def _limit_of_more_workers(pipeline: PipelineModel, core_bound_rate: float, workers: int) -> tuple[WorkerLimit, float]:
     """What limits the rate with ``workers``, and that rate."""
-    worker_s = given.worker_sample_s or 0.0
-    if workers < worker_s * given.max_rate <= worker_s * core_bound_rate:  # more than MAX_WORKERS_PER_CORE
+    worker_s = pipeline.worker_sample_s or 0.0
+    if workers < worker_s * pipeline.max_rate <= worker_s * core_bound_rate:  # more than MAX_WORKERS_PER_CORE
         return "memory", workers / worker_s
-    if core_bound_rate >= given.max_rate:
-        return "handoff" if given.is_handoff_bound else "device", given.max_rate
+    if core_bound_rate >= pipeline.max_rate:
+        return "handoff" if pipeline.is_handoff_bound else "device", pipeline.max_rate
     return "cores", core_bound_rate
 
 

@@ -70,25 +70,25 @@ RULES_BY_BOTTLENECK: dict[Bottleneck, tuple[Rule, ...]] = {
 def recommend_for_loader(builder: CommandBuilder, inputs: AnalysisInput, kind: Bottleneck, cause: Cause | None = None) -> list[Remedy]:
     """The remedies that apply to a bottleneck: first those for its cause, then the others by predicted gain, greatest first.
 
-    A remedy with a predicted gain below ``MIN_WORTHWHILE_GAIN`` is left out, unless its rule is in ``ALWAYS_OFFERED``.
+    A remedy with a predicted gain below ``MIN_WORTHWHILE_GAIN`` is skipped, unless its rule is in ``ALWAYS_OFFERED``.
     """
-    fed, weigh = LoaderContext(builder, inputs, pipeline_model(inputs)), gain_predictor(inputs, builder)
+    context, predict = LoaderContext(builder, inputs, pipeline_model(inputs)), gain_predictor(inputs, builder)
 
-    def worth_it(offers: Iterable[Rule]) -> list[Remedy]:
-        applying = ((offer, cure) for offer in offers if (cure := offer(fed)))
-        weighed = ((offer, replace(cure, gain=weigh(cure.scenario)) if cure.scenario else cure) for offer, cure in applying)
-        return [cure for offer, cure in weighed if cure.gain is None or cure.gain >= MIN_WORTHWHILE_GAIN or offer in ALWAYS_OFFERED]
+    def worthwhile(rules: Iterable[Rule]) -> list[Remedy]:
+        applicable = ((rule, remedy) for rule in rules if (remedy := rule(context)))
+        predicted = ((rule, replace(remedy, gain=predict(remedy.scenario)) if remedy.scenario else remedy) for rule, remedy in applicable)
+        return [remedy for rule, remedy in predicted if remedy.gain is None or remedy.gain >= MIN_WORTHWHILE_GAIN or rule in ALWAYS_OFFERED]
 
     if kind != "data-bound":
-        return _undominated(worth_it(RULES_BY_BOTTLENECK[kind]))
-    named = RULES_BY_CAUSE.get(cause, ()) if cause else ()
-    others = worth_it(offer for offer in GENERAL_RULES if offer not in named)
-    return _undominated([*worth_it(named), *sorted(others, key=lambda cure: -(cure.gain or 0.0))])
+        return _undominated(worthwhile(RULES_BY_BOTTLENECK[kind]))
+    by_cause = RULES_BY_CAUSE.get(cause, ()) if cause else ()
+    others = worthwhile(rule for rule in GENERAL_RULES if rule not in by_cause)
+    return _undominated([*worthwhile(by_cause), *sorted(others, key=lambda remedy: -(remedy.gain or 0.0))])
 
 
 def _undominated(remedies: Sequence[Remedy]) -> list[Remedy]:
     """``remedies`` without those that need more cores than another of the same gain."""
-    return [cure for cure in remedies if not any(_dominates(other, cure) for other in remedies)]
+    return [remedy for remedy in remedies if not any(_dominates(other, remedy) for other in remedies)]
 
 
 def _dominates(other: Remedy, remedy: Remedy) -> bool:

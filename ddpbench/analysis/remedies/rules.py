@@ -54,17 +54,17 @@ Rule = Callable[[LoaderContext], Remedy | None]
 
 
 def more_workers(context: LoaderContext) -> Remedy | None:
-    given = context.pipeline
-    if given.workers_needed is None or given.max_useful_workers is None or given.worker_sample_s is None or given.is_contended:
+    pipeline = context.pipeline
+    if pipeline.workers_needed is None or pipeline.max_useful_workers is None or pipeline.worker_sample_s is None or pipeline.is_contended:
         return None
-    workers = min(given.workers_needed, given.max_useful_workers)
-    if workers <= given.workers:
+    workers = min(pipeline.workers_needed, pipeline.max_useful_workers)
+    if workers <= pipeline.workers:
         return None
     return MoreWorkers(
         workers=workers,
-        workers_needed=given.workers_needed,
-        max_useful_workers=given.max_useful_workers,
-        is_handoff_bound=given.is_handoff_bound,
+        workers_needed=pipeline.workers_needed,
+        max_useful_workers=pipeline.max_useful_workers,
+        is_handoff_bound=pipeline.is_handoff_bound,
         command=_workers_command(context, workers),
         scenario=Scenario(workers=workers) if context.record.honors_num_workers else None,
     )
@@ -72,14 +72,14 @@ def more_workers(context: LoaderContext) -> Remedy | None:
 
 def fewer_workers(context: LoaderContext) -> Remedy | None:
     """As many workers as keep the cores busy, or as there are cores for if costs are unknown."""
-    given = context.pipeline
-    workers = given.max_useful_workers or max(1, max_workers(given.usable_cores, given.trainer_cores, given.ranks_per_node))
-    if not given.is_contended or workers >= given.workers:
+    pipeline = context.pipeline
+    workers = pipeline.max_useful_workers or max(1, max_workers(pipeline.usable_cores, pipeline.trainer_cores, pipeline.ranks_per_node))
+    if not pipeline.is_contended or workers >= pipeline.workers:
         return None
     return FewerWorkers(
         workers=workers,
-        workers_per_node=given.ranks_per_node * given.workers,
-        usable_cores=given.usable_cores,
+        workers_per_node=pipeline.ranks_per_node * pipeline.workers,
+        usable_cores=pipeline.usable_cores,
         command=_workers_command(context, workers),
         scenario=Scenario(workers=workers) if context.record.honors_num_workers and context.has_measured_costs else None,
     )
@@ -93,11 +93,11 @@ def _workers_command(context: LoaderContext, workers: int) -> str:
 
 def no_workers(context: LoaderContext) -> Remedy | None:
     """For ranks that compute on the cores that load: a worker may only take turns with its trainer."""
-    given, config = context.pipeline, context.record.config
+    pipeline, config = context.pipeline, context.record.config
     if (
         context.record.environment.device_type != "cpu"
-        or not given.workers
-        or not given.is_contended
+        or not pipeline.workers
+        or not pipeline.is_contended
         or loader_spec(config.loader).uses_threads
     ):
         return None
@@ -107,16 +107,16 @@ def no_workers(context: LoaderContext) -> Remedy | None:
 
 
 def more_cores(context: LoaderContext) -> Remedy | None:
-    given = context.pipeline
-    wanted, whole = given.cores_needed, given.whole_cores_needed
-    if wanted is None or whole is None or given.ranks_per_node * wanted <= given.usable_cores:
+    pipeline = context.pipeline
+    needed, whole_cores = pipeline.cores_needed, pipeline.whole_cores_needed
+    if needed is None or whole_cores is None or pipeline.ranks_per_node * needed <= pipeline.usable_cores:
         return None
-    workers = max(given.workers, given.workers_needed or 0)
+    workers = max(pipeline.workers, pipeline.workers_needed or 0)
     return MoreCores(
-        cores=whole,
+        cores=whole_cores,
         workers=workers,
-        is_handoff_bound=given.is_handoff_bound,
-        scenario=Scenario(cores_per_gpu=whole, workers=workers),
+        is_handoff_bound=pipeline.is_handoff_bound,
+        scenario=Scenario(cores_per_gpu=whole_cores, workers=workers),
     )
 
 
@@ -167,30 +167,32 @@ def dali_gpu_loader(context: LoaderContext) -> Remedy | None:
 
 def more_hw_decoding(context: LoaderContext) -> Remedy | None:
     """Decode more images with the GPU's hardware decoder, which training does not use."""
-    share = context.record.config.hw_decoder_load
-    share = DEFAULT_HW_DECODER_LOAD if share is None else share
-    if not decodes_on_device(context.record) or share >= MAX_HW_DECODER_LOAD:
+    load = context.record.config.hw_decoder_load
+    load = DEFAULT_HW_DECODER_LOAD if load is None else load
+    if not decodes_on_device(context.record) or load >= MAX_HW_DECODER_LOAD:
         return None
     return Remedy(
         code="more-hw-decoding",
-        command=context.builder.command(hw_decoder_load=(share, MAX_HW_DECODER_LOAD)),
+        command=context.builder.command(hw_decoder_load=(load, MAX_HW_DECODER_LOAD)),
         scenario=Scenario(hw_decoder_load=MAX_HW_DECODER_LOAD),
     )
 
 
 def data_in_memory(context: LoaderContext) -> Remedy | None:
-    diagnosis, change = context.inputs.controls.diagnosis, Scenario(data_in_memory=True)
-    files, directory = diagnosis.storage if diagnosis else None, context.record.config.data_dir
-    if files is None:
-        return DataInMemory(scenario=change)
-    size = files.num_files * files.bytes_per_file
-    free = min((each.shm_free_bytes or 0 for each in diagnosis.node_states), default=0) if diagnosis else 0
-    if directory is None or size > MAX_MEMORY_FRACTION * free:
-        return DataInMemory(dataset_bytes=size, shm_free_bytes=free, scenario=change)
-    copied = f"{SHM_DIR}/ddpbench-data"
-    copy_and_run = f"cp -r {quote(directory)} {copied} && {context.builder.command(data_dir=(copied,))}"
+    diagnosis, scenario = context.inputs.controls.diagnosis, Scenario(data_in_memory=True)
+    storage, directory = diagnosis.storage if diagnosis else None, context.record.config.data_dir
+    if storage is None:
+        return DataInMemory(scenario=scenario)
+    dataset_bytes = storage.num_files * storage.bytes_per_file
+    free_bytes = min((each.shm_free_bytes or 0 for each in diagnosis.node_states), default=0) if diagnosis else 0
+    if directory is None or dataset_bytes > MAX_MEMORY_FRACTION * free_bytes:
+        return DataInMemory(dataset_bytes=dataset_bytes, shm_free_bytes=free_bytes, scenario=scenario)
+    copy_dir = f"{SHM_DIR}/ddpbench-data"
+    copy_and_run = f"cp -r {quote(directory)} {copy_dir} && {context.builder.command(data_dir=(copy_dir,))}"
     on_one_node = context.record.environment.nodes == 1
-    return DataInMemory(dataset_bytes=size, shm_free_bytes=free, fits=True, command=copy_and_run if on_one_node else "", scenario=change)
+    return DataInMemory(
+        dataset_bytes=dataset_bytes, shm_free_bytes=free_bytes, fits=True, command=copy_and_run if on_one_node else "", scenario=scenario
+    )
 
 
 def more_prefetch(context: LoaderContext) -> Remedy | None:
@@ -206,14 +208,14 @@ def more_prefetch(context: LoaderContext) -> Remedy | None:
 
 def persistent_workers(context: LoaderContext) -> Remedy | None:
     """For a user-defined DataLoader; built-in loaders keep their workers."""
-    record, diagnosis, given = context.record, context.inputs.controls.diagnosis, context.pipeline
+    record, diagnosis, pipeline = context.record, context.inputs.controls.diagnosis, context.pipeline
     if record.data is None or not record.data.respawns_workers or diagnosis is None:
         return None
-    start = worker_startup(record, given, diagnosis)
-    most = min(start.max_gain, given.device_rate / given.achieved_rate) if start else 1.0
-    if start is None or most < MIN_WORTHWHILE_GAIN:
+    startup = worker_startup(record, pipeline, diagnosis)
+    max_gain = min(startup.max_gain, pipeline.device_rate / pipeline.achieved_rate) if startup else 1.0
+    if startup is None or max_gain < MIN_WORTHWHILE_GAIN:
         return None
-    return PersistentWorkers(max_gain=most, epoch_s=start.epoch_s, first_batch_s=start.first_batch_s)
+    return PersistentWorkers(max_gain=max_gain, epoch_s=startup.epoch_s, first_batch_s=startup.first_batch_s)
 
 
 def dataloader_with_workers(context: LoaderContext) -> Remedy | None:

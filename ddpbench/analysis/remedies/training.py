@@ -35,16 +35,16 @@ def fewer_launches(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | N
         command = builder.command(compile=("off", "reduce-overhead"))
         return Remedy(code="cuda-graphs", command=command, scenario=Scenario(compile="reduce-overhead"))
     command, batch_size = larger_batch_command(builder, inputs), 2 * builder.record.config.batch_size
-    seen = inputs.controls.compute_only is not None and inputs.controls.compute_only.kernel_activity is not None
-    scenario = Scenario(batch_size=batch_size) if seen else None
+    has_kernel_activity = inputs.controls.compute_only is not None and inputs.controls.compute_only.kernel_activity is not None
+    scenario = Scenario(batch_size=batch_size) if has_kernel_activity else None
     return LargerBatch(batch_size=batch_size, command=command, scenario=scenario) if command else None
 
 
 def less_sync(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
     """Against slow gradient sync: half the bytes, then fewer all-reduces per image."""
     config = builder.record.config
-    halved = config.comm_hook != "none" or builder.has_flag("comm_hook")
-    if builder.record.environment.backend == "nccl" and config.engine == "ddp" and not halved:
+    has_comm_hook = config.comm_hook != "none" or builder.has_flag("comm_hook")
+    if builder.record.environment.backend == "nccl" and config.engine == "ddp" and not has_comm_hook:
         return Remedy(code="less-sync", command=builder.command(comm_hook=("none", "fp16")))
     command = larger_batch_command(builder, inputs)
     return Remedy(code="less-sync", command=command) if command else None
@@ -83,13 +83,13 @@ def _straggler_command(builder: CommandBuilder, inputs: AnalysisInput, slow: Str
     record = builder.record
     if slow.kind == "data" and record.config.loader != SYNTHETIC and inputs.controls.compute_only is None:
         return builder.command(loader=(record.config.loader, SYNTHETIC))  # shows what the loader costs in total
-    there = f"ssh {slow.host} " if record.environment.nodes > 1 else ""
+    ssh_prefix = f"ssh {slow.host} " if record.environment.nodes > 1 else ""
     gpu = next(place.device_id for place in record.environment.placements if place.rank == slow.rank)
     if not gpu or slow.kind in ("host", "data"):
-        return there + TOP_COMMAND
+        return ssh_prefix + TOP_COMMAND
     if slow.kind == "host-to-device":
-        return f"{there}nvidia-smi topo -m"
-    return f"{there}nvidia-smi -q -i {gpu} -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"
+        return f"{ssh_prefix}nvidia-smi topo -m"
+    return f"{ssh_prefix}nvidia-smi -q -i {gpu} -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"
 
 
 def list_processes(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
@@ -102,12 +102,12 @@ def more_evidence(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | No
 
     A diagnosis is repeated with twice its usual time, once.
     """
-    record, few = builder.record, is_too_short_for_verdict(builder.record)
+    record, is_too_short = builder.record, is_too_short_for_verdict(builder.record)
     if inputs.controls.diagnosis is not None:
         usual_s = DIAGNOSIS_S + VERIFY_S
         has_more = (record.config.time_limit or 0.0) > usual_s
         return None if has_more else Remedy(code="more-evidence", command=builder.diagnose_command(time_limit=(ceil(2 * usual_s),)))
-    if few:
+    if is_too_short:
         return Remedy(code="more-evidence", command=builder.command(**longer_run_fields(record)))
     return reduce_oversubscription(builder) if oversubscribed_node(record) else diagnose(builder)
 
@@ -136,11 +136,11 @@ def reduce_oversubscription(builder: CommandBuilder) -> Remedy | None:
 
 def longer_run_fields(record: Record) -> Mapping[str, tuple[object, ...]]:
     """Fields and values that give another run the evidence that this one lacks: twice the rounds, once."""
-    asked = record.requested or record.config
-    wanted = {name: (number,) for name, number in required_length(record).items() if number != getattr(asked, name)}
-    if len(record.rounds) < asked.rounds:
-        return {**wanted, **({"time_limit": ()} if record.status == "ok" else {})}
-    return wanted or ({"rounds": (2 * asked.rounds,)} if asked.rounds <= MIN_ROUNDS else {})
+    requested = record.requested or record.config
+    required = {name: (number,) for name, number in required_length(record).items() if number != getattr(requested, name)}
+    if len(record.rounds) < requested.rounds:
+        return {**required, **({"time_limit": ()} if record.status == "ok" else {})}
+    return required or ({"rounds": (2 * requested.rounds,)} if requested.rounds <= MIN_ROUNDS else {})
 
 
 NEXT_STEP_RULES: Mapping[str, NextStepRule] = {

@@ -49,19 +49,19 @@ def allreduce_stats(runs: ScalingRuns) -> AllReduceStats | None:
     """Return the all-reduce figures; None if DDP's buckets were not recorded."""
     if not runs.scaling.bucket_bytes:
         return None
-    full, communication, overlap = runs.full_world, runs.allreduce_only, runs.scaling.overlap
+    full, allreduce_only, overlap = runs.full_world, runs.allreduce_only, runs.scaling.overlap
     buckets = [size // _wire_divisor(full) for size in runs.scaling.bucket_bytes]
-    alone_ms = median(1000 * timed.wall_s / timed.traces[0].steps for timed in communication.rounds) if communication else None
-    seen = 1 - overlap.exposed_ms / overlap.communication_ms if overlap and overlap.communication_ms else None
+    allreduce_ms = median(1000 * timed.wall_s / timed.traces[0].steps for timed in allreduce_only.rounds) if allreduce_only else None
+    hidden_fraction = 1 - overlap.exposed_ms / overlap.communication_ms if overlap and overlap.communication_ms else None
     return AllReduceStats(
         bucket_bytes=buckets,
-        allreduce_only_ms=alone_ms,
-        busbw=bus_bandwidth(sum(buckets), alone_ms / 1000, runs.world_size) if alone_ms else None,
+        allreduce_only_ms=allreduce_ms,
+        busbw=bus_bandwidth(sum(buckets), allreduce_ms / 1000, runs.world_size) if allreduce_ms else None,
         max_busbw=max(runs.scaling.allreduce_busbw.values(), default=None),
         exposed_ms=_exposed_allreduce_ms(full, runs.single_shard_batch),
         comm_cost_by_arms_ms=_comm_cost_by_arms_ms(runs),
         comm_cost_by_timers_ms=_comm_cost_by_timers_ms(runs),
-        profiled_hidden_fraction=seen,
+        profiled_hidden_fraction=hidden_fraction,
     )
 
 
@@ -72,10 +72,8 @@ def _exposed_allreduce_ms(full: Record | None, base: Record | None) -> float | N
     """
     if full is None or base is None:
         return None
-    with_others, by_itself = (
-        trimmed_mean([step.exposed_allreduce_ms for step in step_means_by_round(each).values()]) for each in (full, base)
-    )
-    return with_others - by_itself
+    full_ms, base_ms = (trimmed_mean([step.exposed_allreduce_ms for step in step_means_by_round(each).values()]) for each in (full, base))
+    return full_ms - base_ms
 
 
 def _comm_cost_by_arms_ms(runs: ScalingRuns) -> float | None:
@@ -101,11 +99,11 @@ def _comm_cost_by_timers_ms(runs: ScalingRuns) -> float | None:
 
 def _mean_over_shared_rounds(of_steps: Callable[..., float], records: Sequence[Record | None]) -> float | None:
     """Trimmed mean over the rounds that all ``records`` share; None without such a round."""
-    there = [step_means_by_round(record) for record in records if record]
-    if len(there) < len(records):
+    by_round = [step_means_by_round(record) for record in records if record]
+    if len(by_round) < len(records):
         return None
-    shared = set.intersection(*(set(steps) for steps in there))
-    return trimmed_mean([of_steps(*(steps[index] for steps in there)) for index in shared]) if shared else None
+    shared = set.intersection(*(set(steps) for steps in by_round))
+    return trimmed_mean([of_steps(*(steps[index] for steps in by_round)) for index in shared]) if shared else None
 
 
 def _wire_divisor(full: Record | None) -> int:
@@ -122,7 +120,7 @@ def measure_overlap(ranks: Sequence[Sequence[CommKernel]], steps: int) -> Overla
     """
     if len({len(kernels) for kernels in ranks}) != 1 or not ranks[0]:
         return None
-    sent = [min(same, key=lambda kernel: kernel.duration_ms) for same in zip(*ranks, strict=True)]
+    shortest = [min(ranks_kernels, key=lambda kernel: kernel.duration_ms) for ranks_kernels in zip(*ranks, strict=True)]
     return Overlap(
-        communication_ms=fsum(each.duration_ms for each in sent) / steps, exposed_ms=fsum(each.exposed_ms for each in sent) / steps
+        communication_ms=fsum(each.duration_ms for each in shortest) / steps, exposed_ms=fsum(each.exposed_ms for each in shortest) / steps
     )

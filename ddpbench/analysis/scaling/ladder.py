@@ -57,30 +57,30 @@ class ScalingPoint:
 
 def compute_scaling_points(runs: ScalingRuns, breakdown: Waterfall | None) -> list[ScalingPoint]:
     """Return the scaling points that have a throughput, fewest ranks first."""
-    return [rung for ranks, record in sorted(runs.ddp_by_ranks.items()) if (rung := _scaling_point(ranks, record, runs, breakdown))]
+    return [point for ranks, record in sorted(runs.ddp_by_ranks.items()) if (point := _scaling_point(ranks, record, runs, breakdown))]
 
 
 def _scaling_point(ranks: int, record: Record, runs: ScalingRuns, breakdown: Waterfall | None) -> ScalingPoint | None:
-    headline, one = comparable_estimate(record), runs.single_rank
-    if headline is None:
+    estimate, one = comparable_estimate(record), runs.single_rank
+    if estimate is None:
         return None
-    times = throughput_ratio(record, one, log_trimmed_ci) if one else None
-    efficiency = times and PairedRatio(times.center / ranks, times.low / ranks, times.high / ranks, times.pairs)
+    speedup = throughput_ratio(record, one, log_trimmed_ci) if one else None
+    efficiency = speedup and PairedRatio(speedup.center / ranks, speedup.low / ranks, speedup.high / ranks, speedup.pairs)
     doubts = find_baseline_doubts(runs, one, record) if efficiency and one and efficiency.center > MAX_EFFICIENCY else []
-    lost_to = [] if one is None or one is record or doubts else _largest_losses(record, one, runs, breakdown)
-    return ScalingPoint(ranks, headline.samples_per_s, figure_interval(record), efficiency, lost_to, doubts)
+    losses = [] if one is None or one is record or doubts else _largest_losses(record, one, runs, breakdown)
+    return ScalingPoint(ranks, estimate.samples_per_s, figure_interval(record), efficiency, losses, doubts)
 
 
 def _largest_losses(record: Record, single_rank: Record, runs: ScalingRuns, breakdown: Waterfall | None) -> list[LossName]:
     if record is runs.final and breakdown:
         return [term.name for term in breakdown.largest if term.loss_fraction > MIN_NAMED_LOSS_FRACTION]
-    base, own = ([step_means(timed) for timed in each.rounds] for each in (single_rank, record))
-    shared_by = record.world_size if runs.scaling.strong_scaling else 1
-    ideal_ms = trimmed_mean([step.wall_ms for step in base]) / shared_by
+    base, steps = ([step_means(timed) for timed in each.rounds] for each in (single_rank, record))
+    batch_divisor = record.world_size if runs.scaling.strong_scaling else 1
+    ideal_ms = trimmed_mean([step.wall_ms for step in base]) / batch_divisor
     lost_ms: dict[LossName, float] = {
-        "exposed-allreduce": trimmed_mean([step.exposed_comm_ms for step in own]) - trimmed_mean([step.wait_ms for step in base]),
-        "straggler": trimmed_mean([step.wait_ms - step.exposed_comm_ms - step.peer_data_wait_ms for step in own]),
-        "slower-ranks": trimmed_mean([step.busy_ms for step in own]) - trimmed_mean([step.busy_ms for step in base]) / shared_by,
+        "exposed-allreduce": trimmed_mean([step.exposed_comm_ms for step in steps]) - trimmed_mean([step.wait_ms for step in base]),
+        "straggler": trimmed_mean([step.wait_ms - step.exposed_comm_ms - step.peer_data_wait_ms for step in steps]),
+        "slower-ranks": trimmed_mean([step.busy_ms for step in steps]) - trimmed_mean([step.busy_ms for step in base]) / batch_divisor,
     }
     worst_name = max(lost_ms, key=lambda name: lost_ms[name])
     return [worst_name] if lost_ms[worst_name] > MIN_NAMED_LOSS_FRACTION * ideal_ms else []
@@ -89,9 +89,9 @@ def _largest_losses(record: Record, single_rank: Record, runs: ScalingRuns, brea
 def find_baseline_doubts(runs: ScalingRuns, single_rank: Record, many: Record) -> list[AnyBaselineDoubt]:
     """Return the reasons to doubt ``single_rank`` as the baseline of ``many``; one of an unknown kind if none was found."""
     found: list[AnyBaselineDoubt] = []
-    spread = coefficient_of_variation([timed.samples_per_s for timed in single_rank.rounds]) if len(single_rank.rounds) > 1 else 0.0
-    if spread > MAX_ROUND_CV:
-        found.append(NoisyBaseline(round_cv=spread))
+    round_cv = coefficient_of_variation([timed.samples_per_s for timed in single_rank.rounds]) if len(single_rank.rounds) > 1 else 0.0
+    if round_cv > MAX_ROUND_CV:
+        found.append(NoisyBaseline(round_cv=round_cv))
     if len(single_rank.rounds) < MIN_ROUNDS:
         found.append(ShortBaseline(rounds=len(single_rank.rounds)))
     found += [
@@ -109,11 +109,11 @@ def find_baseline_doubts(runs: ScalingRuns, single_rank: Record, many: Record) -
 
 
 def _lower_clock(single_rank: Record, many: Record) -> LowerClock | None:
-    alone, together = (
+    single_mhz, all_mhz = (
         fmean(clocks) if (clocks := [row.sm_mhz for row in summarize(each).ranks if row.sm_mhz]) else None for each in (single_rank, many)
     )
-    if alone and together and alone < LOWER_CLOCK_FRACTION * together:
-        return LowerClock(sm_mhz=alone, all_sm_mhz=together)
+    if single_mhz and all_mhz and single_mhz < LOWER_CLOCK_FRACTION * all_mhz:
+        return LowerClock(sm_mhz=single_mhz, all_sm_mhz=all_mhz)
     return None
 
 
@@ -121,6 +121,6 @@ def _slow_rank_0(independent: Record | None) -> SlowRankZero | None:
     """Rank 0, which runs the 1-rank baseline, if it is slower than the other independent ranks; else None."""
     if independent is None:
         return None
-    own = {rank: fmean(own_ms(timed.traces[rank]) for timed in independent.rounds) for rank in range(independent.world_size)}
-    others = fmean(ms for rank, ms in own.items() if rank)
-    return SlowRankZero(excess_fraction=own[0] / others - 1) if own[0] * LOWER_CLOCK_FRACTION > others else None
+    own_ms_by_rank = {rank: fmean(own_ms(timed.traces[rank]) for timed in independent.rounds) for rank in range(independent.world_size)}
+    others = fmean(ms for rank, ms in own_ms_by_rank.items() if rank)
+    return SlowRankZero(excess_fraction=own_ms_by_rank[0] / others - 1) if own_ms_by_rank[0] * LOWER_CLOCK_FRACTION > others else None

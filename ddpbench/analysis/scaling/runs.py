@@ -60,10 +60,12 @@ def scaling_runs(job: Job) -> ScalingRuns | None:
     if job.scaling is None:
         return None
     by_role = {record.role: record for record in job.records if record.rounds and record.status != "invalid"}
-    rungs = {ranks: record for ranks in job.scaling.world_sizes if (record := by_role.get(ddp_role(ranks)))}
-    share = by_role.get(SINGLE_SHARD_BATCH) if job.scaling.strong_scaling else rungs.get(1)
-    alone, apart, unsynced, communication, data = map(by_role.get, (SINGLE_NO_DDP, INDEPENDENT, NO_SYNC, ALLREDUCE_ONLY, WITH_DATA))
-    return ScalingRuns(job.scaling, rungs, share, alone, apart, unsynced, communication, data)
+    ddp_by_ranks = {ranks: record for ranks in job.scaling.world_sizes if (record := by_role.get(ddp_role(ranks)))}
+    single_shard_batch = by_role.get(SINGLE_SHARD_BATCH) if job.scaling.strong_scaling else ddp_by_ranks.get(1)
+    single_no_ddp, independent, no_sync, allreduce_only, with_data = map(
+        by_role.get, (SINGLE_NO_DDP, INDEPENDENT, NO_SYNC, ALLREDUCE_ONLY, WITH_DATA)
+    )
+    return ScalingRuns(job.scaling, ddp_by_ranks, single_shard_batch, single_no_ddp, independent, no_sync, allreduce_only, with_data)
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,11 @@ class StepMeans:
 
 def step_means(timed: Round) -> StepMeans:
     traces, waits = timed.traces, collective_waits(timed)
-    feeding = fmean(sum(trace.total_ms(phase) for phase in INPUT_PHASES) / trace.steps for trace in traces)
+    input_ms = fmean(sum(trace.total_ms(phase) for phase in INPUT_PHASES) / trace.steps for trace in traces)
     return StepMeans(
         wall_ms=max(1000 * trace.wall_s / trace.steps for trace in traces),
-        input_ms=feeding,
-        busy_ms=fmean(own_ms(trace) for trace in traces) - feeding,
+        input_ms=input_ms,
+        busy_ms=fmean(own_ms(trace) for trace in traces) - input_ms,
         exposed_comm_ms=waits.min_rank_ms,
         exposed_allreduce_ms=waits.min_rank_sync_ms,
         wait_ms=fmean(sum(trace.total_ms(phase) for phase in COLLECTIVE_PHASES) / trace.steps for trace in traces),

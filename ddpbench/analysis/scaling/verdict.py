@@ -57,7 +57,7 @@ class ScalingAnalysis:
 
     @property
     def final(self) -> Record:
-        assert self.runs.final is not None, "a way down leads somewhere"
+        assert self.runs.final is not None, "a waterfall has a final run"
         return self.runs.final
 
     @property
@@ -71,19 +71,19 @@ def analyze_scaling(job: Job, runs: ScalingRuns) -> ScalingAnalysis | None:
 
     None without a waterfall from one rank to the final run, which needs the throughput of both.
     """
-    way = waterfall(runs)
-    if way is None:
+    breakdown = waterfall(runs)
+    if breakdown is None:
         return None
-    return ScalingAnalysis(runs, way, compute_scaling_points(runs, way), allreduce_stats(runs))
+    return ScalingAnalysis(runs, breakdown, compute_scaling_points(runs, breakdown), allreduce_stats(runs))
 
 
 def scaling_verdict(analysis: ScalingAnalysis) -> ScalingVerdict:
     """Return the verdict from the means of the rounds."""
-    way, worst, top = analysis.breakdown, analysis.breakdown.largest[0], analysis.points[-1]
+    breakdown, worst, top = analysis.breakdown, analysis.breakdown.largest[0], analysis.points[-1]
     if top.baseline_doubts:
         return _unreliable_baseline(top)
-    if way.loss_fraction < MAX_LOSS_WHEN_SCALING:
-        return ScalingVerdict(kind="scales", evidence=NearIdeal(loss_fraction=way.loss_fraction, losses=_losses(analysis)))
+    if breakdown.loss_fraction < MAX_LOSS_WHEN_SCALING:
+        return ScalingVerdict(kind="scales", evidence=NearIdeal(loss_fraction=breakdown.loss_fraction, losses=_losses(analysis)))
     return VERDICT_BY_LOSS[worst.name](analysis, worst)
 
 
@@ -91,10 +91,10 @@ def judge_scaling(job: Job, runs: ScalingRuns) -> None:
     """Set the verdict of ``job``, and add a check to each implausibly efficient scaling point."""
     found = analyze_scaling(job, runs)
     runs.scaling.verdict = _with_repeatability(found, job) if found else _out_of_time(runs.scaling)
-    for rung in found.points if found else compute_scaling_points(runs, None):
-        record = runs.ddp_by_ranks[rung.ranks]
-        if rung.baseline_doubts and rung.efficiency:
-            record.checks.append(ImplausibleEfficiency(efficiency=rung.efficiency.center, baseline_doubts=rung.baseline_doubts))
+    for point in found.points if found else compute_scaling_points(runs, None):
+        record = runs.ddp_by_ranks[point.ranks]
+        if point.baseline_doubts and point.efficiency:
+            record.checks.append(ImplausibleEfficiency(efficiency=point.efficiency.center, baseline_doubts=point.baseline_doubts))
 
 
 def _with_repeatability(analysis: ScalingAnalysis, job: Job) -> ScalingVerdict:
@@ -102,20 +102,22 @@ def _with_repeatability(analysis: ScalingAnalysis, job: Job) -> ScalingVerdict:
 
     Inconclusive if there are too few rounds.
     """
-    plain, (rounds, _) = scaling_verdict(analysis), MIN_ROUNDS_AND_STEPS_FOR_VERDICT
-    few = min(len(record.rounds) for record in analysis.runs.all_records() if record is not analysis.runs.allreduce_only)
-    if few < rounds and plain.kind != "unreliable-baseline":
-        return ScalingVerdict(kind="inconclusive", evidence=TooFewRounds(rounds=few, losses=_losses(analysis)))
-    alone = _verdicts(single_rounds(job.records), job)
-    if {each.kind for each in alone} != {plain.kind}:
-        alone = _verdicts(resamples(job.records), job)
-    return with_repeatability(plain, alone, _undecided)
+    verdict, (min_rounds, _) = scaling_verdict(analysis), MIN_ROUNDS_AND_STEPS_FOR_VERDICT
+    num_rounds = min(len(record.rounds) for record in analysis.runs.all_records() if record is not analysis.runs.allreduce_only)
+    if num_rounds < min_rounds and verdict.kind != "unreliable-baseline":
+        return ScalingVerdict(kind="inconclusive", evidence=TooFewRounds(rounds=num_rounds, losses=_losses(analysis)))
+    resampled = _verdicts(single_rounds(job.records), job)
+    if {each.kind for each in resampled} != {verdict.kind}:
+        resampled = _verdicts(resamples(job.records), job)
+    return with_repeatability(verdict, resampled, _undecided)
 
 
 def _undecided(first: Competitor[ScalingVerdict], second: Competitor[ScalingVerdict]) -> ScalingVerdict:
-    (likely, share), (other, less) = first, second
-    assert not isinstance(likely.evidence, TooFewRounds | NotMeasured | UndecidedLoss), "a waterfall shows neither"
-    evidence = UndecidedLoss(first=likely.kind, first_fraction=share, second=other.kind, second_fraction=less, likely=likely.evidence)
+    (likely, fraction), (other, other_fraction) = first, second
+    assert not isinstance(likely.evidence, TooFewRounds | NotMeasured | UndecidedLoss), "a verdict from a waterfall has none of these"
+    evidence = UndecidedLoss(
+        first=likely.kind, first_fraction=fraction, second=other.kind, second_fraction=other_fraction, likely=likely.evidence
+    )
     return ScalingVerdict(kind="inconclusive", evidence=evidence, rank=likely.rank)
 
 
@@ -123,10 +125,10 @@ def _verdicts(resampled: Iterable[Sequence[Record | None]], job: Job) -> list[Sc
     """Return one verdict per resample from which a waterfall can be computed."""
     found = []
     for records in resampled:
-        again = msgspec.structs.replace(job, records=[_with_own_estimate(record) for record in records if record])
-        arms = scaling_runs(again)
-        ways = analyze_scaling(again, arms) if arms else None
-        found += [scaling_verdict(ways)] if ways else []
+        resampled_job = msgspec.structs.replace(job, records=[_with_own_estimate(record) for record in records if record])
+        runs = scaling_runs(resampled_job)
+        analysis = analyze_scaling(resampled_job, runs) if runs else None
+        found += [scaling_verdict(analysis)] if analysis else []
     return found
 
 
@@ -134,8 +136,8 @@ def _with_own_estimate(record: Record) -> Record:
     """Return the resampled record with the median throughput of its resampled rounds."""
     if record.throughput is None or not record.rounds:
         return record
-    middle = median(timed.samples_per_s for timed in record.rounds)
-    return msgspec.structs.replace(record, throughput=msgspec.structs.replace(record.throughput, samples_per_s=middle))
+    samples_per_s = median(timed.samples_per_s for timed in record.rounds)
+    return msgspec.structs.replace(record, throughput=msgspec.structs.replace(record.throughput, samples_per_s=samples_per_s))
 
 
 def _out_of_time(scaling: Scaling) -> ScalingVerdict | None:
@@ -151,31 +153,31 @@ def _out_of_time(scaling: Scaling) -> ScalingVerdict | None:
 
 
 def _unreliable_baseline(point: ScalingPoint) -> ScalingVerdict:
-    assert point.efficiency is not None, "doubts come from an efficiency"
+    assert point.efficiency is not None, "only a point with an efficiency has doubts"
     evidence = UnreliableBaseline(ranks=point.ranks, efficiency=point.efficiency.center, doubts=point.baseline_doubts)
     return ScalingVerdict(kind="unreliable-baseline", evidence=evidence)
 
 
 def _allreduce_verdict(analysis: ScalingAnalysis, term: LossTerm) -> ScalingVerdict:
-    sent = analysis.allreduce
+    stats = analysis.allreduce
     evidence = SlowAllReduce(loss_fraction=term.loss_fraction, losses=_losses(analysis))
-    if sent is not None and sent.allreduce_only_ms is not None:
+    if stats is not None and stats.allreduce_only_ms is not None:
         evidence = msgspec.structs.replace(
             evidence,
-            num_buckets=len(sent.bucket_bytes),
-            total_bytes=sent.total_bytes,
-            allreduce_only_ms=sent.allreduce_only_ms,
-            busbw=sent.busbw,
-            max_busbw=sent.max_busbw,
-            hidden_fraction=sent.hidden_fraction,
+            num_buckets=len(stats.bucket_bytes),
+            total_bytes=stats.total_bytes,
+            allreduce_only_ms=stats.allreduce_only_ms,
+            busbw=stats.busbw,
+            max_busbw=stats.max_busbw,
+            hidden_fraction=stats.hidden_fraction,
         )
     hosts = {place.host for place in analysis.final.environment.placements}
     return ScalingVerdict(kind="network-bound" if len(hosts) > 1 else "link-bound", evidence=evidence, next=_halve_gradients(analysis))
 
 
 def _contention_verdict(analysis: ScalingAnalysis, term: LossTerm) -> ScalingVerdict:
-    others = any(check.code == "noisy-neighbour" for record in analysis.runs.all_records() for check in record.checks)
-    evidence = Contention(loss_fraction=term.loss_fraction, lost_ms=term.ms_per_step, has_noisy_neighbour=others)
+    has_noisy_neighbour = any(check.code == "noisy-neighbour" for record in analysis.runs.all_records() for check in record.checks)
+    evidence = Contention(loss_fraction=term.loss_fraction, lost_ms=term.ms_per_step, has_noisy_neighbour=has_noisy_neighbour)
     return ScalingVerdict(kind="contention-bound", evidence=evidence)
 
 

@@ -35,7 +35,7 @@ class LossTerm:
 
         True if there are too few rounds. Paired by round: two may share a measurement.
         """
-        more_ms = [ours - theirs for ours, theirs in zip(self.ms_by_round, other.ms_by_round, strict=True)]
+        more_ms = [own - other_ms for own, other_ms in zip(self.ms_by_round, other.ms_by_round, strict=True)]
         return len(more_ms) < MIN_VALUES_FOR_INTERVAL or trimmed_ci(more_ms).low > 0
 
 
@@ -76,9 +76,9 @@ def waterfall(runs: ScalingRuns) -> Waterfall | None:
         one
         and full
         and last
-        and (first := comparable_estimate(one))
+        and (one_estimate := comparable_estimate(one))
         and comparable_estimate(full)
-        and (reached := comparable_estimate(last))
+        and (last_estimate := comparable_estimate(last))
     ):
         return None
     needed: dict[str, Record | None] = {
@@ -86,19 +86,23 @@ def waterfall(runs: ScalingRuns) -> Waterfall | None:
         "independent": runs.independent,
         "single_shard_batch": runs.single_shard_batch,
     }
-    there = {name: record for name, record in needed.items() if record}
-    rounds = {name: step_means_by_round(record) for name, record in {**there, "one": one, "full": full, "last": last}.items()}
+    arms = {name: record for name, record in needed.items() if record}
+    rounds = {name: step_means_by_round(record) for name, record in {**arms, "one": one, "full": full, "last": last}.items()}
     shared = sorted(set.intersection(*(set(each) for each in rounds.values())))
     if not shared:
         return None
     lost_ms = {index: _lost_ms(rounds, index, runs) for index in shared}
-    ideal, measured = runs.world_size * first.samples_per_s, reached.samples_per_s
+    ideal, measured = runs.world_size * one_estimate.samples_per_s, last_estimate.samples_per_s
     batch = last.global_batch_size
-    a_ms = ideal * measured / (1000 * batch)  # images/s per millisecond of a step
-    terms = [_term(name, [lost_ms[index][name] for index in shared], a_ms, ideal) for name in lost_ms[shared[0]]]
-    rest_ms = [_extra_ms(rounds, index, runs) - fsum(lost_ms[index].values()) for index in shared]
+    samples_per_s_per_ms = ideal * measured / (1000 * batch)  # images/s per millisecond of a step
+    terms = [_term(name, [lost_ms[index][name] for index in shared], samples_per_s_per_ms, ideal) for name in lost_ms[shared[0]]]
+    residual_ms = [_extra_ms(rounds, index, runs) - fsum(lost_ms[index].values()) for index in shared]
     residual = measured - ideal - fsum(term.samples_per_s for term in terms)
-    return Waterfall(ideal, measured, [*terms, _residual_term(_term("residual", rest_ms, a_ms, ideal), residual, a_ms, ideal)])
+    return Waterfall(
+        ideal,
+        measured,
+        [*terms, _residual_term(_term("residual", residual_ms, samples_per_s_per_ms, ideal), residual, samples_per_s_per_ms, ideal)],
+    )
 
 
 def _residual_term(rest: LossTerm, residual: float, samples_per_s_per_ms: float, ideal: float) -> LossTerm:
@@ -106,9 +110,9 @@ def _residual_term(rest: LossTerm, residual: float, samples_per_s_per_ms: float,
 
     Its interval is wider than that of ``rest`` by their difference: throughputs are medians, ``rest`` is a mean.
     """
-    reach = None if rest.half_width is None else rest.half_width + abs(residual - rest.samples_per_s)
+    half_width = None if rest.half_width is None else rest.half_width + abs(residual - rest.samples_per_s)
     return replace(
-        rest, ms_per_step=-residual / samples_per_s_per_ms, samples_per_s=residual, loss_fraction=-residual / ideal, half_width=reach
+        rest, ms_per_step=-residual / samples_per_s_per_ms, samples_per_s=residual, loss_fraction=-residual / ideal, half_width=half_width
     )
 
 
@@ -137,8 +141,8 @@ def _lost_ms(rounds: StepMeansByRun, index: int, runs: ScalingRuns) -> dict[Loss
 
 def _term(name: LossName, values_ms: list[float], samples_per_s_per_ms: float, ideal: float) -> LossTerm:
     ms = trimmed_mean(values_ms)
-    reach = None
+    half_width = None
     if len(values_ms) >= MIN_VALUES_FOR_INTERVAL:
-        within = trimmed_ci(values_ms)
-        reach = (within.high - within.low) / 2 * samples_per_s_per_ms
-    return LossTerm(name, ms, -ms * samples_per_s_per_ms, reach, ms * samples_per_s_per_ms / ideal, values_ms)
+        interval = trimmed_ci(values_ms)
+        half_width = (interval.high - interval.low) / 2 * samples_per_s_per_ms
+    return LossTerm(name, ms, -ms * samples_per_s_per_ms, half_width, ms * samples_per_s_per_ms / ideal, values_ms)

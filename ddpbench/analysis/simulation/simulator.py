@@ -64,17 +64,17 @@ class _RankLoader:
         """The time at which a trainer that requests batch ``number`` at ``trainer_free_s`` gets it."""
         if not self._workers:
             return trainer_free_s + self._batch_times_s[number] + self._handoff_s
-        worker, place = number % self._workers, number % self._depth
-        issued, done = self._taken[place], self._done[worker]
-        made = (issued if issued > done else done) + self._batch_times_s[number]
-        self._done[worker] = made
+        worker, slot = number % self._workers, number % self._depth
+        issued_s, done_s = self._taken[slot], self._done[worker]
+        ready_s = (issued_s if issued_s > done_s else done_s) + self._batch_times_s[number]
+        self._done[worker] = ready_s
         if self._background_handoff:
-            self._handed = made = (made if made > self._handed else self._handed) + self._handoff_s
-            taken = made if made > trainer_free_s else trainer_free_s
+            self._handed = ready_s = (ready_s if ready_s > self._handed else self._handed) + self._handoff_s
+            taken_s = ready_s if ready_s > trainer_free_s else trainer_free_s
         else:
-            taken = (made if made > trainer_free_s else trainer_free_s) + self._handoff_s
-        self._taken[place] = taken
-        return taken
+            taken_s = (ready_s if ready_s > trainer_free_s else trainer_free_s) + self._handoff_s
+        self._taken[slot] = taken_s
+        return taken_s
 
 
 @dataclass(frozen=True)

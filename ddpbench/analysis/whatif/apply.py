@@ -30,21 +30,21 @@ def apply_scenario(before: PipelineState, scenario: Scenario, context: WhatIfCon
     """
     after = before
     for name, apply in SETTERS.items():
-        asked = getattr(scenario, name)
-        if asked is not None and asked != _present_value(name, after, context):
-            after = apply(after, asked, context)
+        value = getattr(scenario, name)
+        if value is not None and value != _present_value(name, after, context):
+            after = apply(after, value, context)
     return after
 
 
 def already_set(before: PipelineState, scenario: Scenario, context: WhatIfContext) -> Scenario:
     """Return the part of ``scenario`` that is set already."""
-    asked = {name: value for name in SETTERS if (value := getattr(scenario, name)) is not None}
-    return Scenario(**{name: value for name, value in asked.items() if value == _present_value(name, before, context)})
+    requested = {name: value for name in SETTERS if (value := getattr(scenario, name)) is not None}
+    return Scenario(**{name: value for name, value in requested.items() if value == _present_value(name, before, context)})
 
 
 def _present_value(name: str, state: PipelineState, context: WhatIfContext) -> object:
     config = context.inputs.record.config
-    there = {
+    values = {
         "loader": state.loader,
         "hw_decoder_load": config.hw_decoder_load,
         "precision": state.precision,
@@ -57,7 +57,7 @@ def _present_value(name: str, state: PipelineState, context: WhatIfContext) -> o
         "gpus": state.ranks,
         "cores_per_gpu": state.cores and state.cores / state.ranks_per_node,
     }
-    return there[name]
+    return values[name]
 
 
 def with_data_in_memory(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
@@ -77,35 +77,37 @@ def with_data_in_memory(state: PipelineState, wanted: bool, context: WhatIfConte
 
 def with_workers(state: PipelineState, number: int, context: WhatIfContext) -> PipelineState:
     if loader_spec(state.loader).device_resident:
-        raise UsageError(f"the loader {state.loader} has no workers", "leave --workers out")
+        raise UsageError(f"the loader {state.loader} has no workers", "drop --workers")
     if loader_spec(state.loader).uses_threads:
         if not number:
-            raise UsageError(f"{state.loader} cannot do without threads", "--workers takes 1 or more")
+            raise UsageError(f"the loader {state.loader} needs at least one thread", "set --workers to 1 or more")
         after = replace(state, workers=number)
         fewer = (max(1, state.workers) / state.num_producers) / (number / after.num_producers)  # in a thread group
         return replace(after, batch_times_s=scale_times(state.batch_times_s, fewer)).with_assumptions(
             Assumption(code="threads-scale", log_error=0.05)
         )
     if not number:
-        alone = Assumption(code="trainer-loads-as-fast")
+        assumption = Assumption(code="trainer-loads-as-fast")
         trainer_cpu = state.trainer_cpu_curve.shifted(-state.handoff_cpu_s) if state.trainer_cpu_curve else None
-        return replace(state, workers=0, background_handoff=False, trainer_cpu_curve=trainer_cpu, handoff_cpu_s=0.0).with_assumptions(alone)
+        return replace(state, workers=0, background_handoff=False, trainer_cpu_curve=trainer_cpu, handoff_cpu_s=0.0).with_assumptions(
+            assumption
+        )
     if state.workers and number > state.workers and (state.read_wait_fraction or 0.0) >= MIN_READ_WAIT_FRACTION:
-        as_fast = Assumption(code="storage-scales", log_error=0.1 * log2(number / state.workers))
-        return replace(state, workers=number).with_assumptions(as_fast)
+        storage_scales = Assumption(code="storage-scales", log_error=0.1 * log2(number / state.workers))
+        return replace(state, workers=number).with_assumptions(storage_scales)
     return replace(state, workers=number)
 
 
 def with_prefetch(state: PipelineState, batches: int, context: WhatIfContext) -> PipelineState:
     if not state.workers:
-        raise UsageError("without workers nothing is fetched in advance", "--prefetch goes with --workers")
+        raise UsageError("--prefetch has no effect without workers", "add --workers")
     return replace(state, prefetch=batches)
 
 
 def with_gpus(state: PipelineState, ranks: int, context: WhatIfContext) -> PipelineState:
     nodes = context.inputs.record.environment.nodes
     if ranks % nodes:
-        raise UsageError(f"--gpus {ranks} cannot be spread evenly over the {nodes} nodes of the record", f"a multiple of {nodes}")
+        raise UsageError(f"--gpus {ranks} cannot be divided evenly among the {nodes} nodes of the record", f"use a multiple of {nodes}")
     after = replace(state, ranks=ranks, ranks_per_node=ranks // nodes)
     if ranks == 1:
         return replace(after, step_times_s=[[_fraction_without_sync(context) * span for span in each] for each in state.step_times_s])
@@ -121,17 +123,17 @@ def _fraction_without_sync(context: WhatIfContext) -> float:
 
     Raises MissingMeasurementError if either was not measured.
     """
-    longer = step_time_ratio(context.inputs.controls.compute_only, context.inputs.controls.independent)
-    if longer is None:
+    slowdown = step_time_ratio(context.inputs.controls.compute_only, context.inputs.controls.independent)
+    if slowdown is None:
         raise MissingMeasurementError(MissingMeasurement(code="step-without-sync"), context.builder.diagnose_command())
-    return 1 / longer.center
+    return 1 / slowdown.center
 
 
 def with_cores_per_gpu(state: PipelineState, cores: float, context: WhatIfContext) -> PipelineState:
     if state.cores is None:
         raise MissingMeasurementError(MissingMeasurement(code="cpu-usage"), context.builder.diagnose_command())
-    same = Assumption(code="same-cores")
-    return replace(state, cores=cores * state.ranks_per_node, other_cores=0.0).with_assumptions(same)
+    same_cores = Assumption(code="same-cores")
+    return replace(state, cores=cores * state.ranks_per_node, other_cores=0.0).with_assumptions(same_cores)
 
 
 SETTERS: Mapping[str, Callable[..., PipelineState]] = {

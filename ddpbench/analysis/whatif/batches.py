@@ -40,12 +40,12 @@ def worker_times(stats: Sequence[Sequence[LoaderStats]], batch: int) -> Producer
     if cost is None:
         return None
     free = cost.uncontended_wall_s() / cost.wall_s
-    reading = cost.read_wait_s / cost.uncontended_wall_s() if "read" in cost.wall_s_by_stage else None
+    read_wait_fraction = cost.read_wait_s / cost.uncontended_wall_s() if "read" in cost.wall_s_by_stage else None
     rounds = [[[free * span / 1000 for span in loading.batch_ms] for loading in each] for each in stats]
     if min(fsum(len(each[rank]) for each in rounds) for rank in range(len(stats[0]))) >= MIN_BATCHES_PER_RANK:
-        return ProducerTimes([each for each in rounds if all(each)], reading)
-    even = [[[batch * (loader_cost([loading]) or cost).uncontended_wall_s()] for loading in each] for each in stats]
-    return ProducerTimes(even, reading, (Assumption(code="equal-batches", log_error=0.05),))
+        return ProducerTimes([each for each in rounds if all(each)], read_wait_fraction)
+    equal_times = [[[batch * (loader_cost([loading]) or cost).uncontended_wall_s()] for loading in each] for each in stats]
+    return ProducerTimes(equal_times, read_wait_fraction, (Assumption(code="equal-batches", log_error=0.05),))
 
 
 def round_robin_times(benchmarks: Sequence[LoaderBenchmark], num_producers: int) -> ProducerTimes:
@@ -61,8 +61,8 @@ def _turn_durations(intervals_ms: Sequence[float], num_producers: int) -> list[f
 
     If not even one turn is complete, it is extrapolated from its intervals.
     """
-    seen = min(num_producers, len(intervals_ms))
-    return [num_producers * fmean(intervals_ms[end - seen : end]) / 1000 for end in range(seen, len(intervals_ms) + 1)]
+    window = min(num_producers, len(intervals_ms))
+    return [num_producers * fmean(intervals_ms[end - window : end]) / 1000 for end in range(window, len(intervals_ms) + 1)]
 
 
 def sample_cpu_s(benchmarks: Sequence[LoaderBenchmark]) -> float:
@@ -74,8 +74,8 @@ def sample_cpu_s(benchmarks: Sequence[LoaderBenchmark]) -> float:
 def handoff_cpu_s(benchmarks: Sequence[LoaderBenchmark]) -> float:
     """CPU seconds of the handoff per image: in the trainer, and in the worker apart from the stages."""
     cost = loader_cost(each.loader_stats for each in benchmarks)
-    beside = fmean(each.loader_cpu_s / each.samples for each in benchmarks) - cost.cpu_s if cost else 0.0
-    return fmean(each.main_process_cpu_s / each.samples for each in benchmarks) + max(0.0, beside)
+    outside_stages = fmean(each.loader_cpu_s / each.samples for each in benchmarks) - cost.cpu_s if cost else 0.0
+    return fmean(each.main_process_cpu_s / each.samples for each in benchmarks) + max(0.0, outside_stages)
 
 
 def scale_times(rounds: BatchSeconds, factor: float) -> BatchSeconds:

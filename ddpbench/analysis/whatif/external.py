@@ -30,9 +30,9 @@ class ExternalMeasurements:
 
 def own_measurements(inputs: AnalysisInput) -> ExternalMeasurements:
     """Return the alternative loaders that the diagnosis measured, and the steps of its compute-only run."""
-    diagnosis, device = inputs.controls.diagnosis, inputs.controls.compute_only
+    diagnosis, compute_only = inputs.controls.diagnosis, inputs.controls.compute_only
     candidates = diagnosis.alternative_loaders if diagnosis else []
-    return ExternalMeasurements(_by_setting(candidates), {_step_key(device): step_times_s(device)} if device else {})
+    return ExternalMeasurements(_by_setting(candidates), {_step_key(compute_only): step_times_s(compute_only)} if compute_only else {})
 
 
 def collect_measurements(job: Job, others: Sequence[Job] = ()) -> ExternalMeasurements:
@@ -40,12 +40,12 @@ def collect_measurements(job: Job, others: Sequence[Job] = ()) -> ExternalMeasur
 
     Raises UsageError if one of ``others`` has another workload, image size or other devices.
     """
-    real = baseline_of(job) or job.records[0]
+    baseline = baseline_of(job) or job.records[0]
     candidates: list[AlternativeLoader] = []
     steps: dict[tuple[str, int, str], Sequence[Sequence[float]]] = {}
     for other in (*reversed(others), job):
         for record in other.records:
-            _require_comparable(record, real, other is job)
+            _require_comparable(record, baseline, other is job)
             candidates += [_candidate_from_arm(record)] if record.loader_benchmarks else []
             if record.config.loader == SYNTHETIC and record.rounds and record.role in (RUN, COMPUTE_ONLY):
                 steps[_step_key(record)] = step_times_s(record)
@@ -73,27 +73,28 @@ def _candidate_from_arm(record: Record) -> AlternativeLoader:
 
 def _candidate_from_diagnosis(job: Job) -> AlternativeLoader:
     assert job.diagnosis is not None
-    beside = [record for record in job.records if record.role == LOADER_IN_BACKGROUND and record.rounds]
-    spans = [1000 * span for record in beside for each in step_times_s(record) for span in each]
-    real = baseline_of(job) or job.records[0]
+    background = [record for record in job.records if record.role == LOADER_IN_BACKGROUND and record.rounds]
+    spans = [1000 * span for record in background for each in step_times_s(record) for span in each]
+    baseline = baseline_of(job) or job.records[0]
     return AlternativeLoader(
         loader=job.diagnosis.loader,
-        workers=real.workers,
-        hw_decoder_load=real.config.hw_decoder_load,
+        workers=baseline.workers,
+        hw_decoder_load=baseline.config.hw_decoder_load,
         loader_benchmarks=job.diagnosis.loader_benchmarks,
         background_step_ms=spans,
-        delivery_ratio=delivery_ratio([timed for record in beside for timed in record.rounds]),
+        delivery_ratio=delivery_ratio([timed for record in background for timed in record.rounds]),
     )
 
 
 def _require_comparable(record: Record, baseline: Record, is_same_job: bool) -> None:
     if is_same_job:
         return
-    here, there = baseline.config, record.config
-    if (here.workload, here.image_size) != (there.workload, there.image_size):
+    config, other_config = baseline.config, record.config
+    if (config.workload, config.image_size) != (other_config.workload, other_config.image_size):
         raise UsageError(
-            f"records of {here.workload} at {here.image_size} px and {there.workload} at {there.image_size} px do not add up",
-            "name records of one workload",
+            f"cannot combine records of {config.workload} at {config.image_size} px "
+            f"and {other_config.workload} at {other_config.image_size} px",
+            "use records of one workload and image size",
         )
     if not same_devices(record, baseline):
-        raise UsageError("records of different devices, or of different numbers of them, do not add up", "name records of one machine")
+        raise UsageError("cannot combine records of different devices, or of different numbers of devices", "use records of one machine")

@@ -68,24 +68,32 @@ def estimate_gain(before: PipelineState, after: PipelineState, measured_step_s: 
     Raises MissingMeasurementError if the model does not explain it.
     """
     _require_explained(before, measured_step_s)
-    both, ratio = (before.sim_params(), after.sim_params()), after.ranks * after.batch_size / (before.ranks * before.batch_size)
-    first, then = (_simulate(each, 0) for each in both)
-    (part_before, _), (part, part_s) = (slowest_part(each) for each in both)
-    assumed = after.all_assumptions
+    params, ratio = (before.sim_params(), after.sim_params()), after.ranks * after.batch_size / (before.ranks * before.batch_size)
+    sim_before, sim_after = (_simulate(each, 0) for each in params)
+    (part_before, _), (part, part_s) = (slowest_part(each) for each in params)
+    assumptions = after.all_assumptions
     if part == "storage" != part_before:
-        assumed += (Assumption(code="storage-limit", log_error=0.1),)
+        assumptions += (Assumption(code="storage-limit", log_error=0.1),)
     gains = [_replica_gain(before, after, ratio, measured_step_s, seed) for seed in range(1, REPLICAS + 1)]
-    center, miss = exp(fmean(map(log, gains))), _residual(before, measured_step_s)
+    center, residual = exp(fmean(map(log, gains))), _residual(before, measured_step_s)
     error = hypot(
         stdev(map(log, gains)),
-        model_error(center, miss),
-        total_log_error(set(assumed) - set(before.all_assumptions)),
+        model_error(center, residual),
+        total_log_error(set(assumptions) - set(before.all_assumptions)),
         OTHER_CORES_ERROR_FRACTION * before.other_cores / (before.cores or 1.0) * bias_weight(center),
     )
-    errors = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    high = min(center * exp(errors * error), _max_gain(both[1], ratio, measured_step_s) * exp(errors * MODEL_ERROR))
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    high = min(center * exp(z * error), _max_gain(params[1], ratio, measured_step_s) * exp(z * MODEL_ERROR))
     return GainEstimate(
-        center, center * exp(-errors * error), high, first, then, miss, part, then.step_s > MAX_EVEN_STEP_RATIO * part_s, assumed
+        center,
+        center * exp(-z * error),
+        high,
+        sim_before,
+        sim_after,
+        residual,
+        part,
+        sim_after.step_s > MAX_EVEN_STEP_RATIO * part_s,
+        assumptions,
     )
 
 
@@ -134,9 +142,9 @@ def _residual(before: PipelineState, measured_step_s: float) -> float:
 
 
 def _require_explained(before: PipelineState, measured_step_s: float) -> None:
-    miss = _residual(before, measured_step_s)
-    if not 1 / MAX_RESIDUAL <= miss <= MAX_RESIDUAL:
-        raise MissingMeasurementError(MissingMeasurement(code="unexplained-step", simulated_ratio=miss))
+    residual = _residual(before, measured_step_s)
+    if not 1 / MAX_RESIDUAL <= residual <= MAX_RESIDUAL:
+        raise MissingMeasurementError(MissingMeasurement(code="unexplained-step", simulated_ratio=residual))
 
 
 def _replica_gain(before: PipelineState, after: PipelineState, ratio: float, measured_step_s: float, seed: int | None) -> float:
@@ -144,10 +152,10 @@ def _replica_gain(before: PipelineState, after: PipelineState, ratio: float, mea
 
     Capped at ``_max_gain``: a model whose step is too long before the change would promise more than can be gained.
     """
-    chances = [None, None] if seed is None else [Random(seed), Random(seed)]
-    settings = [each.sim_params(chance) for each, chance in zip((before, after), chances, strict=True)]
-    steps = [_simulate(setting, seed or 0).step_s for setting in settings]
-    return min(ratio * steps[0] / steps[1], _max_gain(settings[1], ratio, measured_step_s))
+    rngs = [None, None] if seed is None else [Random(seed), Random(seed)]
+    params = [each.sim_params(rng) for each, rng in zip((before, after), rngs, strict=True)]
+    steps = [_simulate(each_params, seed or 0).step_s for each_params in params]
+    return min(ratio * steps[0] / steps[1], _max_gain(params[1], ratio, measured_step_s))
 
 
 def _max_gain(params: SimParams, ratio: float, measured_step_s: float) -> float:

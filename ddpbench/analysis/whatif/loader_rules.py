@@ -25,10 +25,10 @@ def with_loader(state: PipelineState, name: str, context: WhatIfContext) -> Pipe
     A loader that needs the GPU must also have been measured in the background of training.
     """
     if name == SYNTHETIC:
-        raise UsageError("synthetic batches are no loader to change to", "the page of a diagnosis tells what the device alone can do")
+        raise UsageError("synthetic is not a loader to switch to", "the diagnosis page shows the compute-only throughput")
     _require_usable_loader(loader_spec(name), context)
-    how = context.builder.diagnose_command(loader=(name,))
-    return _with_candidate(state, name, None, how, context)
+    command = context.builder.diagnose_command(loader=(name,))
+    return _with_candidate(state, name, None, command, context)
 
 
 def _require_usable_loader(spec: LoaderSpec, context: WhatIfContext) -> None:
@@ -38,37 +38,38 @@ def _require_usable_loader(spec: LoaderSpec, context: WhatIfContext) -> None:
     """
     record = context.inputs.record
     if spec.needs_gpu and not context.on_gpu:
-        raise UsageError(f"{spec.name} decodes on a GPU, and the ranks of the record are on processors", "--loader dali-cpu")
+        raise UsageError(f"{spec.name} decodes on a GPU, but the record has CPU ranks", "use --loader dali-cpu")
     if record.data is None or loader_spec(record.config.loader).user_defined:
         return
     if record.data.is_image_folder and "imagenet" not in spec.datasets:
         raise UsageError(
-            f"{spec.name} keeps a whole set on the device, and this is {record.data.description}", "--loader dali-gpu, or torch-uint8"
+            f"{spec.name} keeps the whole dataset on the device, but this is {record.data.description}",
+            "use --loader dali-gpu or torch-uint8",
         )
     if not record.data.is_image_folder and spec.datasets == ("imagenet",):
-        raise UsageError(f"{spec.name} reads folders of images, and this is {record.data.description}", "--loader tensor")
+        raise UsageError(f"{spec.name} reads image folders, but this is {record.data.description}", "use --loader tensor")
 
 
 def with_hw_decoder_load(state: PipelineState, share: float, context: WhatIfContext) -> PipelineState:
     if not loader_spec(state.loader).needs_gpu:
-        raise UsageError(f"{state.loader} decodes nothing on a GPU", "--hw-decoder-load goes with --loader dali-gpu")
-    how = context.builder.diagnose_command(loader=(state.loader,), hw_decoder_load=(share,))
-    return _with_candidate(state, state.loader, share, how, context)
+        raise UsageError(f"the loader {state.loader} does not decode on a GPU", "--hw-decoder-load needs --loader dali-gpu")
+    command = context.builder.diagnose_command(loader=(state.loader,), hw_decoder_load=(share,))
+    return _with_candidate(state, state.loader, share, command, context)
 
 
 def with_pin_memory(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
     if not context.on_gpu:
-        raise UsageError("ranks on processors copy no batches", "leave --pin-memory out")
+        raise UsageError("--pin-memory has no effect on CPU ranks", "drop --pin-memory")
     if wanted:
         config = context.inputs.record.config
-        saved = pageable_copy_s(context.inputs) * state.batch_size / config.batch_size * _wire_bytes_ratio(config.loader, state.loader)
-        return replace(state, background_handoff=True, interference_s=state.interference_s - saved)
+        saved_s = pageable_copy_s(context.inputs) * state.batch_size / config.batch_size * _wire_bytes_ratio(config.loader, state.loader)
+        return replace(state, background_handoff=True, interference_s=state.interference_s - saved_s)
     diagnosis = context.inputs.controls.diagnosis
-    copies = diagnosis.h2d_bandwidth if diagnosis else None
-    if copies is None:
+    bandwidth = diagnosis.h2d_bandwidth if diagnosis else None
+    if bandwidth is None:
         raise MissingMeasurementError(MissingMeasurement(code="h2d-bandwidth"), context.builder.diagnose_command())
-    pageable = state.batch_size * copies.bytes_per_sample / copies.pageable_bytes_per_s
-    return replace(state, background_handoff=False, interference_s=state.interference_s + pageable).with_assumptions(
+    pageable_s = state.batch_size * bandwidth.bytes_per_sample / bandwidth.pageable_bytes_per_s
+    return replace(state, background_handoff=False, interference_s=state.interference_s + pageable_s).with_assumptions(
         Assumption(code="no-overlapped-copy", log_error=0.03)
     )
 
@@ -82,24 +83,24 @@ def _with_candidate(state: PipelineState, name: str, hw_decoder_load: float | No
     if loader.needs_gpu and not candidate.background_step_ms:
         missing = MissingMeasurement(code="loader-in-background", loader=name, hw_decoder_load=hw_decoder_load)
         raise MissingMeasurementError(missing, command)
-    told = [each.loader_stats for each in candidate.loader_benchmarks if each.loader_stats is not None]
-    batches = None if loader.uses_threads or len(told) < len(candidate.loader_benchmarks) else worker_times([told], state.batch_size)
-    made = batches or round_robin_times(candidate.loader_benchmarks, loader.num_producers(candidate.workers))
-    image_cpu, trainer_cpu = _cpu_curves(state, candidate, context)
+    stats = [each.loader_stats for each in candidate.loader_benchmarks if each.loader_stats is not None]
+    batches = None if loader.uses_threads or len(stats) < len(candidate.loader_benchmarks) else worker_times([stats], state.batch_size)
+    times = batches or round_robin_times(candidate.loader_benchmarks, loader.num_producers(candidate.workers))
+    sample_cpu, trainer_cpu = _cpu_curves(state, candidate, context)
     return replace(
         state,
         loader=name,
         workers=0 if loader.device_resident else candidate.workers if loader.uses_threads else config.workers or candidate.workers,
-        batch_times_s=made.times_s,
-        read_wait_fraction=made.read_wait_fraction,
+        batch_times_s=times.times_s,
+        read_wait_fraction=times.read_wait_fraction,
         measured_load=state.ranks_per_node * candidate.workers / state.cores if state.cores else state.measured_load,
         interference_s=_interference_s(state, candidate, context),
-        handoff_s=_handoff_s(told),
-        sample_cpu_curve=image_cpu,
+        handoff_s=_handoff_s(stats),
+        sample_cpu_curve=sample_cpu,
         trainer_cpu_curve=trainer_cpu,
         files_per_s=None if loader.device_resident else state.files_per_s,
     ).with_assumptions(
-        Assumption(code="background-loader", loader=name, hw_decoder_load=hw_decoder_load, log_error=0.05), *made.assumptions
+        Assumption(code="background-loader", loader=name, hw_decoder_load=hw_decoder_load, log_error=0.05), *times.assumptions
     )
 
 
@@ -117,12 +118,12 @@ def _interference_s(state: PipelineState, candidate: AlternativeLoader, context:
         raise MissingMeasurementError(MissingMeasurement(code="compute-only-step"), context.builder.diagnose_command())
     now_on_device, on_device = loader_spec(state.loader).on_device, loader_spec(candidate.loader).on_device
     if on_device and candidate.background_step_ms:
-        taken = max(0.0, fmean(candidate.background_step_ms) / 1000 - fmean(span for each in state.step_times_s for span in each))
-        return taken + shortfall_wait_s(
+        added_s = max(0.0, fmean(candidate.background_step_ms) / 1000 - fmean(span for each in state.step_times_s for span in each))
+        return added_s + shortfall_wait_s(
             1.0 if candidate.delivery_ratio is None else candidate.delivery_ratio, state.batch_size, candidate.loader_benchmarks
         )
-    taken = interference_s(context.inputs) if not (on_device or now_on_device) else 0.0
-    return _wire_bytes_ratio(state.loader, candidate.loader) * (copy_s(context.inputs) + pageable_copy_s(context.inputs)) + taken
+    added_s = interference_s(context.inputs) if not (on_device or now_on_device) else 0.0
+    return _wire_bytes_ratio(state.loader, candidate.loader) * (copy_s(context.inputs) + pageable_copy_s(context.inputs)) + added_s
 
 
 def _wire_bytes_ratio(loader: str, other: str) -> float:
@@ -130,8 +131,8 @@ def _wire_bytes_ratio(loader: str, other: str) -> float:
 
     0 if either loads on the device.
     """
-    ours, theirs = loader_spec(loader), loader_spec(other)
-    return 0.0 if ours.on_device or theirs.on_device else theirs.bytes_per_value / ours.bytes_per_value
+    old, new = loader_spec(loader), loader_spec(other)
+    return 0.0 if old.on_device or new.on_device else new.bytes_per_value / old.bytes_per_value
 
 
 def _cpu_curves(state: PipelineState, candidate: AlternativeLoader, context: WhatIfContext) -> tuple[LoadCurve | None, LoadCurve | None]:
@@ -142,12 +143,12 @@ def _cpu_curves(state: PipelineState, candidate: AlternativeLoader, context: Wha
     workers, present = _present_benchmarks(state, context)
     if state.sample_cpu_curve is None or state.trainer_cpu_curve is None or not present:
         return None, None
-    times = sample_cpu_s(candidate.loader_benchmarks) / sample_cpu_s(present)
-    more = state.batch_size * (
+    ratio = sample_cpu_s(candidate.loader_benchmarks) / sample_cpu_s(present)
+    extra = state.batch_size * (
         _handoff_cpu_s(candidate.loader, candidate.workers, candidate.loader_benchmarks) - _handoff_cpu_s(state.loader, workers, present)
     )
-    return state.sample_cpu_curve.scaled(times), state.trainer_cpu_curve.shifted(
-        max(more, -min(value for _, value in state.trainer_cpu_curve.points))
+    return state.sample_cpu_curve.scaled(ratio), state.trainer_cpu_curve.shifted(
+        max(extra, -min(value for _, value in state.trainer_cpu_curve.points))
     )
 
 
@@ -159,8 +160,8 @@ def _present_benchmarks(state: PipelineState, context: WhatIfContext) -> tuple[i
     record, diagnosis = context.inputs.record, context.inputs.controls.diagnosis
     if state.loader == record.config.loader:
         return record.workers, diagnosis.loader_benchmarks if diagnosis else []
-    lent = context.external.candidates.get((state.loader, None))
-    return (lent.workers, lent.loader_benchmarks) if lent else (0, [])
+    candidate = context.external.candidates.get((state.loader, None))
+    return (candidate.workers, candidate.loader_benchmarks) if candidate else (0, [])
 
 
 def _handoff_cpu_s(name: str, workers: int, benchmarks: Sequence[LoaderBenchmark]) -> float:

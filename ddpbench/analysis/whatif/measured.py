@@ -48,12 +48,12 @@ def measured_state(inputs: AnalysisInput) -> PipelineState:
     """
     record, config, node = inputs.record, inputs.record.config, cpu_demand(inputs.record)
     batches = _producer_times(inputs)
-    steps, longer, assumed = _steps(inputs)
-    busy = busiest_node(record)
-    others = busy.other_cores if busy and busy.is_shared else 0.0
+    steps, interference, assumptions = _steps(inputs)
+    usage = busiest_node(record)
+    other_cores = usage.other_cores if usage and usage.is_shared else 0.0
     load = node.ranks * (node.workers + node.trainer_cores // node.ranks) / node.usable_cores
-    image_cpu, (trainer_cpu, handing) = _sample_cpu_curve(inputs, load), _trainer_cpu_curve(inputs, load)
-    costs_known = image_cpu is not None and trainer_cpu is not None
+    sample_cpu, (trainer_cpu, handoff_cpu) = _sample_cpu_curve(inputs, load), _trainer_cpu_curve(inputs, load)
+    costs_known = sample_cpu is not None and trainer_cpu is not None
     pinned = record.environment.device_type == "cuda" and config.pin_memory
     found = PipelineState(
         loader=config.loader,
@@ -66,20 +66,20 @@ def measured_state(inputs: AnalysisInput) -> PipelineState:
         prefetch=config.prefetch,
         batch_times_s=batches.times_s,
         step_times_s=steps,
-        interference_s=longer,
+        interference_s=interference,
         handoff_s=_handoff_s(inputs),
         background_handoff=pinned,
         run_ahead=1 if (inputs.summary.host_lead_ms or 0.0) >= MIN_RUN_AHEAD_FRACTION * inputs.step_ms else 0,
         cores=node.usable_cores if costs_known else None,
-        other_cores=others,
+        other_cores=other_cores,
         trainer_threads=node.trainer_cores // node.ranks,
-        sample_cpu_curve=image_cpu,
+        sample_cpu_curve=sample_cpu,
         trainer_cpu_curve=trainer_cpu,
-        handoff_cpu_s=handing,
+        handoff_cpu_s=handoff_cpu,
         measured_load=load,
         read_wait_fraction=batches.read_wait_fraction,
         files_per_s=_files_per_s(inputs),
-        assumptions=(*batches.assumptions, *assumed, *([] if costs_known else [Assumption(code="enough-cores")])),
+        assumptions=(*batches.assumptions, *assumptions, *([] if costs_known else [Assumption(code="enough-cores")])),
     )
     return with_cpu_loss(found, inputs.step_ms / 1000)
 
@@ -89,16 +89,16 @@ def with_cpu_loss(state: PipelineState, measured_step_s: float) -> PipelineState
 
     It is unchanged unless nearly saturated cores explain why a step took longer than simulated.
     """
-    setting = state.sim_params()
-    asked = core_bound_step_s(setting) / measured_step_s
+    params = state.sim_params()
+    utilization = core_bound_step_s(params) / measured_step_s
     if (
         state.cores is None
-        or not SATURATED_CORES_FRACTION <= asked < 1
-        or simulate(setting, CHECKED_STEPS, Random(0)).step_s >= measured_step_s
+        or not SATURATED_CORES_FRACTION <= utilization < 1
+        or simulate(params, CHECKED_STEPS, Random(0)).step_s >= measured_step_s
     ):
         return state
-    lost = Assumption(code="cores-lost", lost_fraction=1 - asked)
-    return replace(state, cpu_loss=1 - asked, assumptions=(*state.assumptions, lost))
+    assumption = Assumption(code="cores-lost", lost_fraction=1 - utilization)
+    return replace(state, cpu_loss=1 - utilization, assumptions=(*state.assumptions, assumption))
 
 
 def step_times_s(record: Record) -> list[list[float]]:
@@ -136,16 +136,19 @@ def interference_s(inputs: AnalysisInput) -> float:
 
     For a loader on the device with a known delivery ratio this includes the wait for the rest of the batch.
     """
-    device, longer = step_s(inputs.controls.compute_only), extra_step_s(inputs.controls.loader_in_background, inputs.controls.compute_only)
-    if device is None or longer is None or inputs.record.environment.device_type != "cuda":
+    compute_only_s, extra_s = (
+        step_s(inputs.controls.compute_only),
+        extra_step_s(inputs.controls.loader_in_background, inputs.controls.compute_only),
+    )
+    if compute_only_s is None or extra_s is None or inputs.record.environment.device_type != "cuda":
         return 0.0
     batch = inputs.record.config.batch_size
-    alone = inputs.controls.diagnosis.loader_benchmarks if inputs.controls.diagnosis else []
-    told = delivery_ratio(inputs.controls.loader_in_background.rounds) if inputs.controls.loader_in_background else None
-    if loader_spec(inputs.record.config.loader).on_device and told is not None:
-        return max(0.0, longer) + shortfall_wait_s(told, batch, alone)
-    loaded = min(1.0, _min_loader_rate(alone) * (device + longer) / batch) if alone else 1.0
-    return max(0.0, longer) / max(MIN_LOADED_FRACTION, loaded)
+    benchmarks = inputs.controls.diagnosis.loader_benchmarks if inputs.controls.diagnosis else []
+    ratio = delivery_ratio(inputs.controls.loader_in_background.rounds) if inputs.controls.loader_in_background else None
+    if loader_spec(inputs.record.config.loader).on_device and ratio is not None:
+        return max(0.0, extra_s) + shortfall_wait_s(ratio, batch, benchmarks)
+    loaded_fraction = min(1.0, _min_loader_rate(benchmarks) * (compute_only_s + extra_s) / batch) if benchmarks else 1.0
+    return max(0.0, extra_s) / max(MIN_LOADED_FRACTION, loaded_fraction)
 
 
 def delivery_ratio(rounds: Sequence[Round]) -> float | None:
@@ -154,9 +157,9 @@ def delivery_ratio(rounds: Sequence[Round]) -> float | None:
     None if not counted.
     """
     traces = [trace for timed in rounds for trace in timed.traces]
-    given = [trace.loader_stats.samples for trace in traces if trace.loader_stats is not None]
+    delivered = [trace.loader_stats.samples for trace in traces if trace.loader_stats is not None]
     trained = sum(trace.samples for trace in traces)
-    return min(1.0, sum(given) / trained) if given and trained else None
+    return min(1.0, sum(delivered) / trained) if delivered and trained else None
 
 
 def shortfall_wait_s(delivered_fraction: float, batch: int, benchmarks: Sequence[LoaderBenchmark]) -> float:
@@ -178,11 +181,11 @@ def _steps(inputs: AnalysisInput) -> tuple[list[list[float]], float, list[Assump
     Copies and interference add to each step of the run.
     """
     if inputs.controls.compute_only is None:
-        assumed = Assumption(code="compute-time-of-run", log_error=0.05)
-        return [_phase_times_s(timed, COMPUTE_PHASES) for timed in inputs.record.rounds], 0.0, [assumed]
+        assumption = Assumption(code="compute-time-of-run", log_error=0.05)
+        return [_phase_times_s(timed, COMPUTE_PHASES) for timed in inputs.record.rounds], 0.0, [assumption]
     on_device = loader_spec(inputs.record.config.loader).on_device
-    copied = 0.0 if on_device else copy_s(inputs) + pageable_copy_s(inputs)
-    return step_times_s(inputs.controls.compute_only), interference_s(inputs) + copied, []
+    copies_s = 0.0 if on_device else copy_s(inputs) + pageable_copy_s(inputs)
+    return step_times_s(inputs.controls.compute_only), interference_s(inputs) + copies_s, []
 
 
 def _files_per_s(inputs: AnalysisInput) -> float | None:
@@ -193,9 +196,9 @@ def _files_per_s(inputs: AnalysisInput) -> float | None:
     storage = inputs.controls.diagnosis.storage if inputs.controls.diagnosis else None
     if storage is None or storage.cached_fraction is None:
         return None
-    given = storage_rate(1, storage.cached_fraction, storage.warm_files_per_s, storage.cold_files_per_s)
-    drawn = 1000 * cpu_demand(inputs.record).ranks * inputs.record.config.batch_size / inputs.step_ms
-    return max(given, drawn) if given is not None and given >= MIN_STORAGE_RATE_FRACTION * drawn else None
+    rate = storage_rate(1, storage.cached_fraction, storage.warm_files_per_s, storage.cold_files_per_s)
+    read_per_s = 1000 * cpu_demand(inputs.record).ranks * inputs.record.config.batch_size / inputs.step_ms
+    return max(rate, read_per_s) if rate is not None and rate >= MIN_STORAGE_RATE_FRACTION * read_per_s else None
 
 
 def _phase_times_s(timed: Round, phases: Sequence[str]) -> list[float]:
@@ -206,38 +209,38 @@ def _phase_times_s(timed: Round, phases: Sequence[str]) -> list[float]:
     each = [[sum(parts) for parts in zip(*(trace.phases_ms[phase] for phase in phases), strict=True)] for trace in timed.traces]
     spans = [fmean(ranks) / 1000 for ranks in zip(*each, strict=False)]
     mean_s = timed.wall_s / max(trace.steps for trace in timed.traces)
-    stretch = mean_s / fmean(spans) if len(phases) == len(PHASES) and fsum(spans) > 0 else 1.0
-    return [stretch * span for span in spans]
+    scale = mean_s / fmean(spans) if len(phases) == len(PHASES) and fsum(spans) > 0 else 1.0
+    return [scale * span for span in spans]
 
 
 def _producer_times(inputs: AnalysisInput) -> ProducerTimes:
     config, diagnosis = inputs.record.config, inputs.controls.diagnosis
-    alone = diagnosis.loader_benchmarks if diagnosis else []
+    benchmarks = diagnosis.loader_benchmarks if diagnosis else []
     loader = loader_spec(config.loader)
     if loader.uses_threads or loader.device_resident:
-        if alone:
-            return round_robin_times(alone, loader.num_producers(config.workers))
+        if benchmarks:
+            return round_robin_times(benchmarks, loader.num_producers(config.workers))
         raise MissingMeasurementError(MissingMeasurement(code="batch-time", loader=config.loader))
-    told = [drop_none(trace.loader_stats for trace in timed.traces) for timed in inputs.record.rounds]
-    told = [each for each in told if len(each) == inputs.record.world_size]
-    found = worker_times(told, config.batch_size) if told else None
-    there = drop_none(each.loader_stats for each in alone)
-    by_itself = worker_times([there], config.batch_size) if len(there) == inputs.record.world_size else None
-    if found is None:
-        found = by_itself
-    elif by_itself is not None and not found.assumptions and not by_itself.assumptions:
-        found = replace(found, times_s=[*found.times_s, *by_itself.times_s])  # few rounds may have missed rare slow batches
-    if found is None:
+    stats = [drop_none(trace.loader_stats for trace in timed.traces) for timed in inputs.record.rounds]
+    stats = [each for each in stats if len(each) == inputs.record.world_size]
+    times = worker_times(stats, config.batch_size) if stats else None
+    benchmark_stats = drop_none(each.loader_stats for each in benchmarks)
+    benchmark_times = worker_times([benchmark_stats], config.batch_size) if len(benchmark_stats) == inputs.record.world_size else None
+    if times is None:
+        times = benchmark_times
+    elif benchmark_times is not None and not times.assumptions and not benchmark_times.assumptions:
+        times = replace(times, times_s=[*times.times_s, *benchmark_times.times_s])  # few rounds may have missed rare slow batches
+    if times is None:
         raise MissingMeasurementError(MissingMeasurement(code="worker-batch-time", loader=config.loader))
-    return found
+    return times
 
 
 def _handoff_s(inputs: AnalysisInput) -> float:
-    told = [trace.loader_stats.handoff_ms for trace in inputs.record.traces if trace.loader_stats]
-    if drop_none(told):
-        return fmean(drop_none(told)) / 1000
-    alone = inputs.controls.diagnosis.loader_benchmarks if inputs.controls.diagnosis else []
-    return (mean_or_none(each.loader_stats.handoff_ms for each in alone if each.loader_stats) or 0.0) / 1000
+    handoffs_ms = [trace.loader_stats.handoff_ms for trace in inputs.record.traces if trace.loader_stats]
+    if drop_none(handoffs_ms):
+        return fmean(drop_none(handoffs_ms)) / 1000
+    benchmarks = inputs.controls.diagnosis.loader_benchmarks if inputs.controls.diagnosis else []
+    return (mean_or_none(each.loader_stats.handoff_ms for each in benchmarks if each.loader_stats) or 0.0) / 1000
 
 
 def _sample_cpu_curve(inputs: AnalysisInput, load: float) -> LoadCurve | None:
@@ -259,16 +262,16 @@ def _trainer_cpu_curve(inputs: AnalysisInput, load: float) -> tuple[LoadCurve | 
     capped at what the run used beyond compute-only.
     """
     node, diagnosis, batch = cpu_demand(inputs.record), inputs.controls.diagnosis, inputs.record.config.batch_size
-    told = all(trace.loader_stats is not None and trace.loader_stats.cpu_s for trace in inputs.record.traces)
-    alone = _cpu_s(inputs.controls.compute_only, with_workers=True) if inputs.controls.compute_only else None
-    beside = _cpu_s(inputs.record, with_workers=False) if told else None
-    handing = batch * handoff_cpu_s(diagnosis.loader_benchmarks) if diagnosis and diagnosis.loader_benchmarks and node.workers else 0.0
-    if alone is None:
-        return (LoadCurve.from_points([(load, beside)]), 0.0) if beside is not None else (None, 0.0)
-    if beside is None:
-        return LoadCurve.from_points([(node.trainer_cores / node.usable_cores, alone + handing)]), handing
-    handing = min(handing, max(0.0, beside - alone))
-    return LoadCurve.from_points([(node.trainer_cores / node.usable_cores, alone + handing), (load, beside)]), handing
+    has_worker_cpu = all(trace.loader_stats is not None and trace.loader_stats.cpu_s for trace in inputs.record.traces)
+    compute_only_s = _cpu_s(inputs.controls.compute_only, with_workers=True) if inputs.controls.compute_only else None
+    run_s = _cpu_s(inputs.record, with_workers=False) if has_worker_cpu else None
+    handoff_s = batch * handoff_cpu_s(diagnosis.loader_benchmarks) if diagnosis and diagnosis.loader_benchmarks and node.workers else 0.0
+    if compute_only_s is None:
+        return (LoadCurve.from_points([(load, run_s)]), 0.0) if run_s is not None else (None, 0.0)
+    if run_s is None:
+        return LoadCurve.from_points([(node.trainer_cores / node.usable_cores, compute_only_s + handoff_s)]), handoff_s
+    handoff_s = min(handoff_s, max(0.0, run_s - compute_only_s))
+    return LoadCurve.from_points([(node.trainer_cores / node.usable_cores, compute_only_s + handoff_s), (load, run_s)]), handoff_s
 
 
 def _cpu_s(record: Record, *, with_workers: bool) -> float | None:
@@ -276,5 +279,5 @@ def _cpu_s(record: Record, *, with_workers: bool) -> float | None:
     traces = record.traces
     if any(trace.cpu_s is None for trace in traces):
         return None
-    used = fsum((trace.cpu_s or 0.0) - (0.0 if with_workers else worker_cpu_s(trace)) for trace in traces)
-    return max(0.0, used) / sum(trace.steps for trace in traces)
+    cpu_s = fsum((trace.cpu_s or 0.0) - (0.0 if with_workers else worker_cpu_s(trace)) for trace in traces)
+    return max(0.0, cpu_s) / sum(trace.steps for trace in traces)

@@ -65,8 +65,8 @@ def outcomes(job: Job) -> list[PredictionOutcome]:
 def _outcome(prediction: Prediction, tried: Record | None, baseline: Record | None) -> PredictionOutcome:
     if tried is None or baseline is None:
         return PredictionOutcome(prediction)
-    if fault := next((arm for arm in (tried, baseline) if arm.status not in COMPARABLE_STATUSES), None):
-        return PredictionOutcome(prediction, failed=fault)
+    if failed := next((arm for arm in (tried, baseline) if arm.status not in COMPARABLE_STATUSES), None):
+        return PredictionOutcome(prediction, failed=failed)
     measured = throughput_ratio(tried, baseline)
     return PredictionOutcome(prediction, measured, missing_batches=max(map(missing_batches, (tried, baseline))) if measured else 0)
 
@@ -96,5 +96,5 @@ def is_runnable(scenario: Scenario) -> bool:
 def command_with(job: Job, scenario: Scenario) -> str:
     """Return the command that runs the baseline of ``job`` with ``scenario``."""
     record = baseline_of(job)
-    assert record is not None, "a diagnosis"
+    assert record is not None, "predictions belong to a diagnosis"
     return CommandBuilder.of(record, job).command(**{name: (value,) for name, value in config_fields(scenario).items()})

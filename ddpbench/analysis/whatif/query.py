@@ -39,14 +39,14 @@ class WhatIfAnswer:
 
     @property
     def prediction(self) -> Prediction:
-        found = self.estimate
+        estimate = self.estimate
         return Prediction(
             scenario=self.scenario,
-            gain=found.gain,
-            low=found.low,
-            high=found.high,
+            gain=estimate.gain,
+            low=estimate.low,
+            high=estimate.high,
             samples_per_s=self.samples_per_s,
-            assumptions=[*found.assumptions],
+            assumptions=[*estimate.assumptions],
         )
 
 
@@ -55,13 +55,13 @@ def evaluate_scenario(inputs: AnalysisInput, builder: CommandBuilder, scenario: 
 
     Raises MissingMeasurementError if a measurement is missing, UsageError if ``scenario`` is impossible or set already.
     """
-    before, patient = measured_state(inputs), WhatIfContext(builder, inputs, external)
-    as_it_is = already_set(before, scenario, patient)
-    if as_it_is == scenario:
-        raise UsageError(f"{scenario.flag_text} is the present setting: the run is as it was measured", "another value, or another setting")
-    after = apply_scenario(before, scenario, patient)
-    found = estimate_gain(before, after, inputs.step_ms / 1000)
-    return WhatIfAnswer(scenario, found, before, after, 1000 * before.ranks * before.batch_size / inputs.step_ms, as_it_is)
+    before, context = measured_state(inputs), WhatIfContext(builder, inputs, external)
+    present = already_set(before, scenario, context)
+    if present == scenario:
+        raise UsageError(f"{scenario.flag_text} is already set in the measured run", "choose another value or another setting")
+    after = apply_scenario(before, scenario, context)
+    estimate = estimate_gain(before, after, inputs.step_ms / 1000)
+    return WhatIfAnswer(scenario, estimate, before, after, 1000 * before.ranks * before.batch_size / inputs.step_ms, present)
 
 
 def predict_gain(inputs: AnalysisInput, builder: CommandBuilder, scenario: Scenario) -> Prediction:
@@ -81,16 +81,16 @@ def gain_predictor(inputs: AnalysisInput, builder: CommandBuilder) -> Callable[[
     The gain is None if a measurement is missing or the scenario is impossible.
     """
     with suppress(MissingMeasurementError):
-        before, patient = measured_state(inputs), WhatIfContext(builder, inputs, own_measurements(inputs))
+        before, context = measured_state(inputs), WhatIfContext(builder, inputs, own_measurements(inputs))
 
-        def told(change: Scenario) -> float | None:
+        def predict(scenario: Scenario) -> float | None:
             try:
-                return point_gain(before, apply_scenario(before, change, patient), inputs.step_ms / 1000)
+                return point_gain(before, apply_scenario(before, scenario, context), inputs.step_ms / 1000)
             except (MissingMeasurementError, UsageError):
                 return None
 
-        return told
-    return lambda change: None
+        return predict
+    return lambda scenario: None
 
 
 def diagnosed_input(job: Job) -> tuple[AnalysisInput, CommandBuilder]:
@@ -100,10 +100,10 @@ def diagnosed_input(job: Job) -> tuple[AnalysisInput, CommandBuilder]:
     """
     record = baseline_of(job)
     if record is None:
-        raise UsageError("the record is no diagnosis: nothing around the run was measured", f"'{_diagnose_command(job)}' measures it")
+        raise UsageError("the record is not a diagnosis: it has no control runs", f"run '{_diagnose_command(job)}'")
     summary = summarize(record)
     if summary.step_ms is None:
-        raise UsageError("the diagnosed run has no round", f"'{_diagnose_command(job)}' once more, with a longer --time-limit")
+        raise UsageError("the diagnosed run has no round", f"run '{_diagnose_command(job)}' again with a longer --time-limit")
     return AnalysisInput(record, summary, controls_of(job)), CommandBuilder.of(record, job)
 
 
@@ -112,8 +112,8 @@ def answer_whatif(job: Job, scenario: Scenario, others: Sequence[Job] = ()) -> W
 
     Raises as ``evaluate_scenario`` does, and UsageError if ``job`` or one of ``others`` cannot be used.
     """
-    case, run = diagnosed_input(job)
-    return evaluate_scenario(case, run, scenario, collect_measurements(job, others))
+    inputs, builder = diagnosed_input(job)
+    return evaluate_scenario(inputs, builder, scenario, collect_measurements(job, others))
 
 
 def _diagnose_command(job: Job) -> str:

@@ -20,8 +20,8 @@ from ddpbench.record.record import KernelActivity
 def with_precision(state: PipelineState, name: str, context: WhatIfContext) -> PipelineState:
     steps = _measured_steps(context, name, state.batch_size, state.compile)
     if steps is None:
-        how = context.builder.command(loader=(SYNTHETIC,), precision=(state.precision, name))
-        raise MissingMeasurementError(MissingMeasurement(code="step-in-precision", precision=name), how)
+        command = context.builder.command(loader=(SYNTHETIC,), precision=(state.precision, name))
+        raise MissingMeasurementError(MissingMeasurement(code="step-in-precision", precision=name), command)
     return replace(state, precision=name, step_times_s=steps).with_assumptions(Assumption(code="same-copies", log_error=0.02))
 
 
@@ -32,38 +32,38 @@ def with_compile(state: PipelineState, mode: str, context: WhatIfContext) -> Pip
     """
     if (steps := _measured_steps(context, state.precision, state.batch_size, mode)) is not None:
         return replace(state, compile=mode, step_times_s=steps)
-    gap = _kernel_activity(state, context)
-    if mode != "reduce-overhead" or state.compile != "off" or gap is None:
-        how = context.builder.command(loader=(SYNTHETIC,), compile=(state.compile, mode))
-        raise MissingMeasurementError(MissingMeasurement(code="step-compiled", compile_mode=mode), how)
-    kernels = gap.kernel_ms / gap.step_ms
-    return replace(state, compile=mode, step_times_s=[[kernels * span for span in each] for each in state.step_times_s]).with_assumptions(
-        Assumption(code="cuda-graphs", log_error=0.1)
-    )
+    activity = _kernel_activity(state, context)
+    if mode != "reduce-overhead" or state.compile != "off" or activity is None:
+        command = context.builder.command(loader=(SYNTHETIC,), compile=(state.compile, mode))
+        raise MissingMeasurementError(MissingMeasurement(code="step-compiled", compile_mode=mode), command)
+    kernel_fraction = activity.kernel_ms / activity.step_ms
+    return replace(
+        state, compile=mode, step_times_s=[[kernel_fraction * span for span in each] for each in state.step_times_s]
+    ).with_assumptions(Assumption(code="cuda-graphs", log_error=0.1))
 
 
 def with_batch_size(state: PipelineState, batch_size: int, context: WhatIfContext) -> PipelineState:
-    times = batch_size / state.batch_size
+    factor = batch_size / state.batch_size
     steps = _measured_steps(context, state.precision, batch_size, state.compile)
     if steps is not None:
-        assumed = Assumption(code="same-image-load")
+        assumption = Assumption(code="same-image-load")
     else:
-        steps = [[_scaled_step(span, times, state, context) for span in each] for each in state.step_times_s]
-        assumed = Assumption(code="same-image-time", log_error=0.04 * abs(log2(times)))
+        steps = [[_scaled_step(span, factor, state, context) for span in each] for each in state.step_times_s]
+        assumption = Assumption(code="same-image-time", log_error=0.04 * abs(log2(factor)))
     trainer_cpu = state.trainer_cpu_curve
     if trainer_cpu is not None:  # with a GPU the trainer issues the same kernels but hands off more images; on CPU it computes the step
-        longer = fmean(span for each in steps for span in each) / fmean(span for each in state.step_times_s for span in each)
-        trainer_cpu = trainer_cpu.shifted((times - 1) * state.handoff_cpu_s) if context.on_gpu else trainer_cpu.scaled(longer)
+        step_ratio = fmean(span for each in steps for span in each) / fmean(span for each in state.step_times_s for span in each)
+        trainer_cpu = trainer_cpu.shifted((factor - 1) * state.handoff_cpu_s) if context.on_gpu else trainer_cpu.scaled(step_ratio)
     return replace(
         state,
         batch_size=batch_size,
         step_times_s=steps,
-        interference_s=times * state.interference_s,
-        batch_times_s=scale_times(state.batch_times_s, times),
-        handoff_s=times * state.handoff_s,
+        interference_s=factor * state.interference_s,
+        batch_times_s=scale_times(state.batch_times_s, factor),
+        handoff_s=factor * state.handoff_s,
         trainer_cpu_curve=trainer_cpu,
-        handoff_cpu_s=times * state.handoff_cpu_s,
-    ).with_assumptions(assumed)
+        handoff_cpu_s=factor * state.handoff_cpu_s,
+    ).with_assumptions(assumption)
 
 
 def _measured_steps(context: WhatIfContext, precision: str, batch: int, compile_mode: str) -> Sequence[Sequence[float]] | None:
@@ -79,20 +79,20 @@ def _kernel_activity(state: PipelineState, context: WhatIfContext) -> KernelActi
 
     None if ``state`` has another precision or compile mode.
     """
-    device, config = context.inputs.controls.compute_only, context.inputs.record.config
-    as_it_was = (state.precision, state.compile) == (config.precision, config.compile)
-    return device.kernel_activity if device and as_it_was else None
+    compute_only, config = context.inputs.controls.compute_only, context.inputs.record.config
+    same_settings = (state.precision, state.compile) == (config.precision, config.compile)
+    return compute_only.kernel_activity if compute_only and same_settings else None
 
 
-def _scaled_step(span: float, times: float, state: PipelineState, context: WhatIfContext) -> float:
+def _scaled_step(span: float, factor: float, state: PipelineState, context: WhatIfContext) -> float:
     """Seconds of a step with ``times`` as many images.
 
     Gradient sync stays; so do launch gaps, until longer kernels fill them.
     """
-    around = context.inputs.controls
-    device, no_sync = step_s(around.compute_only), step_s(around.independent)
-    sync = min(max(0.0, 1 - no_sync / device), 0.9) * span if device and no_sync else 0.0
-    gap = _kernel_activity(state, context)
-    if gap is not None and times > 1:
-        return max(span, sync + times * (span - sync) * gap.kernel_ms / gap.step_ms)
-    return sync + times * (span - sync)
+    controls = context.inputs.controls
+    device_s, independent_s = step_s(controls.compute_only), step_s(controls.independent)
+    sync_s = min(max(0.0, 1 - independent_s / device_s), 0.9) * span if device_s and independent_s else 0.0
+    activity = _kernel_activity(state, context)
+    if activity is not None and factor > 1:
+        return max(span, sync_s + factor * (span - sync_s) * activity.kernel_ms / activity.step_ms)
+    return sync_s + factor * (span - sync_s)

@@ -48,51 +48,51 @@ MAX_TRAINING_MEMORY_FRACTION = 0.7
 
 def alternative_configs(config: ResolvedConfig, world: World) -> list[ResolvedConfig]:
     """Alternatives that work on every rank; nodes may differ in installed packages and free memory."""
-    found, spec = [], workloads.find_workload(config.workload)
+    working, spec = [], workloads.find_workload(config.workload)
     for fields in ALTERNATIVE_FIELDS.get((config.loader, spec.dataset), ()):
-        other = msgspec.structs.replace(config, **{"hw_decoder_load": None, **fields})  # the user's value is for the present loader
-        if other == config:
+        alternative = msgspec.structs.replace(config, **{"hw_decoder_load": None, **fields})  # the user's value is for the present loader
+        if alternative == config:
             continue
         with suppress(ConfigFailed):  # not installed, or not for these files
-            run_on_all_ranks(world, partial(check_loader, other, spec.dataset, spec.classes, world.size))
-            found.append(other)
-    return found
+            run_on_all_ranks(world, partial(check_loader, alternative, spec.dataset, spec.classes, world.size))
+            working.append(alternative)
+    return working
 
 
 def measure_alternative_loaders(context: DiagnosisContext) -> list[AlternativeLoader]:
     """Benchmark each alternative with the present worker count, on all ranks at once; reports and skips those that fail."""
-    found, filled = [], _memory_fraction(context)
+    measured, used = [], _memory_fraction(context)
     for config in context.alternatives:
-        if loader_spec(config.loader).needs_gpu and filled > MAX_TRAINING_MEMORY_FRACTION:
-            context.job_context.progress.stage(f"{config.loader} is not measured: the training fills {filled:.0%} of the device's memory")
+        if loader_spec(config.loader).needs_gpu and used > MAX_TRAINING_MEMORY_FRACTION:
+            context.job_context.progress.stage(f"loader {config.loader} skipped: the training uses {used:.0%} of device memory")
             continue
         try:
-            found.append(_measure_alternative(context, config))
+            measured.append(_measure_alternative(context, config))
         except ConfigFailed as problem:
-            context.job_context.progress.stage(f"{config.loader} does not work here: {problem.message}")
-    return found
+            context.job_context.progress.stage(f"loader {config.loader} failed: {problem.message}")
+    return measured
 
 
 def _memory_fraction(context: DiagnosisContext) -> float:
     """Share of device memory that the training used, maximum over ranks; 0 if unknown."""
     records = context.job_context.journal.job.records if context.job_context.journal else []
-    seen = [(summary.peak_allocated_bytes, summary.device_total_bytes) for summary in map(summarize, records)]
-    return context.job_context.world.all_max(max((peak / total for peak, total in seen if peak and total), default=0.0))
+    memory_use = [(summary.peak_allocated_bytes, summary.device_total_bytes) for summary in map(summarize, records)]
+    return context.job_context.world.all_max(max((peak / total for peak, total in memory_use if peak and total), default=0.0))
 
 
 def _measure_alternative(context: DiagnosisContext, config: ResolvedConfig) -> AlternativeLoader:
     world = context.job_context.world
-    alone = run_on_all_ranks(
+    benchmark = run_on_all_ranks(
         world, partial(benchmark_loader, context.loader_factories.with_new_file_order(config), world, context.window_s / 2)
     )
-    beside = round_with_background_loader(context, config) if loader_spec(config.loader).needs_gpu else None
+    background_round = round_with_background_loader(context, config) if loader_spec(config.loader).needs_gpu else None
     return AlternativeLoader(
         loader=config.loader,
         workers=config.workers,
         hw_decoder_load=config.hw_decoder_load,
-        loader_benchmarks=world.gather(alone),
-        background_step_ms=[1000 * span for span in round_step_times_s(beside)] if beside else [],
-        delivery_ratio=delivery_ratio([beside]) if beside else None,
+        loader_benchmarks=world.gather(benchmark),
+        background_step_ms=[1000 * step_s for step_s in round_step_times_s(background_round)] if background_round else [],
+        delivery_ratio=delivery_ratio([background_round]) if background_round else None,
     )
 
 
@@ -101,16 +101,21 @@ def round_with_background_loader(context: DiagnosisContext, config: ResolvedConf
 
     Raises ConfigFailed on every rank if one of them has no room for both.
     """
-    ground, opener = (
+    job_context, loader_factory = (
         context.job_context,
         open_on_all_ranks(context.loader_factories.for_role(LOADER_IN_BACKGROUND), context.job_context.world),
     )
-    brief = RoundPlan(round_s=context.window_s, warmup_s=context.window_s, dry_run=True)
-    arm = Arm(config, ground.world.for_device(config.device), ground.marker, ArmOptions(loader_factory=opener, round_plan=brief))
+    round_plan = RoundPlan(round_s=context.window_s, warmup_s=context.window_s, dry_run=True)
+    arm = Arm(
+        config,
+        job_context.world.for_device(config.device),
+        job_context.marker,
+        ArmOptions(loader_factory=loader_factory, round_plan=round_plan),
+    )
     arm.activate()
-    timed = arm.run_round(0)
+    measured = arm.run_round(0)
     arm.park()
-    return timed
+    return measured
 
 
 def _why_no_alternatives(context: DiagnosisContext) -> SkipReason | None:
@@ -118,9 +123,9 @@ def _why_no_alternatives(context: DiagnosisContext) -> SkipReason | None:
 
 
 def _background_rounds_s(context: DiagnosisContext) -> float:
-    return sum(ACTIVATION_S + 2 * context.window_s for each in context.alternatives if loader_spec(each.loader).needs_gpu)
+    return sum(ACTIVATION_S + 2 * context.window_s for alternative in context.alternatives if loader_spec(alternative.loader).needs_gpu)
 
 
 ALTERNATIVE_LOADERS = DiagnosisExperiment(
-    "alternative_loaders", "measuring other loaders", measure_alternative_loaders, 2.0, 4, _why_no_alternatives, _background_rounds_s
+    "alternative_loaders", "benchmarking other loaders", measure_alternative_loaders, 2.0, 4, _why_no_alternatives, _background_rounds_s
 )

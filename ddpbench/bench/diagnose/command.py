@@ -27,33 +27,35 @@ DEFAULT_DIAGNOSE_OPTIONS = DiagnoseOptions()
 def run_diagnosis(request: Request, options: DiagnoseOptions = DEFAULT_DIAGNOSE_OPTIONS) -> NoReturn:
     """Diagnose the request's training on this rank, then exit the process with the exit code."""
     try:
-        seat, real = from_env(), with_loader(request.arms[0])
+        rank_env, config = from_env(), with_loader(request.arms[0])
         if options.apply:
             check_can_apply()
-        cells, skipped = control_runs(real, seat.world_size)
+        arms, skipped = control_runs(config, rank_env.world_size)
     except BenchError as error:
         exit_with_error(error)
-    if seat.is_rank0:
-        note_default_loader(request.arms[0], real)
+    if rank_env.is_rank0:
+        note_default_loader(request.arms[0], config)
 
-    def open_journal(asked: Request, records: list[Record]) -> Journal:
-        job = new_job(asked, records)
-        job.kind, job.diagnosis = "diagnose", Diagnosis(loader=real.loader or "", skipped=skipped)
-        return Journal(job, reserve_timestamped_path(asked, slug(f"diagnose {real.workload} {real.precision} {real.loader}")))
+    def open_journal(job_request: Request, records: list[Record]) -> Journal:
+        job = new_job(job_request, records)
+        job.kind, job.diagnosis = "diagnose", Diagnosis(loader=config.loader or "", skipped=skipped)
+        return Journal(job, reserve_timestamped_path(job_request, slug(f"diagnose {config.workload} {config.precision} {config.loader}")))
 
     run_job(
-        build_request(cells, {}, request.output, request.command),
-        DiagnoseJobSpec(open_journal, real.time_limit, [cell.role for cell in cells], options.verify),
+        build_request(arms, {}, request.output, request.command),
+        DiagnoseJobSpec(open_journal, config.time_limit, [arm.role for arm in arms], options.verify),
     )
 
 
 def check_can_apply() -> None:
     """Raises UsageError if a foreign launcher started the ranks: they end with the command that they were started for."""
     if EXIT_STATUS_VARIABLE not in os.environ:
-        raise UsageError("--apply starts a second run, and here the ranks are the launcher's", "--gpus N, and no torchrun")
+        raise UsageError("--apply starts a second run, but an external launcher started these ranks", "use --gpus N instead of torchrun")
 
 
 def note_default_loader(requested: Config, resolved: Config) -> None:
     """Print a note if the request has no loader to diagnose, naming the one diagnosed in its place."""
     if resolved.loader == "torch" and requested.loader in (None, SYNTHETIC) and not requested.data_dir:
-        print_note(f"synthetic data need no loader; this is the loader {resolved.loader}. Yours: --loader NAME, --data-dir DIR")
+        print_note(
+            f"synthetic data need no loader; diagnosing loader {resolved.loader}. Choose another with --loader NAME or --data-dir DIR"
+        )

@@ -49,13 +49,13 @@ class DiagnosisExperiment:
     """
 
     field: Measurement
-    phase: str  # as displayed: "measuring the loader alone"
+    phase: str  # as displayed: "benchmarking the loader"
     measure: Callable[[DiagnosisContext], object]
     base_s: float  # in addition to loader windows
     loader_windows: int = 0  # number of loader benchmark windows
-    skip_reason: Callable[[DiagnosisContext], SkipReason | None] = lambda scene: None
-    extra_s: Callable[[DiagnosisContext], float] = lambda scene: 0.0  # in addition, for what not every diagnosis has
-    is_needed: Callable[[DiagnosisContext], bool] = lambda scene: True  # False if other measurements already show it
+    skip_reason: Callable[[DiagnosisContext], SkipReason | None] = lambda context: None
+    extra_s: Callable[[DiagnosisContext], float] = lambda context: 0.0  # in addition, for what not every diagnosis has
+    is_needed: Callable[[DiagnosisContext], bool] = lambda context: True  # False if other measurements already show it
 
     def expected_s(self, context: DiagnosisContext) -> float:
         """Estimated duration in seconds."""

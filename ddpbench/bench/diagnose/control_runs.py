@@ -27,7 +27,7 @@ def with_loader(config: Config) -> Config:
     if loader != SYNTHETIC:
         return msgspec.structs.replace(config, loader=loader)
     if spec.dataset not in loaders.find_loader("torch").datasets:
-        raise UsageError(f"{config.workload} trains on made numbers, which no loader loads", f"ddpbench run {config.workload}")
+        raise UsageError(f"{config.workload} trains on generated numbers, which need no loader", f"use 'ddpbench run {config.workload}'")
     return msgspec.structs.replace(config, loader="torch")
 
 
@@ -37,17 +37,17 @@ def control_runs(baseline: Config, world_size: int) -> tuple[list[ArmSpec], list
     Each arm warms up again in every turn: at least two steps unless the user set the warm-up, and on until two windows agree.
     """
     baseline = msgspec.structs.replace(baseline, warmup=baseline.warmup or MIN_WARMUP_STEPS)
-    resident = msgspec.structs.replace(baseline, loader=SYNTHETIC, data_dir=None, download=False)
-    cells = [ArmSpec(baseline, BASELINE), ArmSpec(resident, COMPUTE_ONLY)]
+    synthetic = msgspec.structs.replace(baseline, loader=SYNTHETIC, data_dir=None, download=False)
+    arms = [ArmSpec(baseline, BASELINE), ArmSpec(synthetic, COMPUTE_ONLY)]
     skipped: list[SkippedMeasurement] = []
     if baseline.loader == "tensor" or baseline.workers == 0:
         skipped.append(SkippedMeasurement(LOADER_IN_BACKGROUND, "trainer_loads"))
     else:
-        cells.append(ArmSpec(baseline, LOADER_IN_BACKGROUND))
+        arms.append(ArmSpec(baseline, LOADER_IN_BACKGROUND))
     if loaders.find_loader(baseline.loader or "").on_device:
         skipped.append(SkippedMeasurement(REPLAY, "batches_made_on_device", baseline.loader or ""))
     else:
-        cells.append(ArmSpec(baseline, REPLAY))
+        arms.append(ArmSpec(baseline, REPLAY))
     if world_size > 1:
-        cells.append(ArmSpec(msgspec.structs.replace(resident, engine="none"), INDEPENDENT))
-    return cells, skipped
+        arms.append(ArmSpec(msgspec.structs.replace(synthetic, engine="none"), INDEPENDENT))
+    return arms, skipped

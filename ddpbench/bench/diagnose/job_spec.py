@@ -52,9 +52,9 @@ class DiagnoseJobSpec(JobSpec):
     def __init__(self, open_journal: JournalFactory, limit_s: float | None, roles: Sequence[Role], verify: bool) -> None:
         super().__init__(open_journal, render_diagnosis)
         self.loader_factories = LoaderFactories()
-        whole_s = DIAGNOSIS_S + (VERIFY_S if verify else 0.0)
-        self._limit_s, self._roles = DIAGNOSIS_S * (limit_s or whole_s) / whole_s, roles
-        self._verify_s = (limit_s or whole_s) - self._limit_s
+        default_limit_s = DIAGNOSIS_S + (VERIFY_S if verify else 0.0)
+        self._limit_s, self._roles = DIAGNOSIS_S * (limit_s or default_limit_s) / default_limit_s, roles
+        self._verify_s = (limit_s or default_limit_s) - self._limit_s
         self._time_scale = round_plans.time_scale(self._limit_s)
 
     def before_rounds(self, context: JobContext) -> None:
@@ -65,7 +65,7 @@ class DiagnoseJobSpec(JobSpec):
         )
         for experiment in BEFORE_ROUNDS:
             self._run_experiment(experiment)
-        context.marker.enter("looking for other loaders")
+        context.marker.enter("checking other loaders")
         self._context.alternatives = alternative_configs(self._context.config, context.world)
         wanted_s = (
             sum(each.expected_s(self._context) for each in self._experiments_after_rounds if not each.skip_reason(self._context))
@@ -118,19 +118,19 @@ class DiagnoseJobSpec(JobSpec):
 
     def _run_experiment(self, experiment: DiagnosisExperiment) -> None:
         """Run one experiment and save its result, or record why it was skipped."""
-        ground, left_s = self._context.job_context, self._budget.remaining_s()
+        job_context, left_s = self._context.job_context, self._budget.remaining_s()
         reason = experiment.skip_reason(self._context) or ("no_time_left" if left_s < experiment.expected_s(self._context) else None)
         if reason:
             self._record_skipped(SkippedMeasurement(experiment.field, reason, self._context.config.loader))
             return
-        ground.enter_phase(experiment.phase, ", ".join(filter(None, [experiment.phase, format_time_left(left_s)])))
+        job_context.enter_phase(experiment.phase, ", ".join(filter(None, [experiment.phase, format_time_left(left_s)])))
         try:
-            found = experiment.measure(self._context)
+            result = experiment.measure(self._context)
         except ConfigFailed as over:
             self._record_skipped(SkippedMeasurement(experiment.field, "failed", error=over.message))
         else:
-            if ground.journal:
-                ground.journal.update_diagnosis(**cast(DiagnosisUpdate, {experiment.field: found}))
+            if job_context.journal:
+                job_context.journal.update_diagnosis(**cast(DiagnosisUpdate, {experiment.field: result}))
 
     def _record_skipped(self, *skipped: SkippedMeasurement) -> None:
         journal = self._context.job_context.journal

@@ -26,8 +26,8 @@ def launch_diagnosis(request: Request, options: DiagnoseOptions) -> int:
         with_loader(request.arms[0])
     except BenchError as error:
         exit_with_error(error)
-    ended = run_single_launch(request)
-    return run_best_setting(request, ended.record_path) if options.apply and ended.exit_code == ExitCode.OK else ended.exit_code
+    status = run_single_launch(request)
+    return run_best_setting(request, status.record_path) if options.apply and status.exit_code == ExitCode.OK else status.exit_code
 
 
 def run_best_setting(request: Request, record_path: str) -> int:
@@ -36,12 +36,12 @@ def run_best_setting(request: Request, record_path: str) -> int:
     ``--json`` belongs to the diagnosis: if that writes to stdout, the report of this run goes to stderr.
     """
     job = load(Path(record_path))
-    real, won = baseline_of(job), best_outcome(outcomes(job))
-    assert real is not None, "a diagnosis that ended well"
-    change = won.prediction.scenario if won else Scenario()
-    arm = msgspec.structs.replace(request.arms[0], **{"loader": real.config.loader, "time_limit": None, **config_fields(change)})
+    baseline, best = baseline_of(job), best_outcome(outcomes(job))
+    assert baseline is not None, "the diagnosis succeeded"
+    scenario = best.prediction.scenario if best else Scenario()
+    arm = msgspec.structs.replace(request.arms[0], **{"loader": baseline.config.loader, "time_limit": None, **config_fields(scenario)})
     output = msgspec.structs.replace(request.output, json=None, force=False, quiet=False)
     command = ["ddpbench", *arm.to_argv(), *to_argv(output, flag_fields(OutputOptions))]
-    print_note(f"the full run: {change.flag_text or 'the setting as it is, since nothing that was tried is measurably faster'}")
-    full = msgspec.structs.replace(request, arms=[arm], output=output, command=command)
-    return run_single_launch(full, sys.stderr if request.output.json == "-" else None).exit_code
+    print_note(f"full run: {scenario.flag_text or 'the present configuration, since no trial was measurably faster'}")
+    full_request = msgspec.structs.replace(request, arms=[arm], output=output, command=command)
+    return run_single_launch(full_request, sys.stderr if request.output.json == "-" else None).exit_code

@@ -55,15 +55,15 @@ class LoaderFactories:
         return open_loader(self.with_new_file_order(config), shard)
 
     def _open_in_background(self, config: ResolvedConfig, shard: Shard) -> Loader:
-        resident = open_loader(msgspec.structs.replace(config, loader=SYNTHETIC, data_dir=None), shard)
+        synthetic = open_loader(msgspec.structs.replace(config, loader=SYNTHETIC, data_dir=None), shard)
         if not find_loader(config.loader).on_device:
             host = open_host_loader(self.with_new_file_order(config), shard)
-            return BackgroundLoader(resident, host, host.next_batch)
-        other = open_loader(self.with_new_file_order(config), shard)
-        return BackgroundLoader(resident, other, _take_on_side_stream(other, shard.device))
+            return BackgroundLoader(synthetic, host, host.next_batch)
+        background = open_loader(self.with_new_file_order(config), shard)
+        return BackgroundLoader(synthetic, background, _take_on_side_stream(background, shard.device))
 
     def _open_replay(self, config: ResolvedConfig, shard: Shard) -> Loader:
-        assert self._replayed is not None, "no turn is laid out where nothing was kept"
+        assert self._replayed is not None, "this arm only runs if batches were kept for replay"
         return DeviceLoader(self._replayed, shard.device)
 
 
@@ -118,7 +118,7 @@ class BackgroundLoader:
         self._batch_size = self._images_taken = 0  # images per batch, and images taken so far
         self._changed = threading.Condition()
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="ddpbench-beside", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="ddpbench-background", daemon=True)
         self._thread.start()
 
     def next_batch(self, on_host_ready: Callable[[], None]) -> Batch:

@@ -29,8 +29,8 @@ def benchmark_on_all_ranks(context: DiagnosisContext) -> list[LoaderBenchmark]:
     """One benchmark per rank. Also notes seconds per batch on the slowest rank, and keeps batches for the replay arm."""
     world = context.job_context.world
 
-    def keep(loader: Loader, alone: LoaderBenchmark) -> None:
-        context.loader_batch_s = world.all_max(alone.elapsed_s / len(alone.intervals_ms))
+    def keep(loader: Loader, benchmark: LoaderBenchmark) -> None:
+        context.loader_batch_s = world.all_max(benchmark.elapsed_s / len(benchmark.intervals_ms))
         if not isinstance(loader, DeviceLoader):
             return
         context.batch_bytes = loader.batch_bytes
@@ -51,11 +51,11 @@ def _has_other_ranks(context: DiagnosisContext) -> bool:
 
 
 LOADER_ON_ALL_RANKS = DiagnosisExperiment(
-    "loader_benchmarks", "measuring the loader alone", benchmark_on_all_ranks, 1.0, BENCHMARK_WINDOWS + MAX_REPLAY_FILL_WINDOWS
+    "loader_benchmarks", "benchmarking the loader", benchmark_on_all_ranks, 1.0, BENCHMARK_WINDOWS + MAX_REPLAY_FILL_WINDOWS
 )
 LOADER_ON_ONE_RANK = DiagnosisExperiment(
     "single_rank_loader_benchmark",
-    "measuring the loader on one rank alone",
+    "benchmarking the loader on one rank",
     benchmark_on_one_rank,
     1.0,
     BENCHMARK_WINDOWS,
@@ -66,7 +66,7 @@ LOADER_ON_ONE_RANK = DiagnosisExperiment(
 def measure_batch_copies(context: DiagnosisContext) -> H2DBandwidth | None:
     """Copies of batch-sized buffers to the device, on all ranks at once."""
     if not context.batch_bytes:
-        raise ConfigFailed("there was no time to take a batch, whose size it would be")
+        raise ConfigFailed("the batch size in bytes is unknown: no batch was loaded in time")
     return measure_h2d_bandwidth(context.job_context.world, context.batch_bytes, context.config.batch_size)
 
 
@@ -76,7 +76,7 @@ def _why_no_copies(context: DiagnosisContext) -> SkipReason | None:
     return "batches_made_on_device" if find_loader(context.config.loader).on_device else None
 
 
-H2D_COPIES = DiagnosisExperiment("h2d_bandwidth", "measuring copies to the device", measure_batch_copies, 2.0, skip_reason=_why_no_copies)
+H2D_COPIES = DiagnosisExperiment("h2d_bandwidth", "measuring host-to-device copies", measure_batch_copies, 2.0, skip_reason=_why_no_copies)
 
 
 def measure_loader_stages(context: DiagnosisContext) -> dict[str, float] | None:
@@ -92,7 +92,7 @@ def _is_threaded(context: DiagnosisContext) -> bool:
     return loader_spec(context.config.loader).uses_threads
 
 
-LOADER_STAGES = DiagnosisExperiment("stage_cpu_s", "measuring the stages of the loader", measure_loader_stages, 8.0, is_needed=_is_threaded)
+LOADER_STAGES = DiagnosisExperiment("stage_cpu_s", "measuring the loader's stages", measure_loader_stages, 8.0, is_needed=_is_threaded)
 
 
 STORAGE_BUDGET_S = 3.0
@@ -101,7 +101,7 @@ STORAGE_BUDGET_S = 3.0
 def measure_dataset_storage(context: DiagnosisContext) -> Storage | None:
     """Storage benchmark of rank 0's node while every rank waits. Evicts the files it reads; those cached before are cached again."""
     directory = context.config.data_dir
-    assert directory, "_why_no_files has ruled it out"
+    assert directory, "_why_no_files checks it"
     return run_on_rank_zero(
         context.job_context.world,
         lambda: benchmark_storage(directory, image_folder.read_index(directory).files, _num_readers(context), STORAGE_BUDGET_S),
@@ -128,9 +128,9 @@ STORAGE = DiagnosisExperiment(
 def collect_node_states(context: DiagnosisContext) -> list[NodeState]:
     """One state per node, collected by its first rank while the others wait."""
     world = context.job_context.world
-    here = [place for place in world.placements if place.host == world.placement.host]
-    own = collect_node_state(here) if world.rank == here[0].rank else None
-    return [each for each in world.gather(own) if each]
+    local_ranks = [placement for placement in world.placements if placement.host == world.placement.host]
+    state = collect_node_state(local_ranks) if world.rank == local_ranks[0].rank else None
+    return [node_state for node_state in world.gather(state) if node_state]
 
 
-NODE_STATES = DiagnosisExperiment("node_states", "looking at the machine", collect_node_states, 1.0)
+NODE_STATES = DiagnosisExperiment("node_states", "inspecting the nodes", collect_node_states, 1.0)

@@ -27,8 +27,8 @@ MAX_REPLAY_FILL_WINDOWS = 3
 
 def time_scale(limit_s: float) -> float:
     """Factor for window and round lengths. Half of any additional time goes into longer rounds, half into more of them."""
-    share = limit_s / DIAGNOSIS_S
-    return min(share, sqrt(share))
+    ratio = limit_s / DIAGNOSIS_S
+    return min(ratio, sqrt(ratio))
 
 
 def diagnose_round_plan(role: Role, context: DiagnosisContext, limit_s: float, available_s: float) -> RoundPlan:
@@ -37,7 +37,7 @@ def diagnose_round_plan(role: Role, context: DiagnosisContext, limit_s: float, a
     The baseline runs its required rounds in one turn if its loader starts slowly.
     """
     round_s, warm_up_s = DIAGNOSE_ROUND_S * time_scale(limit_s), DIAGNOSE_WARMUP_S * time_scale(limit_s)
-    usual = RoundPlan(
+    plan = RoundPlan(
         round_s,
         warm_up_s,
         max_round_s=MAX_ROUND_FRACTION * available_s,
@@ -46,8 +46,8 @@ def diagnose_round_plan(role: Role, context: DiagnosisContext, limit_s: float, a
         park_s=context.worker_batch_s if role == LOADER_IN_BACKGROUND else 0.0,  # closing waits for the batch that is being loaded
     )
     if role != BASELINE:
-        return usual
-    paced = context.loader_paced(replace(usual, min_steps=ceil(MIN_STEPS / usual.reserved_rounds)), context.config)
+        return plan
+    paced = context.loader_paced(replace(plan, min_steps=ceil(MIN_STEPS / plan.reserved_rounds)), context.config)
     return replace(paced, first_turn_rounds=paced.reserved_rounds if paced.reserved_rounds * paced.first_round_s > available_s / 2 else 1)
 
 

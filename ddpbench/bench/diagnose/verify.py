@@ -43,7 +43,7 @@ TRIAL_ROUNDS = 6
 MAX_TRIAL_ROUND_FRACTION = 1 / 3
 """Maximum fraction that one round takes of the time for an arm's required rounds; the rest is for warm-up."""
 
-TRIALS_KEY = "to try"
+TRIALS_KEY = "trials"
 
 
 def verify_predictions(context: DiagnosisContext, left_s: float, round_s: float, warm_up_s: float) -> bool:
@@ -51,19 +51,20 @@ def verify_predictions(context: DiagnosisContext, left_s: float, round_s: float,
 
     Every rank calls this. Returns False if there are remedies to try, but no time for any.
     """
-    ground, world, pace = context.job_context, context.job_context.world, RoundTimer()
-    ground.enter_phase("predicting", "predicting what the cures gain")
-    if ground.journal:
-        world.store.set(TRIALS_KEY, encode_json(top_candidates(predict_and_record(ground.journal))).decode())
+    job_context, world, timer = context.job_context, context.job_context.world, RoundTimer()
+    job_context.enter_phase("predicting", "predicting the gain of the remedies")
+    if job_context.journal:
+        world.store.set(TRIALS_KEY, encode_json(top_candidates(predict_and_record(job_context.journal))).decode())
     world.barrier()
-    cures = msgspec.json.decode(world.store.try_get(TRIALS_KEY) or "[]", type=list[Prediction])
-    available_s = left_s - world.all_max(pace.elapsed_s)
-    for complete, number in product((True, False), range(len(cures), 0, -1)):  # one remedy in full rounds proves more than two in short
-        contenders = plan_trials(context, cures[:number], available_s, round_s, warm_up_s, complete)
-        if expected_time_s(contenders) <= available_s:
-            run_trials(context, contenders, pace, left_s)
+    candidates = msgspec.json.decode(world.store.try_get(TRIALS_KEY) or "[]", type=list[Prediction])
+    available_s = left_s - world.all_max(timer.elapsed_s)
+    # one remedy in full rounds proves more than two in short ones
+    for full_rounds, number in product((True, False), range(len(candidates), 0, -1)):
+        trials = plan_trials(context, candidates[:number], available_s, round_s, warm_up_s, full_rounds)
+        if expected_time_s(trials) <= available_s:
+            run_trials(context, trials, timer, left_s)
             return True
-    return not cures
+    return not candidates
 
 
 @dataclass(frozen=True)
@@ -80,22 +81,22 @@ def plan_trials(
 ) -> list[Trial]:
     """The present configuration and the remedies, planned for ``available_s``; ``never_shortened`` as in RoundPlan."""
     longest_s = MAX_TRIAL_ROUND_FRACTION * available_s / (MIN_VALUES_FOR_INTERVAL * (1 + len(candidates)))
-    usual = RoundPlan(round_s, warm_up_s, 0.0, longest_s, MIN_VALUES_FOR_INTERVAL, first_round_s=ACTIVATION_S + warm_up_s + round_s)
-    usual = replace(usual, never_shortened=never_shortened)
+    plan = RoundPlan(round_s, warm_up_s, 0.0, longest_s, MIN_VALUES_FOR_INTERVAL, first_round_s=ACTIVATION_S + warm_up_s + round_s)
+    plan = replace(plan, never_shortened=never_shortened)
     present = msgspec.structs.replace(context.config, rounds=TRIAL_ROUNDS)
-    contenders = [Trial(BASELINE_REPEAT, present, context.loader_paced(usual, present))]
-    for cure in candidates:
-        config = msgspec.structs.replace(present, **config_fields(cure.scenario))
+    trials = [Trial(BASELINE_REPEAT, present, context.loader_paced(plan, present))]
+    for prediction in candidates:
+        config = msgspec.structs.replace(present, **config_fields(prediction.scenario))
         batches = present.batch_size / config.batch_size  # batches per present batch with the same number of images
-        paced = context.loader_paced(replace(usual, dry_run=True), config, batches * (cure.gain or 1.0))
-        contenders.append(Trial(trial_role(cure.scenario), config, paced))
-    return contenders
+        trial_plan = context.loader_paced(replace(plan, dry_run=True), config, batches * (prediction.gain or 1.0))
+        trials.append(Trial(trial_role(prediction.scenario), config, trial_plan))
+    return trials
 
 
 def expected_time_s(trials: Sequence[Trial]) -> float:
     """Estimated seconds of all required rounds. In ABBA order, every second turn continues with the arm of the previous one."""
     present = trials[0].round_plan
-    return sum(each.round_plan.reserved_rounds * each.round_plan.first_round_s for each in trials) - (present.reserved_rounds - 1) * (
+    return sum(trial.round_plan.reserved_rounds * trial.round_plan.first_round_s for trial in trials) - (present.reserved_rounds - 1) * (
         present.first_round_s - present.round_s
     )
 
@@ -123,41 +124,41 @@ def predict_remedies(job: Job) -> list[Prediction]:
     If the verdict is inconclusive but the ranks wait for data, this covers the remedies of a data-bound run.
     """
     judge_all(job)
-    case, run = diagnosed_input(job)
-    found = case.record.verdict
-    if found is None:
+    inputs, run = diagnosed_input(job)
+    verdict = inputs.record.verdict
+    if verdict is None:
         return []
-    cures = recommend(run, case, found)
-    if found.kind == "inconclusive" and case.data_wait_ms >= BOTTLENECK_FRACTION * case.step_ms:
-        cures = recommend_for_loader(run, case, "data-bound")
-    return [predict_gain(case, run, cure.scenario) for cure in cures if cure.scenario is not None]
+    remedies = recommend(run, inputs, verdict)
+    if verdict.kind == "inconclusive" and inputs.data_wait_ms >= BOTTLENECK_FRACTION * inputs.step_ms:
+        remedies = recommend_for_loader(run, inputs, "data-bound")
+    return [predict_gain(inputs, run, remedy.scenario) for remedy in remedies if remedy.scenario is not None]
 
 
 def run_trials(context: DiagnosisContext, trials: Sequence[Trial], round_timer: RoundTimer, end_s: float) -> None:
     """Run rounds in ABBA order until ``end_s`` seconds on ``round_timer``. A remedy that fails is recorded as failed."""
-    ground, briefs = context.job_context, [each.round_plan for each in trials]
-    world, journal = ground.world, ground.journal
-    opener = open_on_all_ranks(checking_factory(context.loader_factories.for_role(BASELINE)), world)
+    job_context, round_plans = context.job_context, [trial.round_plan for trial in trials]
+    world, journal = job_context.world, job_context.journal
+    loader_factory = open_on_all_ranks(checking_factory(context.loader_factories.for_role(BASELINE)), world)
     first = journal.add_arms(trial_records(trials, context, journal.job.records[0].requested or context.config)) if journal else 0
-    allowance = RoundDeadline(end_s, round_timer, world, briefs)
+    deadline = RoundDeadline(end_s, round_timer, world, round_plans)
     arms = [
         Arm(
-            each.config,
-            world.for_device(each.config.device),
-            ground.marker,
-            ArmOptions(len(trials), loader_factory=opener, round_plan=each.round_plan),
+            trial.config,
+            world.for_device(trial.config.device),
+            job_context.marker,
+            ArmOptions(len(trials), loader_factory=loader_factory, round_plan=trial.round_plan),
         )
-        for each in trials
+        for trial in trials
     ]
-    tried = ", ".join(each.role.scenario.flag_text for each in trials[1:] if each.role.scenario)
-    ground.enter_phase("trying cures", f"trying {tried}, {format_time_left(end_s - round_timer.elapsed_s)}")
-    round_timer.start_rounds({index: brief.first_round_s for index, brief in enumerate(briefs)})
-    for index, measured in interleave(arms, allowance.has_time_for):
+    flags_text = ", ".join(trial.role.scenario.flag_text for trial in trials[1:] if trial.role.scenario)
+    job_context.enter_phase("trying remedies", f"trying {flags_text}, {format_time_left(end_s - round_timer.elapsed_s)}")
+    round_timer.start_rounds({index: round_plan.first_round_s for index, round_plan in enumerate(round_plans)})
+    for index, measured in interleave(arms, deadline.has_time_for):
         round_timer.round_ended(index)
         if journal is None or measured is None:
             continue
         text = log_round(journal, first + index, arms[index], measured, journal.job.records[0].peak_throughput)
-        ground.progress.stage(f"{role_name(trials[index].role)}: {text}")
+        job_context.progress.stage(f"{role_name(trials[index].role)}: {text}")
     for arm in arms:
         arm.park()
 
@@ -175,4 +176,4 @@ def checking_factory(loader_factory: LoaderFactory) -> LoaderFactory:
 def trial_records(trials: Sequence[Trial], context: DiagnosisContext, requested: Config) -> list[Record]:
     """One record per arm, before it begins."""
     world = context.job_context.world
-    return [new_record(requested, each.config, world.for_device(each.config.device), each.role) for each in trials]
+    return [new_record(requested, trial.config, world.for_device(trial.config.device), trial.role) for trial in trials]

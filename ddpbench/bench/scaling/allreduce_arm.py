@@ -43,16 +43,16 @@ class AllReduceArm(Arm):
     def run_round(self, index: int) -> Round | None:
         if not (sizes := self._get_bucket_bytes()):
             return None
-        self._marker.enter("summing buckets")
+        self._marker.enter("all-reducing the buckets")
         world = self._world
-        gradients, sent = gradient_and_wire_dtype(self.config)
-        buffers = AllReduceBench([size * sent.itemsize // gradients.itemsize for size in sizes], world, sent)
-        buffers.time_all_reduce()
-        step_s = world.all_max(buffers.time_all_reduce())
+        gradient_dtype, wire_dtype = gradient_and_wire_dtype(self.config)
+        benchmark = AllReduceBench([size * wire_dtype.itemsize // gradient_dtype.itemsize for size in sizes], world, wire_dtype)
+        benchmark.time_all_reduce()
+        step_s = world.all_max(benchmark.time_all_reduce())
         steps = self.config.steps or min(MAX_ALLREDUCE_STEPS, max(MIN_ALLREDUCE_STEPS, round(ALLREDUCE_ROUND_S / step_s)))
         world.barrier()
-        trace = self._trace([buffers.time_all_reduce() for _ in range(steps)])
-        del buffers
+        trace = self._trace([benchmark.time_all_reduce() for _ in range(steps)])
+        del benchmark
         world.device.empty_cache()
         self._marker.enter("gathering the round")
         traces = world.gather(trace)
@@ -60,15 +60,15 @@ class AllReduceArm(Arm):
 
     def _trace(self, steps_s: list[float]) -> Trace:
         """A trace whose steps are all sync. It counts the images whose gradients a training would have summed."""
-        nothing = [0.0] * len(steps_s)
-        phases_ms = {phase: [round(1e3 * step_s, 4) for step_s in steps_s] if phase == "sync" else nothing for phase in PHASES}
+        zeros = [0.0] * len(steps_s)
+        phases_ms = {phase: [round(1e3 * step_s, 4) for step_s in steps_s] if phase == "sync" else zeros for phase in PHASES}
         return Trace(
             rank=self._world.rank,
             steps=len(steps_s),
             samples=len(steps_s) * self.config.batch_size,
             wall_s=sum(steps_s),
             phases_ms=phases_ms,
-            host_data_ms=nothing,
+            host_data_ms=zeros,
             host_lead_ms=[],
             memory=Memory(),
             numerics=Numerics(first_loss=None, last_loss=None),

@@ -32,21 +32,21 @@ def rank_ladder(world_size: int, ranks_per_node: int) -> list[int]:
 
     If ``world_size`` is not a multiple of ``ranks_per_node``, just 1, 2, 4 ... ranks, and all.
     """
-    whole = world_size % ranks_per_node == 0
-    steps = (
+    is_uniform = world_size % ranks_per_node == 0
+    counts = (
         [*_powers_of_two(ranks_per_node), *(nodes * ranks_per_node for nodes in _powers_of_two(world_size // ranks_per_node))]
-        if whole
+        if is_uniform
         else _powers_of_two(world_size)
     )
-    return sorted({*steps, world_size})
+    return sorted({*counts, world_size})
 
 
 def check_can_scale(config: Config, rank_env: RankEnv) -> None:
     """Raises UsageError if there is nothing to scale: a single rank, or an engine other than DDP."""
     if config.engine != "ddp":
-        raise UsageError(f"scale takes DDP apart, and --engine {config.engine} is another", "leave --engine out")
+        raise UsageError(f"scale analyses DDP and does not support --engine {config.engine}", "remove --engine")
     if rank_env.world_size == 1:
-        raise UsageError("one rank has nothing to scale to", "--gpus N, or torchrun --nproc_per_node=N -m ddpbench scale WORKLOAD")
+        raise UsageError("scale needs at least two ranks", "use --gpus N, or torchrun --nproc_per_node=N -m ddpbench scale WORKLOAD")
 
 
 def scaling_arms(
@@ -59,37 +59,38 @@ def scaling_arms(
     ranks = rank_counts[-1]
     if strong_batch:
         check_batch_divides(strong_batch, rank_counts)
-    resident = msgspec.structs.replace(requested, loader=SYNTHETIC, data_dir=None, download=False)
+    synthetic = msgspec.structs.replace(requested, loader=SYNTHETIC, data_dir=None, download=False)
 
-    def shared(config: Config, among: int) -> Config:
-        return msgspec.structs.replace(config, batch_size=strong_batch // among) if strong_batch else config
+    def shared(config: Config, num_ranks: int) -> Config:
+        return msgspec.structs.replace(config, batch_size=strong_batch // num_ranks) if strong_batch else config
 
-    full = shared(resident, ranks)
-    bare, unsynced = (msgspec.structs.replace(full, engine=engine) for engine in ENGINES_WITHOUT_SYNC)
-    cells = [(ArmSpec(shared(resident, count), ddp_role(count)), count) for count in rank_counts]
-    cells += [(ArmSpec(full, SINGLE_SHARD_BATCH), 1)] if strong_batch else []
-    cells += [
-        (ArmSpec(bare, SINGLE_NO_DDP), 1),
-        (ArmSpec(bare, INDEPENDENT), ranks),
-        (ArmSpec(unsynced, NO_SYNC), ranks),
-        (ArmSpec(full, ALLREDUCE_ONLY), ranks),
+    full_world = shared(synthetic, ranks)
+    without_ddp, without_sync = (msgspec.structs.replace(full_world, engine=engine) for engine in ENGINES_WITHOUT_SYNC)
+    arms = [(ArmSpec(shared(synthetic, count), ddp_role(count)), count) for count in rank_counts]
+    arms += [(ArmSpec(full_world, SINGLE_SHARD_BATCH), 1)] if strong_batch else []
+    arms += [
+        (ArmSpec(without_ddp, SINGLE_NO_DDP), 1),
+        (ArmSpec(without_ddp, INDEPENDENT), ranks),
+        (ArmSpec(without_sync, NO_SYNC), ranks),
+        (ArmSpec(full_world, ALLREDUCE_ONLY), ranks),
     ]
     skipped: list[SkippedMeasurement] = []
     loader = requested.loader or default_loader(requested, workloads.find_workload(requested.workload))
     if loader == SYNTHETIC:
         skipped.append(SkippedMeasurement(WITH_DATA, "synthetic_data"))
     else:
-        cells.append((ArmSpec(msgspec.structs.replace(shared(requested, ranks), loader=loader), WITH_DATA), ranks))
-    return [cell for cell, _ in cells], {cell.role: count for cell, count in cells}, skipped
+        arms.append((ArmSpec(msgspec.structs.replace(shared(requested, ranks), loader=loader), WITH_DATA), ranks))
+    return [arm for arm, _ in arms], {arm.role: count for arm, count in arms}, skipped
 
 
 def check_batch_divides(batch: int, rank_counts: list[int]) -> None:
     """Raises UsageError if ``batch`` cannot be divided evenly at every world size."""
     uneven = next((count for count in rank_counts if batch % count), None)
     if uneven:
-        even = lcm(*rank_counts)
+        divisor = lcm(*rank_counts)
         raise UsageError(
-            f"--strong shares a batch of {batch} among the ranks, and {uneven} do not divide it", f"-b {max(1, batch // even) * even}"
+            f"--strong divides a batch of {batch} among the ranks, but {batch} is not divisible by {uneven}",
+            f"use -b {max(1, batch // divisor) * divisor}",
         )
 
 
@@ -100,21 +101,21 @@ def _powers_of_two(limit: int) -> list[int]:
 def run_scaling(request: Request, strong: bool) -> NoReturn:
     """Measure the request's training on 1, 2, 4 ... ranks of this launch, then exit the process with the exit code."""
     try:
-        seat, asked = from_env(), request.arms[0]
-        check_can_scale(asked, seat)
-        rungs = rank_ladder(seat.world_size, seat.local_world_size)
-        cells, ranks, skipped = scaling_arms(asked, rungs, (asked.batch_size or default_batch_size(asked)) if strong else None)
+        rank_env, config = from_env(), request.arms[0]
+        check_can_scale(config, rank_env)
+        world_sizes = rank_ladder(rank_env.world_size, rank_env.local_world_size)
+        arms, ranks, skipped = scaling_arms(config, world_sizes, (config.batch_size or default_batch_size(config)) if strong else None)
     except BenchError as error:
         exit_with_error(error)
 
-    def open_journal(asked_for: Request, records: list[Record]) -> Journal:
-        job = new_job(asked_for, records)
-        job.kind, job.scaling = "scale", Scaling(world_sizes=rungs, strong_scaling=strong, skipped=skipped)
+    def open_journal(job_request: Request, records: list[Record]) -> Journal:
+        job = new_job(job_request, records)
+        job.kind, job.scaling = "scale", Scaling(world_sizes=world_sizes, strong_scaling=strong, skipped=skipped)
         return Journal(
-            job, reserve_timestamped_path(asked_for, slug(f"scale {asked.workload} {asked.precision}{' strong' if strong else ''}"))
+            job, reserve_timestamped_path(job_request, slug(f"scale {config.workload} {config.precision}{' strong' if strong else ''}"))
         )
 
     run_job(
-        build_request(cells, {}, request.output, request.command),
-        ScaleJobSpec(open_journal, asked.time_limit, asked.rounds, ranks),
+        build_request(arms, {}, request.output, request.command),
+        ScaleJobSpec(open_journal, config.time_limit, config.rounds, ranks),
     )

@@ -65,26 +65,26 @@ class ScaleJobSpec(JobSpec):
         The group of all ranks is used first, as in a run: a group that is used while there is another one may delay each kernel of a
         training by a microsecond (results/scaling/later_groups.py).
         """
-        whole = context.world
-        check_same_ladder(self._ranks_by_role, whole)
-        self._budget = TimeBudget(self._limit_s, context.start, whole)
-        self._barrier = IdleBarrier(whole, context.marker)
-        self._profile_s = PROFILE_S if whole.device.is_cuda else 0.0
-        context.enter_phase("measuring the links", "measuring how fast the ranks reduce together")
-        reached = measure_busbw(whole, MAX_BUSBW_S * min(1.0, self._limit_s / DEFAULT_LIMIT_S))
+        world = context.world
+        check_same_ladder(self._ranks_by_role, world)
+        self._budget = TimeBudget(self._limit_s, context.start, world)
+        self._barrier = IdleBarrier(world, context.marker)
+        self._profile_s = PROFILE_S if world.device.is_cuda else 0.0
+        context.enter_phase("measuring all-reduce bandwidth", "measuring all-reduce bandwidth")
+        busbw = measure_busbw(world, MAX_BUSBW_S * min(1.0, self._limit_s / DEFAULT_LIMIT_S))
         if context.journal:
-            context.journal.update_scaling(allreduce_busbw=reached)
-        self._groups = {ranks: whole.subset(ranks).new_group() for ranks in sorted({*self._ranks_by_role.values()} - {whole.size})}
-        if whole.device.is_cuda:
+            context.journal.update_scaling(allreduce_busbw=busbw)
+        self._groups = {ranks: world.subset(ranks).new_group() for ranks in sorted({*self._ranks_by_role.values()} - {world.size})}
+        if world.device.is_cuda:
             self._run_first_steps(context)
 
     def _run_first_steps(self, context: JobContext) -> None:
         """Train a few steps on every rank independently, outside any round: this loads libraries and lets cuDNN pick its kernels."""
-        context.enter_phase("taking first steps", "loading what a training needs")
+        context.enter_phase("running the first steps", "loading libraries and choosing cuDNN algorithms")
         config = context.configs[[*self._ranks_by_role].index(INDEPENDENT)]
-        training = Arm(config, context.world, context.marker, ArmOptions(len(self._ranks_by_role), round_plan=FIRST_STEPS_PLAN))
-        training.activate()
-        training.park()
+        arm = Arm(config, context.world, context.marker, ArmOptions(len(self._ranks_by_role), round_plan=FIRST_STEPS_PLAN))
+        arm.activate()
+        arm.park()
 
     def round_plan(self, role: Role) -> RoundPlan:
         """Length and number of rounds of the arm with that role."""
@@ -104,36 +104,36 @@ class ScaleJobSpec(JobSpec):
     def make_arm(self, role: Role, config: ResolvedConfig, world: World, marker: ProgressMarker, options: ArmOptions) -> Arm:
         if role == ALLREDUCE_ONLY:
             return AllReduceArm(config, world, marker, options, get_bucket_bytes=lambda: self._bucket_bytes)
-        note_buckets = self._set_bucket_bytes if role == self._full_role else lambda sizes: None
-        return SubsetArm(config, world, marker, options, barrier=self._barrier, on_bucket_bytes=note_buckets)
+        on_bucket_bytes = self._set_bucket_bytes if role == self._full_role else lambda sizes: None
+        return SubsetArm(config, world, marker, options, barrier=self._barrier, on_bucket_bytes=on_bucket_bytes)
 
     def _set_bucket_bytes(self, sizes: list[int]) -> None:
         self._bucket_bytes = sizes
 
     def after_rounds(self, context: JobContext, arms: Sequence[Arm]) -> None:
         """Record what was measured along with the rounds; on GPUs, profile communication last, because it slows every later launch."""
-        waiting = self._barrier.busy_wait_cores()
+        busy_wait_cores = self._barrier.busy_wait_cores()
         overlap = self._profile_overlap(context, arms) if self._profile_s and self._budget.remaining_s() >= self._profile_s else None
         if not (context.journal and context.journal.job.scaling):
             return
         scaling, unmeasured = context.journal.job.scaling, [record.role for record in context.journal.job.records if not record.rounds]
         skipped = [*scaling.skipped, *(SkippedMeasurement(role, "no_time_left") for role in unmeasured)]
-        context.journal.update_scaling(bucket_bytes=self._bucket_bytes, busy_wait_cores=waiting, overlap=overlap, skipped=skipped)
+        context.journal.update_scaling(bucket_bytes=self._bucket_bytes, busy_wait_cores=busy_wait_cores, overlap=overlap, skipped=skipped)
 
     def _profile_overlap(self, context: JobContext, arms: Sequence[Arm]) -> Overlap | None:
         """Profile the all-reduces of the arm on all ranks; None on every rank but 0."""
-        context.enter_phase("profiling", "looking at the communication inside a step")
-        full = arms[list(self._ranks_by_role).index(self._full_role)]
-        assert isinstance(full, SubsetArm), "the ladder is made of rungs"
-        load_exclusively(full, arms)
-        return full.profile_overlap()
+        context.enter_phase("profiling", "profiling the all-reduces in a step")
+        full_arm = arms[list(self._ranks_by_role).index(self._full_role)]
+        assert isinstance(full_arm, SubsetArm), "every arm with DDP is a SubsetArm"
+        load_exclusively(full_arm, arms)
+        return full_arm.profile_overlap()
 
 
 def check_same_ladder(ranks_by_role: Mapping[Role, int], world: World) -> None:
     """Raises UsageError if nodes of unequal size have built different ladders: their ranks would wait for each other forever."""
-    laid_out = float(zlib.crc32(repr([*ranks_by_role.items()]).encode()))
-    if world.all_max(laid_out) != world.all_min(laid_out):
-        raise UsageError("nodes with different numbers of ranks have no common ladder", "the same --nproc_per_node on every node")
+    checksum = float(zlib.crc32(repr([*ranks_by_role.items()]).encode()))
+    if world.all_max(checksum) != world.all_min(checksum):
+        raise UsageError("scale needs the same number of ranks on every node", "use the same --nproc_per_node on every node")
 
 
 SCALE_MIN_ROUND_S = 0.5
@@ -149,14 +149,14 @@ def scale_round_plan(role: Role, roles: Collection[Role], rounds: int, available
     """The RoundPlan of the arm ``role``, if all arms in ``roles`` share ``available_s`` seconds for ``rounds`` rounds each."""
     turn_s = available_s / rounds / (len(roles) + (WITH_DATA_SLOWDOWN - 1) * (WITH_DATA in roles))
     round_s = min(TARGET_ROUND_S, max(SCALE_MIN_ROUND_S, turn_s - SCALE_ACTIVATION_S))
-    usual = RoundPlan(round_s, warmup_s=max(1.0, round_s), first_round_s=SCALE_ACTIVATION_S + round_s)
+    plan = RoundPlan(round_s, warmup_s=max(1.0, round_s), first_round_s=SCALE_ACTIVATION_S + round_s)
     return (
         replace(
-            usual,
+            plan,
             warmup_s=WITH_DATA_SLOWDOWN * round_s,
             max_round_s=WITH_DATA_SLOWDOWN * round_s,
-            first_round_s=WITH_DATA_SLOWDOWN * usual.first_round_s,
+            first_round_s=WITH_DATA_SLOWDOWN * plan.first_round_s,
         )
         if role == WITH_DATA
-        else usual
+        else plan
     )

@@ -28,18 +28,18 @@ class IdleBarrier:
     def wait_for_all(self, is_finished: bool, participates: bool) -> bool:
         """Wait until every rank is here; returns whether the arm is finished on any of them."""
         self._marker.pause()
-        begin, busy = perf_counter(), time.process_time()
-        is_over = self._world.any_rank(is_finished)
+        wait_start, cpu_start = perf_counter(), time.process_time()
+        is_any_finished = self._world.any_rank(is_finished)
         if not participates:
-            self._waited_s += perf_counter() - begin
-            self._busy_s += time.process_time() - busy
+            self._waited_s += perf_counter() - wait_start
+            self._busy_s += time.process_time() - cpu_start
         self._marker.resync(int(self._world.all_max(float(self._marker.marks_passed))))
-        return is_over
+        return is_any_finished
 
     def busy_wait_cores(self) -> float | None:
         """Cores that a waiting rank kept busy, maximum over ranks; None if no rank ever waited."""
-        most = self._world.all_max(self._busy_s / self._waited_s if self._waited_s else -1.0)
-        return None if most < 0 else most
+        cores = self._world.all_max(self._busy_s / self._waited_s if self._waited_s else -1.0)
+        return None if cores < 0 else cores
 
 
 class SubsetArm(Arm):
@@ -78,5 +78,5 @@ class SubsetArm(Arm):
 
     def profile_overlap(self) -> Overlap | None:
         """All-reduce time in a step from the profiler, over all ranks; None on every rank but 0, and if the profiler saw none."""
-        assert self._session is not None, "between enter and leave"
+        assert self._session is not None, "activate() comes first"
         return measure_overlap(self._world.gather(profile_all_reduces(self._session)), PROFILED_STEPS)

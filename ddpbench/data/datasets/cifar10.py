@@ -17,7 +17,7 @@ SIDE, CLASSES = 32, 10
 ALLOWED_GLOBALS = frozenset({"numpy._reconstruct", "numpy._frombuffer", "numpy.ndarray", "numpy.dtype", "_codecs.encode"})
 """Names that a pickled array needs, in any numpy version, without the submodules in between."""
 
-LAYOUT = "DIR/cifar-10-batches-py/data_batch_1 to 5 are needed, as torchvision.datasets.CIFAR10 lays them out"
+LAYOUT = "DIR/cifar-10-batches-py/data_batch_1 to 5 are required, in the layout of torchvision.datasets.CIFAR10"
 _PATTERN: dict[Split, str] = {"train": "data_batch_[0-9]", "held-out": "test_batch"}
 _EXPECTED_FILES: dict[Split, list[str]] = {"train": [f"data_batch_{number}" for number in range(1, 6)], "held-out": ["test_batch"]}
 
@@ -35,10 +35,10 @@ def read(directory: str, part: Split) -> InMemoryDataset:
     """
     import numpy as np
 
-    found = files(directory, part)
-    batches = [_unpickle(file) for file in found]
-    if missing := [name for name in _EXPECTED_FILES[part] if name not in {file.name for file in found}]:
-        raise UsageError(f"CIFAR-10 is not whole in '{found[0].parent}': no {', '.join(missing)}", "fetch the data set again")
+    paths = files(directory, part)
+    batches = [_unpickle(file) for file in paths]
+    if missing := [name for name in _EXPECTED_FILES[part] if name not in {file.name for file in paths}]:
+        raise UsageError(f"CIFAR-10 in '{paths[0].parent}' is incomplete: no {', '.join(missing)}", "download the dataset again")
     pixels = np.concatenate([batch[b"data"] for batch in batches]).reshape(-1, 3, SIDE, SIDE)
     labels = np.array([label for batch in batches for label in batch[b"labels"]], np.int64)
     return InMemoryDataset(np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)), labels, f"CIFAR-10, {len(labels):,} images")
@@ -52,7 +52,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if f"{module.partition('.')[0]}.{name}" not in ALLOWED_GLOBALS:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, and is no array")
+            raise pickle.UnpicklingError(f"it needs {module}.{name}, so it is not a plain array")
         return super().find_class(module, name)
 
 
@@ -62,11 +62,11 @@ def _unpickle(file: Path) -> dict[bytes, Any]:
     try:
         batch: dict[bytes, Any] = _Unpickler(io.BytesIO(content), encoding="bytes").load()
         if b"fine_labels" in batch:
-            raise ValueError("it is of CIFAR-100")
+            raise ValueError("it is a CIFAR-100 file")
         if batch[b"data"].shape != (len(batch[b"labels"]), 3 * SIDE * SIDE) or batch[b"data"].dtype != "uint8":
-            raise ValueError("its pixels and labels do not fit together")
+            raise ValueError("its pixels and labels do not match")
         if not all(0 <= label < CLASSES for label in batch[b"labels"]):
             raise ValueError(f"a label is not between 0 and {CLASSES - 1}")
     except Exception as problem:  # a damaged pickle raises nearly anything
-        raise UsageError(f"'{file}' is no CIFAR-10 batch: {problem}", "fetch the data set again") from problem
+        raise UsageError(f"'{file}' is not a CIFAR-10 batch: {problem}", "download the dataset again") from problem
     return batch

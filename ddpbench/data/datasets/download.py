@@ -25,16 +25,16 @@ def download_dataset(dataset: str, directory: str | None) -> None:
     """
     if dataset not in DATASET_FILES:
         raise UsageError(
-            f"--download fetches {' and '.join(DATASETS[each].title for each in DATASET_FILES)}, not {dataset}", "leave it out"
+            f"--download supports {' and '.join(DATASETS[each].title for each in DATASET_FILES)}, not {dataset}", "drop --download"
         )
     if directory is None:
-        raise UsageError("--download needs a folder to fetch into", "add --data-dir DIR")
-    found = DATASET_FILES[dataset]
-    if _is_complete(found, directory):
+        raise UsageError("--download needs a target folder", "add --data-dir DIR")
+    dataset_files = DATASET_FILES[dataset]
+    if _is_complete(dataset_files, directory):
         return
     try:
         with exclusive_lock(Path(directory)):
-            if not _is_complete(found, directory):
+            if not _is_complete(dataset_files, directory):
                 with TemporaryDirectory(dir=directory, prefix=".ddpbench-") as unfinished:
                     _download_with_torchvision(dataset, unfinished)
                     _move(Path(unfinished), Path(directory))
@@ -42,8 +42,8 @@ def download_dataset(dataset: str, directory: str | None) -> None:
         raise UsageError(f"cannot write to '{directory}': {problem.strerror}", "choose another folder") from problem
 
 
-def _is_complete(found: DatasetFiles, directory: str) -> bool:
-    return all(found.files(directory, part) for part in SPLITS)
+def _is_complete(dataset_files: DatasetFiles, directory: str) -> bool:
+    return all(dataset_files.files(directory, part) for part in SPLITS)
 
 
 def _move(source: Path, target: Path) -> None:
@@ -51,12 +51,12 @@ def _move(source: Path, target: Path) -> None:
 
     A folder is moved by one rename, or file by file if it exists in ``target``.
     """
-    for each in source.iterdir():
-        place = target / each.name
-        if each.is_dir() and place.is_dir():
-            _move(each, place)
+    for path in source.iterdir():
+        target_path = target / path.name
+        if path.is_dir() and target_path.is_dir():
+            _move(path, target_path)
         else:
-            each.replace(place)
+            path.replace(target_path)
 
 
 def _download_with_torchvision(dataset: str, directory: str) -> None:
@@ -66,8 +66,8 @@ def _download_with_torchvision(dataset: str, directory: str) -> None:
         with redirect_stdout(sys.stderr):  # stdout may carry the record
             getattr(datasets, _TORCHVISION_CLASS[dataset])(directory, download=True)
     except Exception as problem:  # urllib, ssl, tarfile and torchvision itself each raise their own
-        why = str(problem).strip().splitlines()
+        lines = str(problem).strip().splitlines()
         raise UsageError(
-            f"cannot fetch {DATASETS[dataset].title}: {why[-1] if why else type(problem).__name__}",
-            "is there a network here? else lay the files into --data-dir by hand, or leave both out and train on a made set",
+            f"cannot download {DATASETS[dataset].title}: {lines[-1] if lines else type(problem).__name__}",
+            "check the network, or copy the files to --data-dir; without --download and --data-dir a generated dataset is used",
         ) from problem

@@ -77,23 +77,23 @@ def check_dataset(dataset: str, directory: str | None, classes: int) -> int:
     """
     if dataset == "disc":
         if directory:
-            raise UsageError("the disc's points are drawn here, and no folder is read", "leave out --data-dir")
+            raise UsageError("the points of the disc are generated; --data-dir is not read", "drop --data-dir")
         return POINTS
-    found, title = DATASET_FILES[dataset], DATASETS[dataset].title
-    if classes < found.classes:
-        raise UsageError(f"{title} has {found.classes} classes and the model {classes}", "use another workload")
+    dataset_files, title = DATASET_FILES[dataset], DATASETS[dataset].title
+    if classes < dataset_files.classes:
+        raise UsageError(f"{title} has {dataset_files.classes} classes, but the model has {classes}", "use another workload")
     if directory is None:
         return arrays.GENERATED[dataset].images["train"]
-    if not found.files(directory, "train"):
-        raise UsageError(_missing_message(title, directory), found.layout)
+    if not dataset_files.files(directory, "train"):
+        raise UsageError(_missing_message(title, directory), dataset_files.layout)
     load_held_out(dataset, directory)
     return len(load_train(dataset, directory).labels)
 
 
 def detect_dataset(directory: str) -> str | None:
     """Title of the dataset in ``directory``, judging by file names; None if unknown."""
-    for dataset, found in DATASET_FILES.items():
-        if found.files(directory, "train"):
+    for dataset, dataset_files in DATASET_FILES.items():
+        if dataset_files.files(directory, "train"):
             return DATASETS[dataset].title
     root = Path(directory)
     return "CIFAR-100" if any(map(_is_cifar100, (root, *(root / name for name in CIFAR100_FOLDERS)))) else None
@@ -124,9 +124,9 @@ def _read(dataset: str, directory: str | None, part: Split) -> InMemoryDataset:
 
 def _missing_message(title: str, directory: str) -> str:
     if not Path(directory).is_dir():
-        return f"'{directory}' is no folder" if Path(directory).exists() else f"there is no folder '{directory}'"
+        return f"'{directory}' is not a folder" if Path(directory).exists() else f"no such folder: '{directory}'"
     other = detect_dataset(directory)
-    return f"'{directory}' holds {other}, and this workload trains on {title}" if other else f"no {title} in '{directory}'"
+    return f"'{directory}' contains {other}, but this workload trains on {title}" if other else f"no {title} in '{directory}'"
 
 
 POINTS, CLASSES = 1000, 2
@@ -141,7 +141,7 @@ def points() -> InMemoryDataset:
     """
     import numpy as np
 
-    drawn = np.random.RandomState(0).random_sample((POINTS, 2))  # its stream is fixed for all numpy versions, unlike Generator's
-    inside = (drawn**2).sum(1) < 1 / (2 * pi)
-    standardised = (drawn - drawn.mean(0)) / drawn.std(0)
+    sampled = np.random.RandomState(0).random_sample((POINTS, 2))  # its stream is fixed for all numpy versions, unlike Generator's
+    inside = (sampled**2).sum(1) < 1 / (2 * pi)
+    standardised = (sampled - sampled.mean(0)) / sampled.std(0)
     return InMemoryDataset(standardised.astype(np.float32), inside.astype(np.int64), f"{POINTS:,} points in and around a disc")

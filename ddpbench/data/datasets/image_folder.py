@@ -63,7 +63,7 @@ def read_index(directory: str) -> ImageFolderIndex:
     """
     tree = _build_index(dict(enumerate(class_folders(directory))), is_generated(directory))
     if not tree.files:
-        raise UsageError(f"no images in '{directory}'", "images must lie in DIR/train/CLASS/ or in DIR/CLASS/")
+        raise UsageError(f"no images in '{directory}'", "images must be in DIR/train/CLASS/ or in DIR/CLASS/")
     return tree
 
 
@@ -108,13 +108,13 @@ def _build_index(folders: Mapping[int, Path], generated: bool) -> ImageFolderInd
             else:
                 others.append(file)
     files, labels = [file for file, _ in images], [label for _, label in images]
-    endings = sorted({Path(file).suffix.lower() or "no ending" for file in others})
-    left_out = f", {len(others):,} left out ({', '.join(endings[:MAX_LISTED_EXTENSIONS])})" if others else ""
+    extensions = sorted({Path(file).suffix.lower() or "no extension" for file in others})
+    skipped = f", {len(others):,} skipped ({', '.join(extensions[:MAX_LISTED_EXTENSIONS])})" if others else ""
     kind: FileKind = "jpegs" if all(file.lower().endswith(JPEG_EXTENSIONS) for file in files) else "images"
     named = "ImageNet" if all(re.fullmatch(r"n\d{8}", folder.name) for folder in folders.values()) else "image"
-    what = "made set in the shape of ImageNet" if generated else f"{named} folder"
+    title = "generated ImageNet-like dataset" if generated else f"{named} folder"
     content = "JPEGs" if kind == "jpegs" else "images"
-    return ImageFolderIndex(files, labels, kind, f"{what}, {len(files):,} {content}{left_out}", generated)
+    return ImageFolderIndex(files, labels, kind, f"{title}, {len(files):,} {content}{skipped}", generated)
 
 
 def count_images(directory: str, classes: int, max_count: int) -> int:
@@ -125,19 +125,19 @@ def count_images(directory: str, classes: int, max_count: int) -> int:
     """
     folders = class_folders(directory)
     if len(folders) > classes:
-        raise UsageError(f"'{directory}' has {len(folders):,} class folders and the model {classes:,} outputs", "use another workload")
+        raise UsageError(f"'{directory}' has {len(folders):,} class folders, but the model has {classes:,} outputs", "use another workload")
     held_out = _held_out_folders(directory, folders).values()
     if held_out and not _have_images(held_out):
-        raise UsageError(f"no images in the class folders of '{Path(directory) / 'val'}'", "fill them, or take them away")
+        raise UsageError(f"no images in the class folders of '{Path(directory) / 'val'}'", "add images, or remove the folders")
     found = 0
     for folder in folders:
-        here = sum(1 for _ in islice(filter(_is_image, _files(folder)), max(1, max_count - found)))
-        if not here:
+        count = sum(1 for _ in islice(filter(_is_image, _files(folder)), max(1, max_count - found)))
+        if not count:
             others = sum(1 for _ in _files(folder))
-            why = f": {others:,} there, and none ends in {', '.join(IMAGE_EXTENSIONS)}" if others else ""
-            hint = "fill it, or take it away: labels are the places of the folders"
-            raise UsageError(f"no images in the class folder '{folder}'{why}", hint)
-        found += here
+            details = f": {others:,} other files; supported are {', '.join(IMAGE_EXTENSIONS)}" if others else ""
+            hint = "add images, or remove the folder: labels are indices of the sorted folders"
+            raise UsageError(f"no images in the class folder '{folder}'{details}", hint)
+        found += count
     return min(found, max_count)
 
 
@@ -148,13 +148,15 @@ def class_folders(directory: str) -> list[Path]:
     """
     root = Path(directory)
     if not root.is_dir():
-        raise UsageError(f"'{directory}' is no folder" if root.exists() else f"there is no folder '{directory}'", "check --data-dir")
+        raise UsageError(f"'{directory}' is not a folder" if root.exists() else f"no such folder: '{directory}'", "check --data-dir")
     folders = _train_folders(root)
     if other := sets.detect_dataset(directory):
-        raise UsageError(f"'{directory}' holds {other}, and this workload trains on image folders", "'ddpbench list' shows every workload")
+        raise UsageError(
+            f"'{directory}' contains {other}, but this workload trains on image folders", "'ddpbench list' shows all workloads"
+        )
     if not folders:
         where = root / "train" if any((root / part).is_dir() for part in SPLIT_FOLDERS) else root
-        raise UsageError(f"no class folders in '{where}'", "images must lie in DIR/train/CLASS/ or in DIR/CLASS/")
+        raise UsageError(f"no class folders in '{where}'", "images must be in DIR/train/CLASS/ or in DIR/CLASS/")
     return folders
 
 
@@ -171,7 +173,9 @@ def _held_out_folders(directory: str, train_folders: Sequence[Path]) -> dict[int
     folders = _folders_in(Path(directory) / "val")
     for folder in folders:
         if folder.name not in labels:
-            raise UsageError(f"'{folder}' is a class that training has not", "DIR/val must have the class folders of DIR/train")
+            raise UsageError(
+                f"'{folder}' is a class that the training set does not have", "DIR/val must have the same class folders as DIR/train"
+            )
     return {labels[folder.name]: folder for folder in folders}
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 SIDE, CLASSES = 28, 10
-LAYOUT = "DIR/MNIST/raw/train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz are needed, as torchvision.datasets.MNIST lays them out"
+LAYOUT = "DIR/MNIST/raw/train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz are required, in the layout of torchvision.datasets.MNIST"
 _PREFIX: dict[Split, str] = {"train": "train", "held-out": "t10k"}
 
 
@@ -27,8 +27,8 @@ def files(directory: str, part: Split) -> list[Path]:
     """Image file and label file of ``part`` in ``directory``; empty if one of them is missing."""
     for folder in (Path(directory) / "MNIST" / "raw", Path(directory)):
         names = (f"{_PREFIX[part]}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1"))
-        either = (next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None) for name in names)
-        found = [path for path in either if path]
+        candidates = (next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None) for name in names)
+        found = [path for path in candidates if path]
         if len(found) == 2:
             return found
     return []
@@ -44,7 +44,7 @@ def read(directory: str, part: Split) -> InMemoryDataset:
     images_file, labels_file = files(directory, part)
     images, labels = _idx(images_file, 3), _idx(labels_file, 1)
     if images.shape[1:] != (SIDE, SIDE):
-        raise _damaged(images_file, f"its images are {images.shape[1]} x {images.shape[2]} and not {SIDE} x {SIDE}")
+        raise _damaged(images_file, f"its images are {images.shape[1]} x {images.shape[2]} instead of {SIDE} x {SIDE}")
     if len(images) != len(labels):
         raise _damaged(labels_file, f"{len(labels):,} labels for {len(images):,} images")
     if labels.max(initial=0) >= CLASSES:
@@ -61,15 +61,15 @@ def _idx(file: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     try:
         content = gzip.decompress(content) if file.suffix == ".gz" else content
     except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
-        raise _damaged(file, f"cannot be unpacked, {problem}") from problem
+        raise _damaged(file, f"cannot be decompressed, {problem}") from problem
     header = 4 * (1 + dimensions)
     if content[:4] != bytes((0, 0, 8, dimensions)) or len(content) < header:
-        raise _damaged(file, "it does not begin as one")
-    shape = [int.from_bytes(content[place : place + 4], "big") for place in range(4, header, 4)]
+        raise _damaged(file, "it does not start with the magic number of one")
+    shape = [int.from_bytes(content[offset : offset + 4], "big") for offset in range(4, header, 4)]
     if len(content) != header + prod(shape):
-        raise _damaged(file, f"{len(content):,} bytes and not {header + prod(shape):,}, is it truncated?")
+        raise _damaged(file, f"{len(content):,} bytes instead of {header + prod(shape):,}, possibly truncated")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()  # torch needs a writable array
 
 
 def _damaged(file: Path, why: str) -> UsageError:
-    return UsageError(f"'{file}' is no IDX file of MNIST: {why}", "fetch the data set again")
+    return UsageError(f"'{file}' is not a valid MNIST IDX file: {why}", "download the dataset again")

@@ -64,7 +64,7 @@ class ImageFolderDataset(Dataset[Sample | BenchError]):
                 self._watch.skipped_files.append(problem)
             if len({each.message for each in self._watch.skipped_files}) > self._max_skipped:
                 return problem
-        return BenchError(f"none of the {len(self):,} images can be read: {problem.message}", "is it the right folder? repair its files")
+        return BenchError(f"none of the {len(self):,} images can be read: {problem.message}", "check --data-dir, or repair the files")
 
     def _load_image(self, file: str) -> Tensor:
         self._watch.start()
@@ -129,10 +129,10 @@ def make_dataset(
     """The training dataset that ``config`` selects, and its DatasetInfo."""
     if dataset != "imagenet":
         arrays = files.load_train(dataset, config.data_dir)
-        view = transforms.array_transform(dataset, config.image_size, config.augment)
-        return ArrayDataset(arrays, view, watch), arrays.describe(transforms.loader)
+        array_transform = transforms.array_transform(dataset, config.image_size, config.augment)
+        return ArrayDataset(arrays, array_transform, watch), arrays.describe(transforms.loader)
     assert config.data_dir, "checked"
-    assert config.image_size, "images have a size"
+    assert config.image_size, "image workloads have an image size"
     tree = image_folder.read_index(config.data_dir)
-    seen = transforms.image_transform(config.image_size, config.augment)
-    return ImageFolderDataset(tree, seen, watch, config.skip_bad), tree.describe(transforms.loader)
+    image_transform = transforms.image_transform(config.image_size, config.augment)
+    return ImageFolderDataset(tree, image_transform, watch, config.skip_bad), tree.describe(transforms.loader)

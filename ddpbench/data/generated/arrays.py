@@ -48,25 +48,25 @@ def generate_images(dataset: str, part: Split, images: int | None = None, classe
     """
     import numpy as np
 
-    shape, channels = GENERATED[dataset], DATASETS[dataset].channels
+    style, channels = GENERATED[dataset], DATASETS[dataset].channels
     # RandomState, because its stream is fixed for all numpy versions, unlike Generator's
-    common, own = np.random.RandomState(0), np.random.RandomState(1 if part == "train" else 2)
-    grid = (CLASSES, shape.side // CELL, shape.side // CELL)
-    squares = common.randint(0, shape.contrast, (*grid, channels)) * (common.random_sample(grid) < shape.lit_fraction)[..., None]
+    shared_rng, rng = np.random.RandomState(0), np.random.RandomState(1 if part == "train" else 2)
+    grid = (CLASSES, style.side // CELL, style.side // CELL)
+    squares = shared_rng.randint(0, style.contrast, (*grid, channels)) * (shared_rng.random_sample(grid) < style.lit_fraction)[..., None]
     pictures = squares.astype(np.uint8).repeat(CELL, 1).repeat(CELL, 2)
-    places = range(-MAX_SHIFT, MAX_SHIFT + 1)
-    shifted = np.stack([np.roll(pictures, (down, right), (1, 2)) for down in places for right in places], 1)
-    grain = common.randint(0, 256 - shape.contrast, NOISE_BYTES).astype(np.uint8)
+    shifts = range(-MAX_SHIFT, MAX_SHIFT + 1)
+    shifted = np.stack([np.roll(pictures, (down, right), (1, 2)) for down in shifts for right in shifts], 1)
+    grain = shared_rng.randint(0, 256 - style.contrast, NOISE_BYTES).astype(np.uint8)
 
-    count, pixels = images or shape.images[part], shape.side * shape.side * channels
-    labels = own.randint(0, classes, count).astype(np.int64)
-    samples = shifted[labels, own.randint(0, len(places) ** 2, count)].reshape(count, pixels)
-    samples += np.lib.stride_tricks.sliding_window_view(grain, pixels)[own.randint(0, NOISE_BYTES - pixels, count)]
+    count, pixels = images or style.images[part], style.side * style.side * channels
+    labels = rng.randint(0, classes, count).astype(np.int64)
+    samples = shifted[labels, rng.randint(0, len(shifts) ** 2, count)].reshape(count, pixels)
+    samples += np.lib.stride_tricks.sliding_window_view(grain, pixels)[rng.randint(0, NOISE_BYTES - pixels, count)]
     return InMemoryDataset(
-        samples.reshape(count, shape.side, shape.side, channels), labels, describe_generated(dataset, count), generated=True
+        samples.reshape(count, style.side, style.side, channels), labels, describe_generated(dataset, count), generated=True
     )
 
 
 def describe_generated(dataset: str, images: int) -> str:
     """Description in reports of the generated dataset that stands in for ``dataset``."""
-    return f"made set in the shape of {DATASETS[dataset].title}, {images:,} images"
+    return f"generated {DATASETS[dataset].title}-like dataset, {images:,} images"

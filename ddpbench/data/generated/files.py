@@ -27,16 +27,16 @@ def generated_files(dataset: str, images: int, classes: int) -> GeneratedDataset
 
     The held-out split is the same fraction as in the original dataset.
     """
-    shape, known = GENERATED[dataset], DATASETS[dataset]
-    held_out = -(-images * shape.images["held-out"] // shape.images["train"])
+    style, spec = GENERATED[dataset], DATASETS[dataset]
+    held_out = -(-images * style.images["held-out"] // style.images["train"])
     return GeneratedDataset(
         name=f"{dataset}-{images}x{classes}-recipe{FILES_VERSION}",
-        title=f"{images:,} images of {classes} classes in the shape of {known.title}",
+        title=f"{images:,} {spec.title}-like images of {classes} classes",
         train_images=images,
         held_out_images=held_out,
         classes=classes,
         num_files={"cifar10": TRAIN_BATCH_FILES + 2, "mnist": 4}[dataset],
-        size_bytes=(images + held_out) * (shape.side * shape.side * known.channels + 1),
+        size_bytes=(images + held_out) * (style.side * style.side * spec.channels + 1),
         write=partial(_write, dataset, images, held_out, classes),
     )
 

@@ -18,7 +18,7 @@ MARKER_FILE = ".ddpbench-made"
 MAX_DEPTH = 2
 """Maximum folder depth between a dataset and its images: MNIST/raw."""
 
-OTHER_FOLDER_HINT = "choose another folder; XDG_CACHE_HOME says where the cache lies"
+OTHER_FOLDER_HINT = "choose another folder, or set XDG_CACHE_HOME to move the cache"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ def holds_dataset(folder: Path, dataset: GeneratedDataset) -> bool:
             return sum(len(names) for _, _, names in os.walk(folder)) > dataset.num_files  # the marker is one more file
     except OSError as problem:
         raise UsageError(f"cannot read '{folder}': {problem.strerror}", OTHER_FOLDER_HINT) from problem
-    raise UsageError(f"'{folder}' holds something else than {dataset.title}", "name another folder, or take it away")
+    raise UsageError(f"'{folder}' contains something other than {dataset.title}", "choose another folder, or remove it")
 
 
 def generate(folder: Path, dataset: GeneratedDataset, on_progress: Callable[[int], None]) -> None:
@@ -86,15 +86,15 @@ def generate(folder: Path, dataset: GeneratedDataset, on_progress: Callable[[int
                     shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as problem:
         where = f": '{problem.filename}'" if problem.filename else ""
-        raise UsageError(f"cannot make {dataset.title} in '{folder}': {problem.strerror}{where}", OTHER_FOLDER_HINT) from problem
+        raise UsageError(f"cannot generate {dataset.title} in '{folder}': {problem.strerror}{where}", OTHER_FOLDER_HINT) from problem
 
 
 def _check_free_space(folder: Path, dataset: GeneratedDataset) -> None:
     free = shutil.disk_usage(folder.parent).free
     if free < dataset.size_bytes:
         raise UsageError(
-            f"{dataset.title} take {dataset.size_bytes / 1e9:,.1f} GB, and '{folder.parent}' has {free / 1e9:,.1f} GB free",
-            f"fewer images, or {OTHER_FOLDER_HINT}",
+            f"{dataset.title} need {dataset.size_bytes / 1e9:,.1f} GB, but '{folder.parent}' has {free / 1e9:,.1f} GB free",
+            f"generate fewer images, {OTHER_FOLDER_HINT}",
         )
 
 
@@ -109,4 +109,4 @@ def cache_dir(variables: Mapping[str, str] = os.environ) -> Path:
     try:
         return Path.home() / ".cache" / "ddpbench"
     except RuntimeError:
-        raise UsageError("there is no home folder for the cache", "set XDG_CACHE_HOME, or name a folder") from None
+        raise UsageError("no home folder for the cache", "set XDG_CACHE_HOME, or choose a folder") from None

@@ -29,7 +29,7 @@ def generated_image_folder(images: int, classes: int) -> GeneratedDataset:
     held_out = max(classes, images // TRAIN_PER_HELD_OUT)
     return GeneratedDataset(
         name=f"imagenet-{images}x{classes}-recipe{PHOTO_VERSION}",
-        title=f"{images:,} images of {classes:,} classes in the shape of ImageNet",
+        title=f"{images:,} ImageNet-like images of {classes:,} classes",
         train_images=images,
         held_out_images=held_out,
         classes=classes,
@@ -61,8 +61,8 @@ def _chunks(splits: Mapping[str, int], classes: int) -> Iterator[Chunk]:
     """All chunks of the splits; every ``classes``-th image is of the same class."""
     for part, count in splits.items():
         for label in range(classes):
-            own = range(label, count, classes)
-            yield from ((part, label, own[start : start + MAX_CHUNK_IMAGES]) for start in range(0, len(own), MAX_CHUNK_IMAGES))
+            numbers = range(label, count, classes)
+            yield from ((part, label, numbers[start : start + MAX_CHUNK_IMAGES]) for start in range(0, len(numbers), MAX_CHUNK_IMAGES))
 
 
 def _write_chunk(folder: Path, chunk: Chunk) -> int:

@@ -82,34 +82,34 @@ def write_photo(number: int, label: int, held_out: bool, file: BinaryIO) -> None
     import numpy as np
     from PIL import Image
 
-    own = np.random.RandomState([number, int(held_out)])
-    width, height = _size(own)
-    shrunk = max(1.0, width / MAX_DRAWN_WIDTH, height / MAX_DRAWN_HEIGHT)
-    drawn_width, drawn_height = round(width / shrunk), round(height / shrunk)
-    top, left = own.randint(NOISE_SIDE - drawn_height), own.randint(NOISE_SIDE - drawn_width)
+    rng = np.random.RandomState([number, int(held_out)])
+    width, height = _size(rng)
+    shrink_factor = max(1.0, width / MAX_DRAWN_WIDTH, height / MAX_DRAWN_HEIGHT)
+    drawn_width, drawn_height = round(width / shrink_factor), round(height / shrink_factor)
+    top, left = rng.randint(NOISE_SIDE - drawn_height), rng.randint(NOISE_SIDE - drawn_width)
     window = (
-        noise_field()[top : top + drawn_height, left : left + drawn_width] * own.randint(MIN_CONTRAST, MAX_CONTRAST + 1) // FULL_CONTRAST
+        noise_field()[top : top + drawn_height, left : left + drawn_width] * rng.randint(MIN_CONTRAST, MAX_CONTRAST + 1) // FULL_CONTRAST
     )
     pixels = (window + _squares(label)[:drawn_height, :drawn_width]).clip(0, 255).astype(np.uint8)
     image = Image.fromarray(pixels)
-    if shrunk > 1:
+    if shrink_factor > 1:
         image = image.resize((width, height), Image.Resampling.BICUBIC)
-    quality = own.randint(QUALITIES[0], QUALITIES[1] + 1)
+    quality = rng.randint(QUALITIES[0], QUALITIES[1] + 1)
     if number % CMYK_EVERY == FIRST_CMYK:
         image = image.convert("CMYK")
-    elif own.randint(GREYSCALE_EVERY) == 0:
+    elif rng.randint(GREYSCALE_EVERY) == 0:
         image = image.convert("L")
     image.save(file, "JPEG", quality=int(quality), subsampling="4:2:0")
 
 
-def _size(own: Random) -> tuple[int, int]:
+def _size(rng: Random) -> tuple[int, int]:
     """Random width and height, in pixels."""
-    place = own.randint(sum(share for share, _, _ in SIZES))
+    draw = rng.randint(sum(share for share, _, _ in SIZES))
     for share, widths, heights in SIZES:
-        if place < share:
-            return int(own.randint(widths[0], widths[1] + 1)), int(own.randint(heights[0], heights[1] + 1))
-        place -= share
-    raise AssertionError("drawn below the sum of the shares")
+        if draw < share:
+            return int(rng.randint(widths[0], widths[1] + 1)), int(rng.randint(heights[0], heights[1] + 1))
+        draw -= share
+    raise AssertionError("the draw is below the sum of the shares")
 
 
 @lru_cache(maxsize=128)
@@ -117,8 +117,8 @@ def _squares(label: int) -> Pixels:
     """Repeated tile of a class, at least (MAX_DRAWN_HEIGHT, MAX_DRAWN_WIDTH, 3)."""
     import numpy as np
 
-    own = np.random.RandomState(label)
-    tile = GREY + own.randint(-TINT, TINT + 1, 3) + own.randint(-CELL_TINT, CELL_TINT + 1, (CELLS, CELLS, 3))
+    rng = np.random.RandomState(label)
+    tile = GREY + rng.randint(-TINT, TINT + 1, 3) + rng.randint(-CELL_TINT, CELL_TINT + 1, (CELLS, CELLS, 3))
     period = CELL * CELLS
     return np.tile(tile.repeat(CELL, 0).repeat(CELL, 1), (-(-MAX_DRAWN_HEIGHT // period), -(-MAX_DRAWN_WIDTH // period), 1)).astype(
         np.int16
@@ -133,10 +133,10 @@ def noise_field() -> Pixels:
     """
     import numpy as np
 
-    own = np.random.RandomState(0)
+    rng = np.random.RandomState(0)
     frequency = np.hypot(np.fft.fftfreq(NOISE_SIDE)[:, None], np.fft.rfftfreq(NOISE_SIDE))
     frequency[0, 0] = np.inf
-    fields = [np.fft.irfft2(np.fft.rfft2(own.random_sample((NOISE_SIDE, NOISE_SIDE))) / frequency) for _ in range(4)]
+    fields = [np.fft.irfft2(np.fft.rfft2(rng.random_sample((NOISE_SIDE, NOISE_SIDE))) / frequency) for _ in range(4)]
     shared, *each = (field / field.std() for field in fields)
     colours = np.stack([shared + COLOURFULNESS * field for field in each], -1)
     return (CONTRAST * colours).round().astype(np.int16)

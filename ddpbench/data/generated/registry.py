@@ -19,13 +19,13 @@ def generated_dataset(dataset: str, images: int | None = None, classes: int | No
     It has the default size, or ``images`` training images. Raises UsageError if there are fewer images than classes, or more classes than
     in ``dataset``.
     """
-    most = None if dataset == "imagenet" else CLASSES
-    usual = GPU_SIZE if dataset == "imagenet" else (GENERATED[dataset].images["train"], CLASSES)
-    images, classes = images or usual[0], classes or min(usual[1], images or usual[0])
+    max_classes = None if dataset == "imagenet" else CLASSES
+    default = GPU_SIZE if dataset == "imagenet" else (GENERATED[dataset].images["train"], CLASSES)
+    images, classes = images or default[0], classes or min(default[1], images or default[0])
     if images < classes:
-        raise UsageError(f"{images:,} images are too few for {classes:,} classes", "more --images, or fewer --classes")
-    if most and classes > most:
-        raise UsageError(f"{DATASETS[dataset].title} has {most} classes, and not {classes:,}", f"--classes of at most {most}")
+        raise UsageError(f"{images:,} images are too few for {classes:,} classes", "increase --images, or reduce --classes")
+    if max_classes and classes > max_classes:
+        raise UsageError(f"{DATASETS[dataset].title} has {max_classes} classes, not {classes:,}", f"set --classes to at most {max_classes}")
     return generated_image_folder(images, classes) if dataset == "imagenet" else generated_files(dataset, images, classes)
 
 
@@ -34,7 +34,7 @@ def default_imagenet(samples: int, classes: int, cuda: bool) -> GeneratedDataset
 
     It has at least ``samples`` images and at most ``classes`` classes.
     """
-    images, usual = GPU_SIZE if cuda else CPU_SIZE
+    images, default_classes = GPU_SIZE if cuda else CPU_SIZE
     while images < samples:
         images *= 2
-    return generated_image_folder(images, min(usual, classes))
+    return generated_image_folder(images, min(default_classes, classes))

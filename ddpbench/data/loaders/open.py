@@ -32,7 +32,7 @@ def open_host_loader(config: ResolvedConfig, shard: Shard) -> HostLoader:
     """
     spec = find_loader(config.loader)
     if spec.on_device:
-        raise UsageError(f"loader '{spec.name}' makes its batches on the device", "its batches never lie in host memory")
+        raise UsageError(f"loader '{spec.name}' prepares its batches on the device", "choose a loader with batches in host memory")
     opened: HostLoader = import_object(spec.factory)(config, shard)
     return opened
 
@@ -41,7 +41,7 @@ def open_on_all_ranks(loader_factory: LoaderFactory, world: World) -> LoaderFact
     """Wrap ``loader_factory`` for loaders that may not work here: each must deliver a batch on every rank before it is used."""
 
     def opened(config: ResolvedConfig, shard: Shard) -> Loader:
-        def with_a_batch() -> Loader:
+        def open_with_first_batch() -> Loader:
             loader = loader_factory(config, shard)
             try:
                 loader.next_batch(lambda: None)
@@ -50,6 +50,6 @@ def open_on_all_ranks(loader_factory: LoaderFactory, world: World) -> LoaderFact
                 raise
             return loader
 
-        return run_on_all_ranks(world, with_a_batch, lambda loader: loader.close())
+        return run_on_all_ranks(world, open_with_first_batch, lambda loader: loader.close())
 
     return opened

@@ -53,7 +53,7 @@ class Replay:
         self._batches = [_copy_batch(first, self._pinned), *(_copy_batch(host.next_batch(), self._pinned) for _ in range(1, number))]
         self._next = 0
         self.data = msgspec.structs.replace(
-            host.data, loader=REPLAY, description=f"{number} batches of {host.data.loader}, in host memory: {host.data.description}"
+            host.data, loader=REPLAY, description=f"{number} batches of {host.data.loader} in host memory: {host.data.description}"
         )
 
     def next_batch(self) -> HostBatch:

@@ -35,21 +35,21 @@ def start_workers(data_loader: DataLoader[Any], hint: str) -> tuple[Iterator[Any
     (``_PyThreadState_DeleteExcept``). This is rare, but has hung a run. Raises BenchError if workers do not start in MAX_START_ATTEMPTS
     attempts.
     """
-    usual = data_loader.worker_init_fn
+    user_init = data_loader.worker_init_fn
     for _ in range(MAX_START_ATTEMPTS):
-        begun = StartBarrier(usual)
-        data_loader.worker_init_fn = begun
-        earlier = multiprocessing.active_children()
+        barrier = StartBarrier(user_init)
+        data_loader.worker_init_fn = barrier
+        other_children = multiprocessing.active_children()
         with keep_sigchld_handler(), suppress_worker_count_warning():
             stream = iter(data_loader)
-        processes = [child for child in multiprocessing.active_children() if child not in earlier]
-        if begun.wait_for_all(processes):
+        processes = [child for child in multiprocessing.active_children() if child not in other_children]
+        if barrier.wait_for_all(processes):
             return stream, processes
-        print_note(f"a loader worker did not begin within {START_TIMEOUT_S:.0f} s, and all are started again")
+        print_note(f"a loader worker did not start within {START_TIMEOUT_S:.0f} s; restarting all workers")
         for process in processes:
             process.kill()
         stream._shutdown_workers()  # type: ignore[attr-defined]  # no public API
-    raise BenchError(f"loader workers did not begin within {START_TIMEOUT_S:.0f} s, {MAX_START_ATTEMPTS} times", hint)
+    raise BenchError(f"loader workers did not start within {START_TIMEOUT_S:.0f} s in {MAX_START_ATTEMPTS} attempts", hint)
 
 
 class StartBarrier:
@@ -105,16 +105,14 @@ def keep_sigchld_handler() -> Iterator[None]:
             signal.signal(signal.SIGCHLD, handler)
 
 
-OUT_OF_MEMORY_HINT = (
-    f"short of memory, or of shared memory? see dmesg and 'df {SHM_DIR}'; fewer workers (-j) or a smaller batch (-b) take less"
-)
+OUT_OF_MEMORY_HINT = f"check memory (dmesg) and shared memory (df {SHM_DIR}); fewer workers (-j) or a smaller batch (-b) need less"
 
 
 def stalled_worker(iterator: Any) -> str:
     """Describe the worker that owes the next batch of ``iterator``, and its state; empty without workers."""
     with suppress(AttributeError, KeyError, psutil.Error):  # no workers, already delivered, or died; no public API
         worker = psutil.Process(iterator._workers[iterator._task_info[iterator._rcvd_idx][0]].pid)
-        return f"loader worker {worker.pid} ({worker.status()}) owes it a batch; does storage answer, is {SHM_DIR} full?"
+        return f"loader worker {worker.pid} ({worker.status()}) has not delivered its batch; check the storage and {SHM_DIR}"
     return ""
 
 
@@ -128,6 +126,6 @@ def dead_worker(workers: Sequence[BaseProcess]) -> str:
         if process.sentinel in ended:
             process.join()
             code = process.exitcode or 0
-            manner = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            return f"loader worker {process.pid} died: {manner}"
+            reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            return f"loader worker {process.pid} died: {reason}"
     return ""

@@ -27,9 +27,12 @@ def open_tensor(config: ResolvedConfig, shard: Shard) -> DeviceResidentLoader:
     view: Tensor | CropAndFlip = samples
     if config.augment and shard.dataset == "cifar10":
         view = CropAndFlip(samples, torch.Generator(shard.device).manual_seed(config.seed + shard.rank))
-    plan = DistributedBatchSampler(len(labels), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle)
-    order, finish = IndexStream(plan, shard.device), make_normalize(shard.dataset, config.image_size, config.channels_last, shard.device)
-    return DeviceResidentLoader(view, labels, order, config.batch_size, finish, arrays.describe("tensor"))
+    sampler = DistributedBatchSampler(len(labels), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle)
+    indices, normalize = (
+        IndexStream(sampler, shard.device),
+        make_normalize(shard.dataset, config.image_size, config.channels_last, shard.device),
+    )
+    return DeviceResidentLoader(view, labels, indices, config.batch_size, normalize, arrays.describe("tensor"))
 
 
 BATCHES_PER_GATHER = 8

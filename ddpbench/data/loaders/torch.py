@@ -79,8 +79,10 @@ def _to_pil(image: npt.NDArray[Any]) -> Image.Image:
 
 
 def _normalized(dataset: str, *steps: Any) -> Callable[[Any], Tensor]:
-    known = NORMALIZATION[dataset]
-    composed: Callable[[Any], Tensor] = transforms.Compose([*steps, transforms.ToTensor(), transforms.Normalize(known.mean, known.std)])
+    normalization = NORMALIZATION[dataset]
+    composed: Callable[[Any], Tensor] = transforms.Compose(
+        [*steps, transforms.ToTensor(), transforms.Normalize(normalization.mean, normalization.std)]
+    )
     return composed
 
 

@@ -32,8 +32,8 @@ REDUCING_GAP = 2
 def open_uint8(config: ResolvedConfig, shard: Shard) -> DataLoaderAdapter:
     """Open the loader ``torch-uint8``: batches in uint8 (B, S, S, C)."""
     find_decoder()  # cached here, so that not every worker searches
-    finish = make_normalize(shard.dataset, config.image_size, config.channels_last, shard.device)
-    return open_data_loader(UINT8_TRANSFORMS, finish, config, shard)
+    normalize = make_normalize(shard.dataset, config.image_size, config.channels_last, shard.device)
+    return open_data_loader(UINT8_TRANSFORMS, normalize, config, shard)
 
 
 class Uint8Transform:
@@ -50,8 +50,8 @@ class Uint8Transform:
         box = random_resized_crop(width, height) if self._augment else center_crop(width, height, self._side)
         pixels = self._decode(content, file, box)
         watch.lap("decode")
-        seen = crop(pixels, box, pixels.shape[1] / height, pixels.shape[2] / width)
-        sample: Tensor = functional.resize(seen, [self._side, self._side], antialias=True)[0].permute(1, 2, 0)
+        cropped = crop(pixels, box, pixels.shape[1] / height, pixels.shape[2] / width)
+        sample: Tensor = functional.resize(cropped, [self._side, self._side], antialias=True)[0].permute(1, 2, 0)
         if self._augment and torch.rand(()) < 0.5:
             sample = sample.flip(1)
         watch.lap("augment")

@@ -43,10 +43,10 @@ def open_user_loader(config: ResolvedConfig, shard: Shard) -> UserLoader:
     Its function receives the arguments that its parameters name, and does the sharding itself.
     """
     function = import_object(config.loader)
-    offered = {"config": config, **vars(shard)}
-    make = partial(function, **{name: offered[name] for name in accepted_kwargs(function) if name in offered})
-    fitting = BatchSpec(shard.sample_shape(config.image_size), shard.classes, targets=shard.dataset == "gemm")
-    return UserLoader(config.loader, make, config.batch_size, fitting, lambda samples: to_memory_format(samples, config.channels_last))
+    kwargs = {"config": config, **vars(shard)}
+    create = partial(function, **{name: kwargs[name] for name in accepted_kwargs(function) if name in kwargs})
+    batch_spec = BatchSpec(shard.sample_shape(config.image_size), shard.classes, targets=shard.dataset == "gemm")
+    return UserLoader(config.loader, create, config.batch_size, batch_spec, lambda samples: to_memory_format(samples, config.channels_last))
 
 
 class UserLoader:
@@ -61,19 +61,19 @@ class UserLoader:
         self.device_transform = device_transform
         self._name, self._create, self._batch_size, self._batch_spec = name, create, batch_size, batch_spec
         self._other_children = multiprocessing.active_children()
-        begin = perf_counter()
+        start_s = perf_counter()
         self._source = self._create_source()
-        set_up_s = perf_counter() - begin
+        setup_s = perf_counter() - start_s
         workers = getattr(self._source, "num_workers", 0)
         self.max_prefetched = workers * (getattr(self._source, "prefetch_factor", None) or 0)
         self.data = DatasetInfo(
             loader=name,
-            description=f"batches of {name}, which shares them out itself",
+            description=f"batches of {name}, which shards them itself",
             file_kind="",
             num_samples=_num_samples(self._source),
             workers=workers,
             respawns_workers=workers > 0 and _respawns_workers(self._source),
-            setup_s=set_up_s,
+            setup_s=setup_s,
         )
         self._iterator: Iterator[Any] = iter(())
         self._stream = self._batches()
@@ -104,12 +104,12 @@ class UserLoader:
 
     def _create_source(self) -> Iterable[Any]:
         with suppress_worker_count_warning():
-            made = self._create()
-        if isinstance(made, DataLoader):
-            return with_timing(made)
-        if not isinstance(made, Iterable):
-            raise BenchError(f"'{self._name}' returned {type(made).__name__}", "it must return batches of (samples, labels)")
-        return made
+            source = self._create()
+        if isinstance(source, DataLoader):
+            return with_timing(source)
+        if not isinstance(source, Iterable):
+            raise BenchError(f"'{self._name}' returned {type(source).__name__}", "it must return batches of (samples, labels)")
+        return source
 
     def _batches(self) -> Generator[HostBatch]:
         for epoch in count():
@@ -121,22 +121,22 @@ class UserLoader:
         _set_epoch(self._source, epoch)
         with keep_sigchld_handler():
             self._iterator = iter(self._source)
-        full, not_full = 0, 0
+        num_full, other_size = 0, 0
         for each in self._raw_batches(self._processes()):
             batch = self._to_host_batch(each)
-            if not_full:
+            if other_size:
                 break
             if len(batch.labels) == self._batch_size:
-                full += 1
+                num_full += 1
                 yield batch
             else:
-                not_full = len(batch.labels)
+                other_size = len(batch.labels)
         else:
-            if full:
+            if num_full:
                 return
-        if not not_full:
-            raise BenchError(f"'{self._name}' gave no batch", "is its data set empty, or smaller than a batch?")
-        raise BenchError(f"'{self._name}' gives batches of {not_full}, and {self._batch_size} were asked for", f"-b {not_full}")
+        if not other_size:
+            raise BenchError(f"'{self._name}' yielded no batch", "its dataset is empty, or smaller than one batch")
+        raise BenchError(f"'{self._name}' yields batches of {other_size}, but the batch size is {self._batch_size}", f"use -b {other_size}")
 
     def _raw_batches(self, workers: Sequence[BaseProcess]) -> Iterator[Any]:
         while True:
@@ -145,8 +145,8 @@ class UserLoader:
             except StopIteration:
                 return
             except (RuntimeError, OSError, EOFError) as problem:
-                if death := dead_worker(workers):
-                    raise BenchError(death, OUT_OF_MEMORY_HINT) from problem
+                if message := dead_worker(workers):
+                    raise BenchError(message, OUT_OF_MEMORY_HINT) from problem
                 raise
             yield each
 
@@ -161,7 +161,7 @@ class UserLoader:
             case [Tensor() as samples, Tensor() as labels]:
                 batch = HostBatch(samples, labels)
             case _:
-                raise BenchError(f"'{self._name}' gives {_describe(raw)}", "a batch must be a pair of tensors: samples, labels")
+                raise BenchError(f"'{self._name}' yields {_describe(raw)}", "a batch must be a pair of tensors: samples, labels")
         self._batch_spec.check(batch, self._name)
         return batch
 
@@ -216,26 +216,26 @@ class BatchSpec:
         """
         samples, labels = batch.samples, batch.labels
         if samples.shape[1:] != self.shape or samples.dtype != torch.float32:
-            wanted = "x".join(map(str, self.shape))
+            expected = "x".join(map(str, self.shape))
             raise BenchError(
-                f"'{name}' gives samples of {'x'.join(map(str, samples.shape[1:]))} in {_dtype_name(samples.dtype)}, "
-                f"and the model takes {wanted} in float32",
-                "convert them, or choose --image-size",
+                f"'{name}' yields samples of {'x'.join(map(str, samples.shape[1:]))} in {_dtype_name(samples.dtype)}, "
+                f"but the model needs {expected} in float32",
+                "convert the samples, or set --image-size",
             )
         what, shape, dtype = ("labels", samples.shape[:1], torch.int64)
         if self.targets:
             what, shape, dtype = ("targets", torch.Size([len(samples), self.classes]), torch.float32)
         if labels.shape != shape or labels.dtype != dtype:
             raise BenchError(
-                f"'{name}' gives {what} of shape {tuple(labels.shape)} in {_dtype_name(labels.dtype)}, "
-                f"and the model takes {tuple(shape)} in {_dtype_name(dtype)}",
-                "convert them",
+                f"'{name}' yields {what} of shape {tuple(labels.shape)} in {_dtype_name(labels.dtype)}, "
+                f"but the model needs {tuple(shape)} in {_dtype_name(dtype)}",
+                f"convert the {what}",
             )
         if not self.targets and labels.device.type == "cpu" and len(labels):
             least, greatest = (int(each) for each in labels.aminmax())
             if least < 0 or greatest >= self.classes:
                 raise BenchError(
-                    f"'{name}' gives labels from {least:,} to {greatest:,}, and the model takes 0 to {self.classes - 1:,}",
+                    f"'{name}' yields labels from {least:,} to {greatest:,}, but the model needs 0 to {self.classes - 1:,}",
                     "number the classes from 0, or use another workload",
                 )
 

@@ -68,9 +68,9 @@ class TimedDataset(Dataset[Any]):
         """
         if self._separable:
             return [self[index] for index in indices]
-        at_once = getattr(self._dataset, "__getitems__", None)
+        fetch_batch = getattr(self._dataset, "__getitems__", None)
         self._watch.start()
-        samples: list[Any] = at_once(indices) if at_once else [self._dataset[index] for index in indices]
+        samples: list[Any] = fetch_batch(indices) if fetch_batch else [self._dataset[index] for index in indices]
         self._watch.lap("sample")
         return samples
 
@@ -126,8 +126,8 @@ class TimedCollate:
         self._watch.start()
         batch = self._collate(samples)
         self._watch.lap("collate")
-        sheet = self._watch.finish_batch()
+        timing = self._watch.finish_batch()
         match batch:
             case [Tensor() as images, Tensor() as labels]:
-                return HostBatch(images, labels, sheet)
+                return HostBatch(images, labels, timing)
         return batch

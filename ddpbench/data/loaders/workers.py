@@ -75,8 +75,8 @@ def open_data_loader(
     """
     watch = Stopwatch()
     samples, data = make_dataset(transforms, config, shard.dataset, watch)
-    plan = DistributedBatchSampler(len(samples), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle)
-    batches = make_data_loader(samples, plan, watch, config, config.seed + shard.rank, shard.device)
+    sampler = DistributedBatchSampler(len(samples), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle)
+    batches = make_data_loader(samples, sampler, watch, config, config.seed + shard.rank, shard.device)
     return DataLoaderAdapter(batches, data, device_transform, config.skip_bad)
 
 
@@ -111,8 +111,8 @@ def worker_init(worker: int) -> None:
     It ignores Ctrl-C and SLURM's signals, which reach all processes, and leaves them to the rank.
     """
     set_parent_death_signal(signal.SIGKILL)
-    for left in HANDLED_SIGNALS:
-        signal.signal(left, signal.SIG_IGN)
+    for signum in HANDLED_SIGNALS:
+        signal.signal(signum, signal.SIG_IGN)
 
 
 class DataLoaderAdapter:
@@ -134,8 +134,8 @@ class DataLoaderAdapter:
         try:
             batch = next(self._iterator)
         except (RuntimeError, OSError, EOFError) as problem:  # data from a dead worker are often unreadable, too
-            if death := dead_worker(self._processes):
-                raise BenchError(death, OUT_OF_MEMORY_HINT) from problem
+            if message := dead_worker(self._processes):
+                raise BenchError(message, OUT_OF_MEMORY_HINT) from problem
             raise
         if isinstance(batch, BadBatch):
             self._skipped.add(batch.skipped_files)
@@ -178,13 +178,13 @@ class SkippedFiles:
             if len(self._seen) == self._max_skipped:
                 raise self.too_many_error(problem)
             self._seen.add(problem.message)
-            print_note(f"left out: {problem.message}")
+            print_note(f"skipped: {problem.message}")
             new.append(problem)
         return new
 
     def too_many_error(self, problem: BenchError) -> BenchError:
         """The error of a file that may not be skipped, with the number of skipped ones."""
         others = len(self._seen - {problem.message})
-        after = f", after {pluralize(others, 'other')} left out" if others else ""
-        spent = f"--skip-bad {self._max_skipped} leaves out no more: repair the file, take it away, or give a larger number"
-        return BenchError(f"{problem.message}{after}", spent if self._max_skipped else problem.hint)
+        after = f", after {pluralize(others, 'other')} skipped" if others else ""
+        hint = f"--skip-bad {self._max_skipped} is exceeded: repair or remove the file, or use a larger number"
+        return BenchError(f"{problem.message}{after}", hint if self._max_skipped else problem.hint)

@@ -1,4 +1,4 @@
-"""Which limit, why, and a next command that can be typed."""
+"""Bottleneck, its evidence, and a next command that parses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WORK = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
 
 
 def judged(record: Record) -> Verdict:
-    """The verdict on a run for which nobody chose the batch; a command that it offers can be carried out."""
+    """Verdict on a run with the default batch size; checks that the suggested command parses."""
     record.requested = msgspec.convert(msgspec.structs.asdict(record.config) | {"batch_size": None}, Config)
     found = find_bottleneck(record, summarize(record))
     assert found is not None
@@ -54,12 +54,12 @@ def with_config(record: Record, **changes: Any) -> Record:
     return record
 
 
-def test_limits_are_tested_in_the_order_of_the_verdicts() -> None:
+def test_bottlenecks_are_tested_in_the_order_of_the_verdicts() -> None:
     order = [limit.__name__.replace("_", "-") for limit in BOTTLENECKS if limit.__name__ not in ("too_few_cores", "unexplained")]
     assert order == [kind for kind in get_args(Bottleneck) if kind in order]
 
 
-def test_data_bound() -> None:
+def test_data_bound_reports_wait_fraction_and_rates() -> None:
     found = judged(records.data_bound())
     assert found.kind == "data-bound"
     assert isinstance(found.evidence, DataWait)
@@ -71,13 +71,13 @@ def test_data_bound() -> None:
     assert (found.cause, found.cause_evidence) == (None, None)
 
 
-def test_a_wait_for_another_ranks_data_is_a_wait_for_data() -> None:
-    """No rank waits long itself, but in every step another one is late."""
+def test_waiting_for_another_ranks_data_is_data_bound() -> None:
+    """No rank waits long itself, but in every step another rank is late."""
     record = records.record([{**WORK, "data": 5.0}, {**WORK, "data": 12.0}, {**WORK, "data": 12.1}, {**WORK, "data": 5.0}])
     assert judged(record).kind == "data-bound"
 
 
-def test_a_straggler_comes_before_data() -> None:
+def test_straggler_takes_precedence_over_data_bound() -> None:
     record = records.record([WORK, WORK, {**WORK, "data": 30.0}, WORK])
     found = judged(record)
     assert (found.kind, found.rank) == ("straggler", 2)
@@ -88,8 +88,8 @@ def test_a_straggler_comes_before_data() -> None:
     assert found.evidence.cost_samples_per_s == pytest.approx(5330, abs=5)
 
 
-def test_a_rank_whose_slowness_others_pauses_make_up_for_is_named_and_is_no_limit() -> None:
-    """Rank 1 is 2.6% slower in every step; rank 0 stands still in every twentieth for nearly as long as all of that together."""
+def test_straggler_hidden_by_pauses_of_others_is_not_the_bottleneck() -> None:
+    """Rank 1 is 2.6% slower in every step; rank 0 pauses every 20th step for nearly the sum of that."""
     record = records.record([WORK] * 2)
     for place, timed in enumerate(record.rounds):
         steps = timed.traces[0].steps
@@ -107,7 +107,7 @@ def test_a_rank_whose_slowness_others_pauses_make_up_for_is_named_and_is_no_limi
     assert judged(record).kind != "straggler"
 
 
-def test_a_slow_rank_among_ranks_that_all_starve_is_not_the_limit() -> None:
+def test_slow_rank_among_starved_ranks_is_not_the_bottleneck() -> None:
     found = judged(records.record([{**WORK, "data": 60.0}] * 3 + [{**WORK, "data": 90.0}]))
     assert (found.kind, found.rank) == ("data-bound", None)
 
@@ -115,19 +115,19 @@ def test_a_slow_rank_among_ranks_that_all_starve_is_not_the_limit() -> None:
 @pytest.mark.parametrize(
     ("phase", "starts"), [("backward", "nvidia-smi -q -i GPU-00000001 "), ("host_to_device", "nvidia-smi topo"), ("data", "top")]
 )
-def test_what_to_look_at_for_a_slow_rank_on_synthetic_data(phase: str, starts: str) -> None:
+def test_straggler_on_synthetic_data_suggests_system_tool(phase: str, starts: str) -> None:
     slow = {**WORK, phase: WORK.get(phase, 0.0) + 30.0}
     assert next_command(judged(records.record([WORK, slow]))).startswith(starts)
     away = judged(records.record([WORK, slow], environment=records.environment(2, nodes=2)))
     assert next_command(away).startswith(f"ssh node-02 {starts}")
 
 
-def test_a_rank_slow_in_its_data_is_tried_without_its_loader() -> None:
+def test_straggler_in_data_suggests_run_with_synthetic_loader() -> None:
     record = with_config(records.record([WORK, {**WORK, "data": 30.0}]), loader="torch", data_dir="/my data")
     assert next_command(judged(record)).endswith("--no-validate --gpus 2 --loader torch,synthetic")
 
 
-def test_host_to_device_bound() -> None:
+def test_host_to_device_bound_reports_copy_time() -> None:
     record = with_config(records.record([{**WORK, "host_to_device": 20.0}] * 4), loader="torch", data_dir="/data")
     found = judged(record)
     assert found.kind == "host-to-device-bound"
@@ -135,7 +135,7 @@ def test_host_to_device_bound() -> None:
     assert next_command(found).endswith("--loader torch,synthetic")
 
 
-def test_nothing_is_copied_on_processors() -> None:
+def test_copy_phase_on_cpu_is_not_host_to_device_bound() -> None:
     found = judged(records.cpu_run(ranks=[WORK, {**WORK, "host_to_device": 30.0}]))
     assert found.kind == "straggler"
     assert isinstance(found.evidence, SlowRank)
@@ -144,7 +144,7 @@ def test_nothing_is_copied_on_processors() -> None:
     assert (found.kind, found.cause) == ("data-bound", "handoff")
 
 
-def test_launch_bound_by_kernels() -> None:
+def test_idle_gpu_between_kernels_is_launch_bound() -> None:
     record = records.record([WORK] * 4, kernel_activity=KernelActivity(step_ms=62.4, kernel_ms=40.0))
     found = judged(record)
     assert found.kind == "launch-bound"
@@ -152,7 +152,7 @@ def test_launch_bound_by_kernels() -> None:
     assert next_command(found).endswith("--compile off,reduce-overhead")
 
 
-def test_launch_bound_by_the_hosts_lead_where_no_kernels_were_seen() -> None:
+def test_short_host_lead_is_launch_bound_if_kernels_were_not_profiled() -> None:
     behind = {rank: {"host_lead_ms": [0.4] * 20} for rank in range(4)}
     found = judged(records.record([WORK] * 4, traces=behind))
     assert found.kind == "launch-bound"
@@ -163,13 +163,13 @@ def test_launch_bound_by_the_hosts_lead_where_no_kernels_were_seen() -> None:
     )
 
 
-def test_kernels_that_wait_for_other_ranks_are_not_missing_launches() -> None:
-    """Communication kernels are not counted, so the wait for them must not be either."""
+def test_waiting_communication_kernels_are_not_launch_bound() -> None:
+    """Communication kernels are not counted, so waiting for them must not be either."""
     record = records.record([{**WORK, "sync": 30.0}] * 4, kernel_activity=KernelActivity(step_ms=92.4, kernel_ms=61.0))
     assert judged(record).kind == "sync-bound"
 
 
-def test_a_compiled_run_that_still_waits_for_launches_wants_a_larger_batch_if_it_fits() -> None:
+def test_launch_bound_compiled_run_suggests_larger_batch_if_memory_allows() -> None:
     gap = KernelActivity(step_ms=62.4, kernel_ms=40.0)
     record = with_config(records.record([WORK] * 4, kernel_activity=gap), compile="reduce-overhead")
     assert next_command(judged(record)).endswith("--batch-size 256,512")
@@ -178,14 +178,14 @@ def test_a_compiled_run_that_still_waits_for_launches_wants_a_larger_batch_if_it
     assert judged(record).next is None
 
 
-def test_sync_bound() -> None:
+def test_sync_bound_reports_exposed_allreduce() -> None:
     found = judged(records.record([{**WORK, "sync": 30.0}] * 4))
     assert found.kind == "sync-bound"
     assert found.evidence == ExposedAllReduce(sync_ms=pytest.approx(30.0), step_ms=pytest.approx(92.4))
     assert next_command(found).endswith("--comm-hook none,fp16")
 
 
-def test_compute_bound_is_healthy() -> None:
+def test_compute_bound_reports_phase_shares() -> None:
     found = judged(records.record())
     assert found.kind == "compute-bound"
     assert isinstance(found.evidence, PhaseShares)
@@ -194,14 +194,14 @@ def test_compute_bound_is_healthy() -> None:
     assert next_command(found).endswith("--compile off,default")
 
 
-def test_one_gpu_is_singular() -> None:
+def test_single_gpu_is_described_in_the_singular() -> None:
     record = records.record([records.BUSY])
     found = judged(record)
     assert explain_verdict(found, record).claim.startswith("the GPU computes 9")
     assert next_command(found).startswith("ddpbench resnet50 ")
 
 
-def test_cpu_ranks_are_no_gpus_and_have_no_launches() -> None:
+def test_cpu_ranks_are_never_launch_bound_nor_called_gpus() -> None:
     slow = {**WORK, "forward": 60.0}
     environment = records.environment(2, device="Xeon CPU", usable_cores=2.0)
     for phases in ([WORK, WORK], [WORK, slow], [{**WORK, "data": 40.0}] * 2, [{**WORK, "sync": 40.0}] * 2):
@@ -212,40 +212,40 @@ def test_cpu_ranks_are_no_gpus_and_have_no_launches() -> None:
         assert "nvidia" not in next_command(found)
 
 
-def test_float32_is_shown_what_autocast_would_give() -> None:
+def test_default_float32_run_suggests_autocast() -> None:
     by_default = with_config(records.cpu_run(), precision="torch-default")
     assert next_command(judged(by_default)).endswith("--precision torch-default,amp-bf16")
     assert judged(records.cpu_run()).next is None, "fp32 was chosen"
 
 
-UNSTEADY = [1.0, 1.05, 0.95, 1.02, 0.98]
+NOISY_ROUNDS = [1.0, 1.05, 0.95, 1.02, 0.98]
 
 
-def test_noise_silences_no_limit_that_every_round_shows() -> None:
-    found = judged(records.record([WORK] * 4, longer=UNSTEADY))
+def test_noise_does_not_hide_compute_bound_shown_by_every_round() -> None:
+    found = judged(records.record([WORK] * 4, longer=NOISY_ROUNDS))
     assert (found.kind, found.repeatability) == ("compute-bound", 1.0)
 
 
 @pytest.mark.parametrize(("phase", "kind"), [("data", "data-bound"), ("host_to_device", "host-to-device-bound"), ("sync", "sync-bound")])
-def test_noise_silences_no_wait_that_every_round_shows(phase: str, kind: str) -> None:
-    found = judged(with_config(records.record([{**WORK, phase: 15.0}] * 4, longer=UNSTEADY), loader="torch", data_dir="/data"))
+def test_noise_does_not_hide_wait_shown_by_every_round(phase: str, kind: str) -> None:
+    found = judged(with_config(records.record([{**WORK, phase: 15.0}] * 4, longer=NOISY_ROUNDS), loader="torch", data_dir="/data"))
     assert (found.kind, found.repeatability) == (kind, 1.0)
 
 
 def rounds_with_data_wait(*waits_ms: float) -> Record:
-    """A round for each of these waits for data."""
+    """One round per data wait."""
     made = [records.record([{**WORK, "data": wait}] * 4) for wait in waits_ms]
     made[0].rounds = [other.rounds[place] for place, other in enumerate(made)]
     return made[0]
 
 
-def test_a_limit_that_most_resamples_show_is_probable_and_has_a_runner_up() -> None:
+def test_bottleneck_of_most_resamples_is_probable_with_runner_up() -> None:
     found = judged(rounds_with_data_wait(0.0, 14.0, 12.0, 11.0, 13.0))
     assert (found.kind, found.runner_up, found.is_probable) == ("data-bound", "compute-bound", True)
     assert 0.7 <= (found.repeatability or 0) < 0.99
 
 
-def test_two_limits_that_compete_are_both_named_with_what_would_decide() -> None:
+def test_competing_bottlenecks_are_inconclusive_and_suggest_diagnose() -> None:
     found = judged(rounds_with_data_wait(0.0, 14.0, 0.0, 14.0, 7.0))
     assert (found.kind, found.runner_up) == ("inconclusive", "compute-bound")
     assert isinstance(found.evidence, Undecided)
@@ -255,23 +255,23 @@ def test_two_limits_that_compete_are_both_named_with_what_would_decide() -> None
     assert " diagnose " in next_command(found)
 
 
-def test_the_same_record_gives_the_same_share() -> None:
+def test_resampling_is_deterministic() -> None:
     shares = {judged(rounds_with_data_wait(0.0, 14.0, 12.0, 11.0, 13.0)).repeatability for _ in range(2)}
     assert len(shares) == 1
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 1), (9, 1), (2, 20), (4, 2)])
-def test_what_is_offered_after_too_few_rounds_or_steps_is_enough(shape: tuple[int, int]) -> None:
+def test_suggested_rounds_and_steps_suffice_for_a_verdict(shape: tuple[int, int]) -> None:
     rounds, steps = shape
     record = with_config(records.record([WORK] * 4, longer=[1.0] * rounds, steps=steps), rounds=rounds)
-    words = shlex.split(verdict_next(record))
+    words = shlex.split(next_of_too_short(record))
     given = {name: int(words[words.index(f"--{name}") + 1]) for name in ("rounds", "steps") if f"--{name}" in words}
     assert given.get("rounds", 5) >= 5
     assert given.get("rounds", 5) * given.get("steps", steps) >= 30
 
 
-def verdict_next(record: Record) -> str:
-    """Of too little evidence, and what the check on it says, which must be the same."""
+def next_of_too_short(record: Record) -> str:
+    """Next command of a too-short run; checks that the too-short check suggests the same."""
     [short] = [check for check in run_checks(record) if isinstance(check, MeasurementTooShort)]
     found = judged(record)
     suggested = {"--rounds": short.suggested_rounds, "--steps": short.suggested_steps}
@@ -280,7 +280,7 @@ def verdict_next(record: Record) -> str:
 
 
 @pytest.mark.parametrize(("rounds", "steps"), [(2, 20), (1, 20), (2, 2), (4, 2), (1, 1)])
-def test_few_rounds_or_steps_leave_no_confident_verdict_but_what_it_looks_like(rounds: int, steps: int) -> None:
+def test_too_few_rounds_or_steps_are_inconclusive_with_likely_kind(rounds: int, steps: int) -> None:
     found = judged(records.record([{**WORK, "data": 600.0}] * 4, longer=[1.0] * rounds, steps=steps))
     assert found.kind == "inconclusive"
     assert isinstance(found.evidence, TooShort)
@@ -289,13 +289,13 @@ def test_few_rounds_or_steps_leave_no_confident_verdict_but_what_it_looks_like(r
     assert found.evidence.likely.wait_fraction == pytest.approx(0.91, abs=0.005)
 
 
-def neighboured(cpu_s: float, **changes: Any) -> Record:
-    """Two CPU ranks whose rounds last about 4 s, in which each got ``cpu_s`` of CPU time."""
+def with_cpu_time(cpu_s: float, **changes: Any) -> Record:
+    """Two CPU ranks with rounds of about 4 s and ``cpu_s`` of CPU time each."""
     return records.cpu_run(**{"traces": {rank: {"cpu_s": cpu_s} for rank in range(2)}, **changes})
 
 
-def test_ranks_that_compute_and_get_half_a_core_have_a_neighbour() -> None:
-    found = judged(neighboured(2.1))
+def test_cpu_ranks_with_half_a_core_have_a_noisy_neighbour() -> None:
+    found = judged(with_cpu_time(2.1))
     assert found.kind == "noisy-neighbour"
     assert isinstance(found.evidence, StarvedRanks)
     assert found.evidence.cores_by_rank == {0: pytest.approx(0.52, abs=0.005), 1: pytest.approx(0.52, abs=0.005)}
@@ -303,24 +303,24 @@ def test_ranks_that_compute_and_get_half_a_core_have_a_neighbour() -> None:
     assert next_command(found) == "top -b -n 1 -o %CPU | head -15"
 
 
-def test_a_neighbour_explains_noise_that_every_round_shows() -> None:
-    assert judged(neighboured(2.1, longer=UNSTEADY)).kind == "noisy-neighbour"
+def test_noisy_neighbour_is_reported_despite_noise() -> None:
+    assert judged(with_cpu_time(2.1, longer=NOISY_ROUNDS)).kind == "noisy-neighbour"
 
 
-def test_ranks_that_get_their_cores_or_wait_or_crowd_each_other_have_no_neighbour() -> None:
-    assert judged(neighboured(4.0)).kind == "compute-bound"
+def test_satisfied_waiting_or_oversubscribed_ranks_have_no_noisy_neighbour() -> None:
+    assert judged(with_cpu_time(4.0)).kind == "compute-bound"
     assert judged(records.cpu_run()).kind == "compute-bound"
     waiting = {**WORK, "data": 40.0}
-    assert judged(neighboured(0.5, ranks=[waiting, waiting])).kind == "data-bound"
+    assert judged(with_cpu_time(0.5, ranks=[waiting, waiting])).kind == "data-bound"
     crowded = records.environment(2, device="Xeon CPU", usable_cores=2.0, variables={"OMP_NUM_THREADS": "2"})
-    assert judged(neighboured(2.1, environment=crowded)).kind == "inconclusive"
+    assert judged(with_cpu_time(2.1, environment=crowded)).kind == "inconclusive"
 
 
-SYNCING = {**WORK, "sync": 40.0}
+SYNC_BOUND = {**WORK, "sync": 40.0}
 
 
-def on_cores(cores: float, ranks: int, threads: int, phases: dict[str, float] = SYNCING, **changes: Any) -> Record:
-    """CPU ranks of so many threads each."""
+def cpu_ranks(cores: float, ranks: int, threads: int, phases: dict[str, float] = SYNC_BOUND, **changes: Any) -> Record:
+    """CPU ranks with ``threads`` threads each."""
     variables = {"OMP_NUM_THREADS": str(threads)}
     place = records.environment(ranks, device="Xeon CPU", usable_cores=cores, variables=variables)
     return records.cpu_run(ranks=[phases] * ranks, environment=place, **changes)
@@ -330,8 +330,8 @@ def on_cores(cores: float, ranks: int, threads: int, phases: dict[str, float] = 
     ("cores", "ranks", "threads", "next_has"),
     [(2, 4, 1, "--gpus 2"), (2, 4, 2, "--gpus 2"), (4, 2, 4, "--threads 4,2"), (2, 1, 8, "--threads 8,2")],
 )
-def test_more_threads_than_cores_come_before_what_they_look_like(cores: float, ranks: int, threads: int, next_has: str) -> None:
-    found = judged(on_cores(cores, ranks, threads))
+def test_oversubscription_takes_precedence_over_its_symptoms(cores: float, ranks: int, threads: int, next_has: str) -> None:
+    found = judged(cpu_ranks(cores, ranks, threads))
     assert found.kind == "inconclusive"
     assert isinstance(found.evidence, OversubscribedRanks)
     assert (found.evidence.ranks, found.evidence.threads_per_rank, found.evidence.workers) == (ranks, threads, 0)
@@ -343,36 +343,36 @@ def test_more_threads_than_cores_come_before_what_they_look_like(cores: float, r
     assert "," not in command.partition(" --threads ")[0]
 
 
-def test_enough_cores_leave_the_wait_for_other_ranks_what_it_is() -> None:
-    assert judged(on_cores(4, 4, 1)).kind == "sync-bound"
+def test_sync_bound_is_kept_if_cores_suffice() -> None:
+    assert judged(cpu_ranks(4, 4, 1)).kind == "sync-bound"
 
 
-def test_ranks_of_several_nodes_are_told_how_many_fit() -> None:
+def test_oversubscribed_nodes_suggest_ranks_that_fit() -> None:
     place = records.environment(8, nodes=2, device="Xeon CPU", usable_cores=2.0, variables={"OMP_NUM_THREADS": "1"})
-    assert judged(records.cpu_run(ranks=[SYNCING] * 8, environment=place)).next == ReduceRanks(2)
+    assert judged(records.cpu_run(ranks=[SYNC_BOUND] * 8, environment=place)).next == ReduceRanks(2)
 
 
 @pytest.mark.parametrize(("cpu_s", "kind"), [(4.1, "inconclusive"), (2.0, "sync-bound"), (None, "sync-bound")])
-def test_workers_take_cores_only_where_all_are_busy(cpu_s: float | None, kind: str) -> None:
-    """Rounds of 2 s, in which 4 cores have 8 s to give."""
+def test_workers_oversubscribe_only_if_all_cores_are_busy(cpu_s: float | None, kind: str) -> None:
+    """Rounds of 2 s on 4 cores: 8 s of CPU time."""
     config = msgspec.structs.replace(records.cpu_run().config, loader="torch", data_dir="/data", workers=3)
-    found = judged(on_cores(4, 2, 1, config=config, traces={rank: {"cpu_s": cpu_s} for rank in range(2)}))
+    found = judged(cpu_ranks(4, 2, 1, config=config, traces={rank: {"cpu_s": cpu_s} for rank in range(2)}))
     assert found.kind == kind
     assert next_command(found).endswith("--workers 3,1") == (kind == "inconclusive")
 
 
-def test_noise_of_ranks_that_share_cores_is_told_with_its_reason() -> None:
-    found = judged(on_cores(2, 4, 1, longer=UNSTEADY))
+def test_noisy_oversubscribed_ranks_report_oversubscription() -> None:
+    found = judged(cpu_ranks(2, 4, 1, longer=NOISY_ROUNDS))
     assert (found.kind, type(found.evidence)) == ("inconclusive", OversubscribedRanks)
     assert "--gpus 2" in next_command(found)
 
 
-def test_a_step_that_its_phases_do_not_explain_is_inconclusive() -> None:
+def test_unexplained_step_time_is_inconclusive() -> None:
     found = judged(records.record([WORK] * 4, unexplained_ms=20.0))
     assert found.kind == "inconclusive"
     assert found.evidence == UnexplainedTime(unexplained_ms=pytest.approx(20.0, rel=0.02), step_ms=pytest.approx(82.4, rel=0.01))
 
 
-def test_without_rounds_there_is_no_verdict() -> None:
+def test_no_rounds_give_no_verdict() -> None:
     record = records.record(longer=[])
     assert find_bottleneck(record, summarize(record)) is None

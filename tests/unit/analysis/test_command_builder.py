@@ -1,4 +1,4 @@
-"""A command that ddpbench offers: the run of a record, with other values, to be copied as it stands."""
+"""Suggested commands: the run of a record with other values, ready to copy."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ddpbench.analysis.remedies.training import longer_run_fields
 from ddpbench.record.config import Config
 from ddpbench.record.record import Record
 
-ASKED = Config(workload="resnet50", precision="amp-fp16")
+REQUESTED = Config(workload="resnet50", precision="amp-fp16")
 
 
-def asked(record: Record | None = None, **changes: object) -> Record:
-    """``record`` of a run of which little was asked."""
+def with_requested(record: Record | None = None, **changes: object) -> Record:
+    """``record`` of a run with few requested flags."""
     record = record or records.record()
-    record.requested = replace(ASKED, **changes)
+    record.requested = replace(REQUESTED, **changes)
     return record
 
 
-def test_the_simplest_command_is_offered() -> None:
-    assert CommandBuilder(asked()).command() == "ddpbench resnet50 --precision amp-fp16 --gpus 4"
-    assert CommandBuilder(asked()).diagnose_command() == "ddpbench diagnose resnet50 --precision amp-fp16 --gpus 4"
+def test_minimal_command_has_workload_precision_and_gpus() -> None:
+    assert CommandBuilder(with_requested()).command() == "ddpbench resnet50 --precision amp-fp16 --gpus 4"
+    assert CommandBuilder(with_requested()).diagnose_command() == "ddpbench diagnose resnet50 --precision amp-fp16 --gpus 4"
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,11 @@ def test_the_simplest_command_is_offered() -> None:
         ("slurm", 2, "sbatch --nodes=2 launch/slurm_multi_node.sbatch"),
     ],
 )
-def test_a_command_starts_where_and_how_the_run_was_started(name: str, nodes: int, words: str) -> None:
+def test_command_starts_with_the_launcher_of_the_run(name: str, nodes: int, words: str) -> None:
     place = records.environment(4, nodes=nodes, launcher=name)
     assert " ".join(launcher_argv(place)) == words
     counted = " --gpus 4" if name in ("torchrun", "accelerate") and nodes == 1 else ""
-    assert CommandBuilder(asked(records.record(environment=place))).command() == f"{words} resnet50 --precision amp-fp16{counted}"
+    assert CommandBuilder(with_requested(records.record(environment=place))).command() == f"{words} resnet50 --precision amp-fp16{counted}"
 
 
 EVERY_FLAG: dict[str, Any] = {
@@ -69,8 +69,8 @@ EVERY_FLAG: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("config", [ASKED, replace(ASKED, **EVERY_FLAG)])
-def test_a_command_stands_for_the_same_run(config: Config) -> None:
+@pytest.mark.parametrize("config", [REQUESTED, replace(REQUESTED, **EVERY_FLAG)])
+def test_command_parses_back_to_the_same_config(config: Config) -> None:
     record = records.record()
     record.requested = config
     name, again = parsed(CommandBuilder(record).command())
@@ -79,40 +79,40 @@ def test_a_command_stands_for_the_same_run(config: Config) -> None:
     assert (name, again.arms, again.output.gpus) == ("diagnose", [replace(config, steps=None, rounds=5, launches=1)], 4)
 
 
-def test_a_record_without_what_was_asked_is_run_again_with_what_it_had() -> None:
+def test_record_without_requested_config_uses_resolved_config() -> None:
     record = records.data_bound()
     (arm,) = parsed(CommandBuilder(record).command())[1].arms
     assert arm.to_argv() == record.config.to_argv()
 
 
-def test_other_values_come_last_and_make_arms() -> None:
-    run = CommandBuilder(asked(workers=15, weight_decay=0.1, channels_last=False))
+def test_overrides_come_last_and_create_arms() -> None:
+    run = CommandBuilder(with_requested(workers=15, weight_decay=0.1, channels_last=False))
     start = "ddpbench resnet50 --precision amp-fp16"
     assert run.command(workers=(15, 31)) == f"{start} --weight-decay 0.1 --no-channels-last --gpus 4 --workers 15,31"
-    assert run.command(weight_decay=()) == f"{start} --no-channels-last --workers 15 --gpus 4", "no value leaves the flag out"
+    assert run.command(weight_decay=()) == f"{start} --no-channels-last --workers 15 --gpus 4", "without values the flag is omitted"
     (_, both), (_, swept) = map(parsed, (run.command(channels_last=(False, True)), run.command(precision=("fp32", "o2"))))
     assert [arm.channels_last for arm in both.arms] == [False, True]
     assert [arm.precision for arm in swept.arms] == ["fp32", "o2"]
 
 
-def test_a_batch_on_the_device_takes_no_files() -> None:
-    run = CommandBuilder(asked(loader="torch", data_dir="/data", download=True))
+def test_synthetic_loader_omits_data_flags() -> None:
+    run = CommandBuilder(with_requested(loader="torch", data_dir="/data", download=True))
     (resident,) = parsed(run.command(loader=("synthetic",)))[1].arms
     assert (resident.loader, resident.data_dir, resident.download) == ("synthetic", None, False)
     assert {arm.data_dir for arm in parsed(run.command(loader=("torch", "synthetic")))[1].arms} == {"/data"}
-    arm = CommandBuilder(asked(loader="synthetic", data_dir="/data"))  # of a comparison with a loader that reads
-    assert parsed(arm.command())[1].arms == [replace(ASKED, loader="synthetic")]
+    arm = CommandBuilder(with_requested(loader="synthetic", data_dir="/data"))  # from a sweep with a loader that reads
+    assert parsed(arm.command())[1].arms == [replace(REQUESTED, loader="synthetic")]
 
 
-def test_ranks_on_processors_are_no_gpus() -> None:
-    run = CommandBuilder(asked(records.cpu_run()))
+def test_cpu_ranks_are_requested_with_device_cpu() -> None:
+    run = CommandBuilder(with_requested(records.cpu_run()))
     assert run.command() == "ddpbench resnet50 --precision amp-fp16 --device cpu --gpus 2"
     lone = records.cpu_run(environment=records.environment(1, device="Xeon CPU"))
-    assert CommandBuilder(asked(lone)).command() == "ddpbench resnet50 --precision amp-fp16"
+    assert CommandBuilder(with_requested(lone)).command() == "ddpbench resnet50 --precision amp-fp16"
 
 
-def test_the_same_on_fewer_ranks() -> None:
-    assert CommandBuilder(asked(), ranks=2).command() == "ddpbench resnet50 --precision amp-fp16 --gpus 2"
+def test_command_for_fewer_ranks() -> None:
+    assert CommandBuilder(with_requested(), ranks=2).command() == "ddpbench resnet50 --precision amp-fp16 --gpus 2"
 
 
 @pytest.mark.parametrize(
@@ -130,14 +130,14 @@ def test_the_same_on_fewer_ranks() -> None:
         (2, {"launcher": "slurm", "variables": {"OMP_NUM_THREADS": "8"}}, []),
     ],
 )
-def test_threads_are_told_where_they_would_be_others_by_themselves(ranks: int, changes: dict[str, Any], prefix: list[str]) -> None:
+def test_thread_variable_is_set_only_if_it_differs_from_the_default(ranks: int, changes: dict[str, Any], prefix: list[str]) -> None:
     assert omp_threads_prefix(records.environment(ranks, device="Xeon CPU", usable_cores=6.0, **changes)) == prefix
     assert omp_threads_prefix(records.environment(ranks, **changes)) == []
 
 
-def test_the_threads_stand_first_unless_they_are_what_changes() -> None:
+def test_thread_variable_is_omitted_if_threads_are_swept() -> None:
     place = records.environment(2, device="Xeon CPU", variables={"OMP_NUM_THREADS": "4"})
-    run = CommandBuilder(asked(records.cpu_run(environment=place)))
+    run = CommandBuilder(with_requested(records.cpu_run(environment=place)))
     assert run.command().startswith("OMP_NUM_THREADS=4 ddpbench resnet50 ")
     assert run.command(threads=(4, 2)).startswith("ddpbench resnet50 ")
 
@@ -155,52 +155,52 @@ def more_rounds(run: CommandBuilder) -> str:
         (3, 1, "failed", "--rounds 5"),
     ],
 )
-def test_more_rounds_are_those_requested_and_of_a_whole_run_twice_as_many_once(rounds: int, done: int, status: str, flags: str) -> None:
-    run = asked(records.record(longer=[1.0] * done, status=status, config=replace(records.RESNET50, rounds=rounds)), rounds=rounds)
+def test_more_rounds_are_requested_rounds_or_twice_a_finished_run(rounds: int, done: int, status: str, flags: str) -> None:
+    run = with_requested(records.record(longer=[1.0] * done, status=status, config=replace(records.RESNET50, rounds=rounds)), rounds=rounds)
     assert f"{flags} " in f"{more_rounds(CommandBuilder(run))} "
 
 
-def test_a_whole_run_of_many_rounds_is_given_no_more() -> None:
-    run = asked(records.record(longer=[1.0] * 10, config=replace(records.RESNET50, rounds=10)), rounds=10)
+def test_finished_run_of_many_rounds_gets_no_more() -> None:
+    run = with_requested(records.record(longer=[1.0] * 10, config=replace(records.RESNET50, rounds=10)), rounds=10)
     assert not longer_run_fields(run)
 
 
 @pytest.mark.parametrize(("steps", "flags"), [(2, "--gpus 4 --rounds 5 --steps 6"), (50, "--steps 50 --gpus 4 --rounds 5")])
-def test_more_rounds_keep_steps_only_where_they_are_enough_for_a_figure(steps: int, flags: str) -> None:
-    run = asked(records.record(longer=[1.0, 1.1], steps=steps, config=replace(records.RESNET50, rounds=2)), rounds=2, steps=steps)
+def test_more_rounds_keep_steps_only_if_sufficient(steps: int, flags: str) -> None:
+    run = with_requested(records.record(longer=[1.0, 1.1], steps=steps, config=replace(records.RESNET50, rounds=2)), rounds=2, steps=steps)
     assert more_rounds(CommandBuilder(run)) == f"ddpbench resnet50 --precision amp-fp16 {flags}"
 
 
-def test_a_run_that_its_time_limit_ended_is_given_the_time() -> None:
-    run = asked(records.record(longer=[1.0, 1.1]), time_limit=9.0)
+def test_more_rounds_drop_the_time_limit() -> None:
+    run = with_requested(records.record(longer=[1.0, 1.1]), time_limit=9.0)
     assert more_rounds(CommandBuilder(run)) == "ddpbench resnet50 --precision amp-fp16 --gpus 4"
 
 
-def test_a_judged_record_offers_its_command() -> None:
-    run = asked()
+def test_judged_record_carries_next_command() -> None:
+    run = with_requested()
     judge(run)
     assert run.verdict is not None
     assert records.next_command(run.verdict) == "ddpbench resnet50 --precision amp-fp16 --gpus 4 --compile off,default"
 
 
 @pytest.mark.parametrize("chosen", [{"compile": "default"}, {}])
-def test_what_was_chosen_or_compared_is_not_offered_again(chosen: dict[str, str]) -> None:
-    run = asked(**chosen)
+def test_chosen_or_swept_options_are_not_suggested_again(chosen: dict[str, str]) -> None:
+    run = with_requested(**chosen)
     judge(run, swept=[] if chosen else ["compile"])
     assert run.verdict is not None
     assert "--batch-size 256,512" in records.next_command(run.verdict)
-    run = asked(**chosen, batch_size=256)
+    run = with_requested(**chosen, batch_size=256)
     judge(run, swept=["compile"])
     assert run.verdict is not None
     assert run.verdict.next is None
 
 
 @pytest.mark.parametrize("kind", ["diagnose", "scale"])
-def test_the_time_of_a_diagnosis_or_a_ladder_is_no_limit_of_a_run(kind: str) -> None:
-    run = CommandBuilder(asked(time_limit=85.0), kind)
+def test_time_limit_of_diagnose_or_scale_is_not_passed_to_run(kind: str) -> None:
+    run = CommandBuilder(with_requested(time_limit=85.0), kind)
     assert run.command(workers=(8, 14)) == "ddpbench resnet50 --precision amp-fp16 --gpus 4 --workers 8,14"
 
 
-def test_the_warm_up_of_a_diagnosis_is_its_own() -> None:
-    assert "--warmup" not in CommandBuilder(asked(warmup=2), "diagnose").command()
-    assert CommandBuilder(asked(warmup=2)).command().endswith("--warmup 2 --gpus 4")
+def test_warmup_of_diagnose_is_not_passed_to_run() -> None:
+    assert "--warmup" not in CommandBuilder(with_requested(warmup=2), "diagnose").command()
+    assert CommandBuilder(with_requested(warmup=2)).command().endswith("--warmup 2 --gpus 4")

@@ -1,4 +1,4 @@
-"""Every limit and every cause, of a diagnosis and of a run alone: what is named, in which words, and what is offered against it."""
+"""Every bottleneck and root cause, of a diagnosis and of a single run, with its remedies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from typing import Any, get_args
 
 import pytest
 import records
-from diagnoses import DIAGNOSES, IMAGENET, PIL_MS, TORCH, data_wait, diagnosis, far_away, loader_contends_gpu, loading, on_processors
+from diagnoses import (
+    DIAGNOSES,
+    IMAGENET,
+    PIL_MS,
+    TORCH,
+    cpu_diagnosis,
+    data_wait,
+    diagnosis,
+    far_away,
+    loader_contends_gpu,
+    make_loader_stats,
+)
 from msgspec.structs import replace
 from records import next_command
 
@@ -40,31 +51,31 @@ def verdict_of(job: Job) -> Verdict:
     return real.verdict
 
 
-def cures_of(job: Job) -> list[Remedy]:
+def remedies_of(job: Job) -> list[Remedy]:
     real = baseline_of(job)
     assert real is not None
     return recommend(CommandBuilder.of(real, job), AnalysisInput(real, summarize(real), controls_of(job)), verdict_of(job))
 
 
 @pytest.mark.parametrize("name", DIAGNOSES)
-def test_a_diagnosis_names_the_limit_and_its_cause(name: str) -> None:
+def test_diagnosis_reports_bottleneck_and_root_cause(name: str) -> None:
     make, kind, cause = DIAGNOSES[name]
     found = verdict_of(make())
     assert (found.kind, found.cause) == (kind, cause)
 
 
-def test_every_limit_and_every_cause_is_tried() -> None:
+def test_every_bottleneck_and_cause_is_covered() -> None:
     assert {kind for _, kind, _ in DIAGNOSES.values()} == {*get_args(Bottleneck)}
     assert {cause for _, _, cause in DIAGNOSES.values()} - {None} == {*get_args(Cause)}
 
 
 @pytest.mark.parametrize("name", DIAGNOSES)
-def test_what_is_offered_can_be_run_and_is_worth_it(name: str) -> None:
+def test_remedies_have_valid_commands_and_plausible_gains(name: str) -> None:
     job = DIAGNOSES[name][0]()
     real = baseline_of(job)
     assert real is not None
     given = pipeline_model(AnalysisInput(real, summarize(real), controls_of(job)))
-    for cure in cures_of(job):
+    for cure in remedies_of(job):
         least = 0.99 if cure.scenario and (cure.scenario.workers or inf) < given.workers else MIN_WORTHWHILE_GAIN
         assert cure.gain is None or least <= cure.gain <= 1.1 * given.device_rate / given.achieved_rate
         words = shlex.split(cure.command.split("&& ")[-1])
@@ -72,24 +83,24 @@ def test_what_is_offered_can_be_run_and_is_worth_it(name: str) -> None:
         assert ("diagnose" in words) == (verdict_of(job).kind == "inconclusive")
 
 
-def test_too_few_cores_say_that_no_number_of_workers_helps_and_what_does() -> None:
+def test_too_few_cores_recommend_cores_and_cheaper_loaders_not_workers() -> None:
     job = DIAGNOSES["too-few-cores"][0]()
     found = verdict_of(job)
     assert isinstance(found.cause_evidence, TooFewCores)
     assert (found.cause_evidence.ranks, found.cause_evidence.usable_cores) == (4, 16.0)
     assert found.cause_evidence.cores_needed == pytest.approx(53.5), "as the page says below"
-    cores, *loaders = cures_of(job)
+    cores, *loaders = remedies_of(job)
     assert isinstance(cores, MoreCores)
     assert (cores.cores, cores.workers, cores.is_handoff_bound) == (pytest.approx(53.5, abs=0.05), 61, False)
     assert [cure.code for cure in loaders] == ["dali-gpu-loader", "torch-uint8-loader", "dali-cpu-loader"]
 
 
-def test_what_promises_most_comes_first_but_for_what_the_cause_asks_for() -> None:
-    too_few_cores = cures_of(load(KEPT / "diagnose-resnet50-dali-cpu.json"))
+def test_remedies_are_sorted_by_gain_after_the_root_cause() -> None:
+    too_few_cores = remedies_of(load(KEPT / "diagnose-resnet50-dali-cpu.json"))
     gains = [cure.gain or 0.0 for cure in too_few_cores]
     assert len(gains) > 1
     assert gains == sorted(gains, reverse=True)
-    too_few_workers = cures_of(load(KEPT / "diagnose-resnet50-2gpu.json"))
+    too_few_workers = remedies_of(load(KEPT / "diagnose-resnet50-2gpu.json"))
     first = first_step(too_few_workers)
     assert first is not None
     assert first.command.endswith("--workers 8,14")
@@ -98,7 +109,7 @@ def test_what_promises_most_comes_first_but_for_what_the_cause_asks_for() -> Non
     assert gains[1:] == sorted(gains[1:], reverse=True)
 
 
-def test_workers_are_offered_as_many_as_the_cores_have_work_for() -> None:
+def test_recommended_workers_are_limited_by_cores_or_device() -> None:
     job = DIAGNOSES["too-few-workers"][0]()
     more = verdict_of(job).cause_evidence
     assert isinstance(more, TooFewWorkers)
@@ -112,113 +123,113 @@ def test_workers_are_offered_as_many_as_the_cores_have_work_for() -> None:
     assert (more.more_workers, more.limited_by) == (8, "device")
 
 
-def test_fewer_workers_are_offered_where_they_take_turns() -> None:
+def test_oversubscribed_workers_recommend_fewer_workers() -> None:
     assert next_command(verdict_of(DIAGNOSES["oversubscribed"][0]())).endswith(" --workers 16,3")
 
 
-def test_data_goes_to_memory_only_where_it_fits() -> None:
+def test_data_in_memory_is_recommended_only_if_it_fits() -> None:
     job = DIAGNOSES["slow-storage"][0]()
     assert next_command(verdict_of(job)).startswith("cp -r /data/imagenet /dev/shm/ddpbench-data && ddpbench ")
     assert job.diagnosis is not None
     job.diagnosis.node_states = [replace(each, shm_free_bytes=200 * 10**9) for each in job.diagnosis.node_states]
-    [cure] = [cure for cure in cures_of(job) if isinstance(cure, DataInMemory)]
+    [cure] = [cure for cure in remedies_of(job) if isinstance(cure, DataInMemory)]
     assert (cure.command, cure.fits, cure.shm_free_bytes) == ("", False, 200e9), "workers hand their batches over there, too"
     assert cure.dataset_bytes == pytest.approx(141e9, rel=0.01)
 
 
-def test_a_copy_on_one_node_is_none_on_the_others() -> None:
+def test_data_in_memory_has_no_command_on_several_nodes() -> None:
     job = diagnosis(800.0, wall_ms={"read": 30.0}, place=records.environment(4, nodes=2, usable_cores=32.0))
-    [cure] = [cure for cure in cures_of(job) if isinstance(cure, DataInMemory)]
+    [cure] = [cure for cure in remedies_of(job) if isinstance(cure, DataInMemory)]
     assert (cure.command, cure.fits) == ("", True)
 
 
-def test_a_loader_that_costs_do_not_explain_has_no_predictions() -> None:
-    """Its workers idle, so what a cheaper image gives cannot be computed from what one costs."""
-    assert {cure.gain for cure in cures_of(DIAGNOSES["slow-handoff"][0]()) if cure.command} == {None}
+def test_idle_workers_give_no_predicted_gain_for_cheaper_loaders() -> None:
+    """Idle workers: the gain of cheaper samples cannot be computed from their cost."""
+    assert {cure.gain for cure in remedies_of(DIAGNOSES["slow-handoff"][0]()) if cure.command} == {None}
 
 
 @pytest.mark.parametrize(
     ("images", "starts_anew", "set_up_s", "most"),
     [
-        (13_760, True, 0.0, 1.29),  # 1.8 s of the 8 in which 4 ranks come to an end of them, at 430 a second each
-        (13_760, True, 1.0, 1.11),  # to find the images is done once
-        (1_720, True, 0.0, 13.4),  # all of an epoch of one second: no more than the device could train
+        (13_760, True, 0.0, 1.29),  # 1.8 s of start-up per epoch of 8 s (4 ranks, 430 images/s each)
+        (13_760, True, 1.0, 1.11),  # finding the images happens once
+        (1_720, True, 0.0, 13.4),  # start-up exceeds the epoch of one second: limited by the device
         (13_760, False, 0.0, None),
         (1_281_167, True, 0.0, None),
     ],
 )
-def test_workers_that_end_with_every_epoch_are_told_to_stay_where_epochs_are_short(
+def test_persistent_workers_are_recommended_if_epochs_are_short(
     images: int, starts_anew: bool, set_up_s: float, most: float | None
 ) -> None:
     own = replace(IMAGENET, loader="my_data:train", num_samples=images, respawns_workers=starts_anew, setup_s=set_up_s)
     job = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=2), files=own, busy=0.2)
-    gains = [cure.max_gain for cure in cures_of(job) if isinstance(cure, PersistentWorkers)]
+    gains = [cure.max_gain for cure in remedies_of(job) if isinstance(cure, PersistentWorkers)]
     assert gains == ([pytest.approx(most, rel=0.005)] if most else [])
 
 
-def test_workers_of_ones_own_are_counted_as_they_are_and_changed_where_they_are_started() -> None:
-    """It was asked for as many as there are by default, and starts two."""
+def test_user_loader_workers_are_counted_as_started_without_workers_flag() -> None:
+    """The default number of workers is requested, and the loader starts two."""
     own = replace(IMAGENET, loader="my_data:train", workers=2)
     job = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=8), files=own, busy=0.2)
     heeding = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=2), files=own, busy=0.2)
     assert verdict_of(job).cause_evidence == verdict_of(heeding).cause_evidence
-    (cure,) = [each for each in cures_of(job) if isinstance(each, MoreWorkers)]
+    (cure,) = [each for each in remedies_of(job) if isinstance(each, MoreWorkers)]
     assert (cure.workers, cure.command, cure.scenario) == (15, "", None)
-    assert not any("--workers" in each.command or "--prefetch" in each.command for each in cures_of(job))
-    (heeded,) = [each for each in cures_of(heeding) if isinstance(each, MoreWorkers)]
+    assert not any("--workers" in each.command or "--prefetch" in each.command for each in remedies_of(job))
+    (heeded,) = [each for each in remedies_of(heeding) if isinstance(each, MoreWorkers)]
     assert heeded.command.endswith("--workers 2,15")
 
 
-def test_who_makes_batches_in_the_trainer_is_told_of_workers() -> None:
+def test_user_loader_without_workers_recommends_dataloader_workers() -> None:
     own = replace(IMAGENET, loader="my_data:train", workers=0)
     job = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=8), files=own, busy=0.2)
-    assert "dataloader-with-workers" in [cure.code for cure in cures_of(job)]
+    assert "dataloader-with-workers" in [cure.code for cure in remedies_of(job)]
 
 
-def test_a_tensor_loader_is_known_for_small_images() -> None:
+def test_tensor_loader_is_recommended_for_small_images() -> None:
     assert next_command(verdict_of(DIAGNOSES["cifar-per-sample"][0]())).endswith(" --loader torch,tensor")
 
 
-def test_a_tensor_loader_is_not_offered_for_files_of_any_kind() -> None:
+def test_tensor_loader_is_not_recommended_for_image_folders() -> None:
     pictures = replace(IMAGENET, description="image folder, 1,281,167 images")
-    codes = [cure.code for cure in cures_of(diagnosis(430.0, config=replace(TORCH, workers=2), files=pictures, busy=0.2))]
+    codes = [cure.code for cure in remedies_of(diagnosis(430.0, config=replace(TORCH, workers=2), files=pictures, busy=0.2))]
     assert "more-workers" in codes
     assert "tensor-loader" not in codes
 
 
-def test_what_a_run_is_offered_after_a_diagnosis_has_a_loader_by_name() -> None:
-    """A run without one would train on a resident batch."""
+def test_command_after_diagnosis_names_the_loader() -> None:
+    """Without --loader a run would train on synthetic data."""
     job = DIAGNOSES["too-few-workers"][0]()
     assert " --loader torch " in CommandBuilder.of(job.records[0], job).command()
 
 
 @pytest.mark.parametrize(("share", "cause"), [(0.9, "handoff"), (0.45, None)])
-def test_handoff_and_making_batches_are_named_only_where_one_is_most_of_the_wait(share: float, cause: Cause | None) -> None:
+def test_handoff_is_the_cause_only_if_most_of_the_wait(share: float, cause: Cause | None) -> None:
     given = 900.0
     told = {"handoff_ms": share * data_wait(256, given)}
-    found = verdict_of(diagnosis(given, told=told, busy=0.6))
+    found = verdict_of(diagnosis(given, stats=told, busy=0.6))
     assert found.cause == cause
     assert isinstance(found.cause_evidence, SlowHandoff if cause else HandoffOrWorkers)
     assert found.cause_evidence.handoff_fraction == pytest.approx(share, rel=0.05)
 
 
-def test_a_trainer_that_waits_for_a_core_takes_no_batch_over_slowly() -> None:
+def test_trainer_waiting_for_a_core_is_not_slow_handoff() -> None:
     told = {"handoff_ms": 0.7 * data_wait(256, 320.0)}
-    assert verdict_of(diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), told=told, busy=0.96)).cause == "too-few-cores"
+    assert verdict_of(diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), stats=told, busy=0.96)).cause == "too-few-cores"
 
 
-def test_workers_that_idle_on_idle_cores_are_not_called_too_few() -> None:
-    found = verdict_of(diagnosis(900.0, told={"handoff_ms": 1.0, "head_of_line_fraction": 0.0}, busy=0.5))
+def test_idle_workers_on_idle_cores_are_not_too_few() -> None:
+    found = verdict_of(diagnosis(900.0, stats={"handoff_ms": 1.0, "head_of_line_fraction": 0.0}, busy=0.5))
     assert (found.kind, found.cause) == ("data-bound", None)
     assert found.cause_evidence == IdleWorkers(busy_fraction=pytest.approx(0.55, abs=0.005))
 
 
-def test_workers_that_hardly_need_a_core_are_too_few_on_the_busiest_machine() -> None:
+def test_blocked_workers_are_too_few_on_busy_cores() -> None:
     assert verdict_of(far_away(cores=8.0, busy=0.2, others=6.4)).cause == "too-few-workers"
 
 
 @pytest.mark.parametrize(("sharing", "cause"), [(1.0, "too-few-workers"), (2.0, None)])
-def test_more_workers_help_only_where_ranks_do_not_share_what_workers_wait_for(sharing: float, cause: Cause | None) -> None:
+def test_more_workers_help_only_if_ranks_do_not_share_storage(sharing: float, cause: Cause | None) -> None:
     found = verdict_of(far_away(sharing))
     assert (found.kind, found.cause) == ("data-bound", cause)
     if cause is None:
@@ -226,7 +237,7 @@ def test_more_workers_help_only_where_ranks_do_not_share_what_workers_wait_for(s
         assert found.cause_evidence.single_rank_speedup == pytest.approx(sharing, rel=0.05)
 
 
-def test_without_a_rank_alone_nobody_knows_whether_more_workers_would_help() -> None:
+def test_shared_storage_is_unknown_without_single_rank_benchmark() -> None:
     job = far_away()
     judge(job.records[0])
     found = job.records[0].verdict
@@ -236,26 +247,26 @@ def test_without_a_rank_alone_nobody_knows_whether_more_workers_would_help() -> 
     assert found.cause_evidence.single_rank_speedup is None
 
 
-def test_interference_that_the_run_does_not_show_is_no_theft() -> None:
-    """Training on resident batches takes 51% longer beside a loader that never rests; the run is as fast as without one."""
+def test_interference_absent_from_the_run_is_not_a_bottleneck() -> None:
+    """The background loader slows training on synthetic data by 51%; the run is not slowed."""
     slowed = {"forward": 31.0, "backward": 61.0}
-    job = on_processors(None, work={"forward": 20.0, "backward": 40.0, "optimizer": 2.0}, beside=slowed, cpu_ms={"decode": 3.0})
+    job = cpu_diagnosis(None, work={"forward": 20.0, "backward": 40.0, "optimizer": 2.0}, background=slowed, cpu_ms={"decode": 3.0})
     assert verdict_of(job).kind == "compute-bound"
 
 
-def test_neighbours_of_a_job_that_lacks_far_more_cores_than_they_take_are_not_the_limit() -> None:
+def test_small_noisy_neighbour_does_not_hide_too_few_cores() -> None:
     wall_ms = {stage: 1.5 * span for stage, span in PIL_MS.items()}
     found = verdict_of(diagnosis(300.0, cores=16.0, config=replace(TORCH, workers=3), wall_ms=wall_ms, busy=0.8, others=2.5))
     assert (found.kind, found.cause) == ("data-bound", "too-few-cores")
 
 
-def test_a_diagnosis_in_doubt_is_given_more_time() -> None:
+def test_inconclusive_diagnosis_suggests_longer_time_limit() -> None:
     assert next_command(verdict_of(DIAGNOSES["competing"][0]())).endswith(
         " diagnose resnet50 --precision amp-fp16 --loader torch --data-dir /data/imagenet --workers 15 --gpus 4 --time-limit 350"
     )
 
 
-def test_without_its_rounds_a_training_around_the_run_says_nothing() -> None:
+def test_control_run_without_rounds_is_ignored() -> None:
     job = DIAGNOSES["loader-contends-cpu"][0]()
     job.records[-1].rounds = []
     around = controls_of(job)
@@ -263,24 +274,24 @@ def test_without_its_rounds_a_training_around_the_run_says_nothing() -> None:
     assert around.loader_in_background is None
 
 
-def test_what_training_beside_the_loader_shows_in_every_round_is_named_in_spite_of_noise() -> None:
+def test_loader_contention_in_every_round_is_reported_despite_noise() -> None:
     found = loader_contends_gpu(longer=(1.0, 1.08, 0.95, 1.05, 0.97)).records[0].verdict
     assert found is not None
     assert found.kind == "loader-contends-gpu"
 
 
-UNSTEADY = (1.0, 1.3, 0.8, 1.2, 0.9)
+NOISY_ROUNDS = (1.0, 1.3, 0.8, 1.2, 0.9)
 
 
-def of_launches(lead_ms: float) -> Job:
-    return diagnosis(9000.0, longer=UNSTEADY, lead_ms=lead_ms, kernel_activity=KernelActivity(step_ms=62.4, kernel_ms=40.0))
+def launch_bound_job(lead_ms: float) -> Job:
+    return diagnosis(9000.0, longer=NOISY_ROUNDS, lead_ms=lead_ms, kernel_activity=KernelActivity(step_ms=62.4, kernel_ms=40.0))
 
 
-def test_what_the_profiler_saw_once_is_as_sure_as_the_rounds_of_its_training() -> None:
-    """Its window is one measurement, which varies as rounds do."""
-    unsteady = of_launches(lead_ms=40.0)
+def test_profiler_window_is_as_certain_as_the_rounds_around_it() -> None:
+    """The profiled window is one measurement and varies like a round."""
+    unsteady = launch_bound_job(lead_ms=40.0)
     device = next(record for record in unsteady.records if record.role == COMPUTE_ONLY)
-    device.rounds = [replace(timed, wall_s=times * timed.wall_s) for timed, times in zip(device.rounds, UNSTEADY, strict=True)]
+    device.rounds = [replace(timed, wall_s=times * timed.wall_s) for timed, times in zip(device.rounds, NOISY_ROUNDS, strict=True)]
     judge_all(unsteady)
     assert (verdict_of(unsteady).kind, verdict_of(unsteady).is_probable) == ("launch-bound", True)
     steady = DIAGNOSES["launch-bound"][0]()
@@ -288,7 +299,7 @@ def test_what_the_profiler_saw_once_is_as_sure_as_the_rounds_of_its_training() -
 
 
 def alone(given: float | None, *, cores: float = 64.0, workers: int = 15, busy: float | None = 0.3, **cost: Any) -> Record:
-    """A run by itself, on four GPUs, and judged. Its cores are not watched where ``busy`` is None."""
+    """A judged single run on four GPUs, without CPU usage if ``busy`` is None."""
     job = diagnosis(given, cores=cores, config=replace(TORCH, workers=workers), busy=busy or 0.0, **cost)
     record = job.records[0]
     if busy is None:
@@ -304,7 +315,7 @@ def told(record: Record) -> tuple[str, str | None, str]:
     return record.verdict.kind, record.verdict.cause, next_command(record.verdict)
 
 
-def test_a_run_alone_names_causes_that_its_workers_tell() -> None:
+def test_single_run_reports_causes_shown_by_its_workers() -> None:
     start = "ddpbench resnet50 --precision amp-fp16"
     cheap = {"read": 0.1, "decode": 2.4, "augment": 1.6, "collate": 0.5}
     assert told(alone(430.0, workers=2, cpu_ms=cheap, busy=0.2)) == (
@@ -320,7 +331,7 @@ def test_a_run_alone_names_causes_that_its_workers_tell() -> None:
     assert told(alone(800.0, wall_ms={"read": 30.0}))[:2] == ("data-bound", "storage")
 
 
-def test_a_run_alone_that_tells_no_cause_names_the_diagnosis() -> None:
+def test_single_run_without_cause_suggests_diagnose() -> None:
     record = alone(320.0, cores=16.0, workers=3, busy=None, cpu_ms={})
     assert told(record) == (
         "data-bound",
@@ -329,13 +340,13 @@ def test_a_run_alone_that_tells_no_cause_names_the_diagnosis() -> None:
     )
 
 
-def test_ranks_on_processors_that_share_their_cores_with_workers_are_robbed() -> None:
-    """Each computes with 0.6 of a core, and its workers use the rest."""
+def test_cpu_ranks_sharing_cores_with_workers_are_contended() -> None:
+    """Each rank computes with 0.6 of a core, and its workers use the rest."""
     config = replace(records.cpu_run().config, loader="torch", data_dir="/data/imagenet", workers=1)
     step_s, steps = 0.1045, 20
     images, wall_s = 8 * steps, step_s * steps
     trace = {
-        "loader_stats": loading(images, {"decode": 4.0, "augment": 1.0}),
+        "loader_stats": make_loader_stats(images, {"decode": 4.0, "augment": 1.0}),
         "cpu_s": 0.98 * wall_s,
         "cpu_usage": CpuUsage(num_cores=2, busy_s=1.97 * wall_s, wall_s=wall_s),
     }

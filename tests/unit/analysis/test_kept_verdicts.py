@@ -1,4 +1,4 @@
-"""Kept records, judged again, come out as they are stored."""
+"""Judging a stored record again gives the stored verdict."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ddpbench.record.io import load
 from ddpbench.record.record import Job
 
 RESULTS = Path(__file__).parents[3] / "results"
-KEPT = [path for path in sorted(RESULTS.rglob("*.json")) if b'"schema":' in path.read_bytes()[:64]]
+STORED = [path for path in sorted(RESULTS.rglob("*.json")) if b'"schema":' in path.read_bytes()[:64]]
 
 
 def findings(job: Job) -> Any:
-    """What judging fills in, but for the figure: that of a kept record may be of several launches, or stand beside earlier runs."""
+    """Results of judging, except throughput, which may include several launches or earlier runs."""
     return msgspec.to_builtins([job.scaling, *((record.role, record.status, record.checks, record.verdict) for record in job.records)])
 
 
 def unjudged(path: Path) -> Job:
-    """The job as it was measured."""
+    """The job without its verdicts, checks and figures."""
     job = load(path)
     if job.scaling:
         job.scaling.verdict = None
@@ -32,12 +32,12 @@ def unjudged(path: Path) -> Job:
     return job
 
 
-def test_there_are_kept_records() -> None:
-    assert len(KEPT) >= 40
+def test_stored_records_exist() -> None:
+    assert len(STORED) >= 40
 
 
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
-def test_kept_record_is_judged_as_stored(path: Path) -> None:
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_stored_record_is_judged_as_stored(path: Path) -> None:
     job = unjudged(path)
     judge_all(job)
     assert findings(job) == findings(load(path))

@@ -1,4 +1,4 @@
-"""The formulas of the data pipeline, on figures that one can do in one's head."""
+"""Data-pipeline formulas, against values computed by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from ddpbench.analysis.pipeline import rates
 
 
-def test_each_formula() -> None:
+def test_formulas_match_hand_computed_values() -> None:
     assert rates.device_rate(256, 0.05) == 5120
     assert rates.worker_rate(8, 0.01) == 800
     assert rates.core_rate(cores=16, trainer_cores=4, ranks=4, sample_cpu_s=0.01) == pytest.approx(300)
@@ -22,34 +22,34 @@ def test_each_formula() -> None:
     assert rates.trainer_rate(0.0) == inf
 
 
-def test_what_cannot_be_negative_is_not() -> None:
+def test_rates_are_never_negative() -> None:
     assert rates.core_rate(cores=2, trainer_cores=4, ranks=4, sample_cpu_s=0.01) == 0
     assert rates.max_workers(cores=2, trainer_cores=4, ranks=4) == 0
     assert rates.exposed_allreduce_s(0.05, 0.051) == 0
 
 
-def test_images_that_cost_nothing_are_no_limit_of_the_cores() -> None:
+def test_free_samples_are_not_limited_by_cores() -> None:
     assert rates.core_rate(cores=16, trainer_cores=4, ranks=4, sample_cpu_s=0.0) == inf
     assert rates.core_rate(cores=4, trainer_cores=4, ranks=4, sample_cpu_s=0.0) == 0
 
 
-def test_workers_that_fit_leave_the_trainers_their_cores() -> None:
+def test_max_workers_leave_cores_for_the_trainers() -> None:
     for cores in (8, 9, 31, 64):
         workers = rates.max_workers(cores, trainer_cores=4, ranks=4)
         assert 4 * workers + 4 <= cores < 4 * (workers + 1) + 4
 
 
-def test_cores_needed_give_the_rate_they_are_needed_for() -> None:
+def test_cores_needed_reach_the_requested_rate() -> None:
     needed = rates.cores_needed(0.0091, 6030, trainer_cores=4, ranks=4)
     assert rates.core_rate(4 * needed, trainer_cores=4, ranks=4, sample_cpu_s=0.0091) == pytest.approx(6030)
 
 
-def test_cores_that_load_and_train_give_as_much_as_both_take() -> None:
-    """Two ranks on two cores: each has one, and an image takes 8 ms of it to train and 2 ms to load."""
+def test_shared_cores_cover_loading_and_training() -> None:
+    """Two ranks on two cores; an image takes 8 ms of CPU to train and 2 ms to load."""
     assert rates.shared_core_rate(cores=2, ranks=2, sample_cpu_s=0.002, training_cpu_s=0.008) == pytest.approx(100)
 
 
-def test_storage_is_a_mixture_of_what_lies_in_memory_and_what_does_not() -> None:
+def test_storage_rate_mixes_cached_and_cold_reads() -> None:
     assert rates.storage_rate(4, 1.0, 40_000, None) == pytest.approx(10_000)
     assert rates.storage_rate(4, 0.0, None, 4000) == pytest.approx(1000)
     assert rates.storage_rate(1, 0.5, 40_000, 4000) == pytest.approx(1 / (0.5 / 40_000 + 0.5 / 4000))

@@ -1,4 +1,4 @@
-"""What is read from a ladder: a way down that closes on known losses, efficiencies with their doubts, and the verdict."""
+"""Scaling analysis: waterfall of known losses, efficiencies with their doubts, and the verdict."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from ddpbench.record.scaling_loss import LossName, NotMeasured, ScalingLoss, Slo
 from ddpbench.record.skipped import SkippedMeasurement
 from ddpbench.record.verdict import RaiseTimeLimit
 
-NAMES: dict[LossName, ScalingLoss] = {
+VERDICT_KINDS: dict[LossName, ScalingLoss] = {
     "contention": "contention-bound",
     "exposed-allreduce": "link-bound",
     "straggler": "straggler",
     "ddp": "ddp-bound",
     "data": "data-bound",
 }
-MADE: dict[LossName, dict[str, float]] = {
+LOSS_PARAMETERS: dict[LossName, dict[str, float]] = {
     "contention": {"contention": 5.0},
     "exposed-allreduce": {"all_reduce": 7.0},
     "straggler": {"late": 8.0},
@@ -41,42 +41,42 @@ MADE: dict[LossName, dict[str, float]] = {
 }
 
 
-def arms(made: Job) -> ScalingRuns:
+def runs_of(made: Job) -> ScalingRuns:
     found = scaling_runs(made)
     assert found is not None
     return found
 
 
-def way_of(made: Job) -> Waterfall:
-    found = waterfall(arms(made))
+def waterfall_of(made: Job) -> Waterfall:
+    found = waterfall(runs_of(made))
     assert found is not None
     return found
 
 
-@pytest.mark.parametrize("name", MADE)
-def test_each_loss_has_its_own_name_and_its_size(name: LossName) -> None:
-    made = job(**MADE[name])  # type: ignore[arg-type]
-    way, [size] = way_of(made), MADE[name].values()
-    share = 0.75 if name == "straggler" else 1.0  # the late rank itself does not wait
+@pytest.mark.parametrize("name", LOSS_PARAMETERS)
+def test_each_loss_has_its_name_and_size(name: LossName) -> None:
+    made = job(**LOSS_PARAMETERS[name])  # type: ignore[arg-type]
+    way, [size] = waterfall_of(made), LOSS_PARAMETERS[name].values()
+    share = 0.75 if name == "straggler" else 1.0  # the late rank does not wait
     lost = {term.name: term.ms_per_step for term in way.terms}
     assert lost.pop(name) == pytest.approx(share * size, rel=0.02)
-    late_by_itself = {"ddp"} if name == "straggler" else set()  # a quarter of the ranks is slower by itself
+    late_by_itself = {"ddp"} if name == "straggler" else set()  # one of four ranks is slower on its own
     assert all(abs(ms) < 0.3 for other, ms in lost.items() if other not in late_by_itself)
     assert made.scaling is not None
     assert made.scaling.verdict is not None
-    assert made.scaling.verdict.kind == NAMES[name]
+    assert made.scaling.verdict.kind == VERDICT_KINDS[name]
 
 
 @pytest.mark.parametrize("made", [ladders.whole, ladders.network, ladders.strong, ladders.straggling, ladders.too_good, ladders.data_bound])
-def test_the_way_down_closes(made: object) -> None:
-    way = way_of(made())  # type: ignore[operator]
+def test_waterfall_closes(made: object) -> None:
+    way = waterfall_of(made())  # type: ignore[operator]
     assert way.ideal_samples_per_s + sum(term.samples_per_s for term in way.terms) == pytest.approx(way.measured_samples_per_s)
     assert way.terms[-1].name == "residual"
     assert all(term.half_width is not None for term in way.terms)
 
 
-def test_a_loss_in_images_is_its_share_of_the_step() -> None:
-    way = way_of(job(all_reduce=sum(OWN.values()) + 0.4))  # steps twice as long
+def test_loss_in_samples_is_its_share_of_the_step() -> None:
+    way = waterfall_of(job(all_reduce=sum(OWN.values()) + 0.4))  # steps twice as long
     term = way.term("exposed-allreduce")
     assert term is not None
     assert way.measured_samples_per_s == pytest.approx(way.ideal_samples_per_s / 2)
@@ -84,18 +84,18 @@ def test_a_loss_in_images_is_its_share_of_the_step() -> None:
     assert way.loss_fraction == pytest.approx(0.5)
 
 
-def test_rungs_keep_a_share_of_one_rank() -> None:
+def test_efficiency_of_scaling_points_is_relative_to_one_rank() -> None:
     made = job(all_reduce=4.34)  # a tenth of the step
-    steps = compute_scaling_points(arms(made), way_of(made))
+    steps = compute_scaling_points(runs_of(made), waterfall_of(made))
     assert [step.ranks for step in steps] == [1, 2, 4]
     assert [step.efficiency.center for step in steps if step.efficiency] == pytest.approx([1, 1 / 1.1, 1 / 1.1], rel=0.01)
     assert [step.largest_losses for step in steps] == [[], ["exposed-allreduce"], ["exposed-allreduce"]]
     assert not any(step.baseline_doubts for step in steps)
 
 
-def test_more_than_all_of_one_rank_says_what_is_wrong_with_it() -> None:
+def test_efficiency_above_one_lists_baseline_doubts() -> None:
     made = ladders.too_good()
-    steps = compute_scaling_points(arms(made), way_of(made))
+    steps = compute_scaling_points(runs_of(made), waterfall_of(made))
     assert [bool(step.baseline_doubts) for step in steps] == [False, True, True]
     assert NoisyBaseline in map(type, steps[-1].baseline_doubts)
     assert made.scaling is not None
@@ -109,42 +109,42 @@ def test_more_than_all_of_one_rank_says_what_is_wrong_with_it() -> None:
     assert checks[-1].baseline_doubts == steps[-1].baseline_doubts
 
 
-def test_a_rank_that_was_always_slow_is_found_behind_an_efficiency_that_cannot_be() -> None:
-    made = job(longer_one=(1.10, 1.10, 1.10, 1.10, 1.10))
-    assert compute_scaling_points(arms(made), way_of(made))[-1].baseline_doubts == [UnknownDoubt()]
-    apart = arms(made).independent
+def test_slow_rank_zero_explains_implausible_efficiency() -> None:
+    made = job(baseline_factors=(1.10, 1.10, 1.10, 1.10, 1.10))
+    assert compute_scaling_points(runs_of(made), waterfall_of(made))[-1].baseline_doubts == [UnknownDoubt()]
+    apart = runs_of(made).independent
     assert apart is not None
     for timed in apart.rounds:
-        timed.traces[0].phases_ms["sync"][:] = [-4.0] * timed.traces[0].steps  # rank 0 takes longer by itself
-    assert compute_scaling_points(arms(made), way_of(made))[-1].baseline_doubts == [
+        timed.traces[0].phases_ms["sync"][:] = [-4.0] * timed.traces[0].steps  # rank 0 is slower on its own
+    assert compute_scaling_points(runs_of(made), waterfall_of(made))[-1].baseline_doubts == [
         SlowRankZero(excess_fraction=pytest.approx(0.09, abs=0.005))
     ]
 
 
-def test_a_smaller_batch_is_a_loss_of_strong_scaling() -> None:
+def test_smaller_batch_is_a_loss_of_strong_scaling() -> None:
     made = ladders.strong()
-    lost = {term.name: term.ms_per_step for term in way_of(made).terms}
+    lost = {term.name: term.ms_per_step for term in waterfall_of(made).terms}
     assert list(lost) == ["smaller-batch", "contention", "exposed-allreduce", "straggler", "ddp", "residual"]
-    assert lost["smaller-batch"] == pytest.approx(3.1 + 0.4 * 0.75, rel=0.02)  # what no phase holds is not shared
+    assert lost["smaller-batch"] == pytest.approx(3.1 + 0.4 * 0.75, rel=0.02)  # unexplained time does not shrink with the batch
     assert lost["exposed-allreduce"] == pytest.approx(1.9, rel=0.02)
-    steps = compute_scaling_points(arms(made), way_of(made))
-    assert [step.largest_losses for step in steps] == [[], ["slower-ranks"], ["smaller-batch"]], "one loss has one name"
+    steps = compute_scaling_points(runs_of(made), waterfall_of(made))
+    assert [step.largest_losses for step in steps] == [[], ["slower-ranks"], ["smaller-batch"]], "a loss appears under one name"
 
 
-def test_a_loss_is_the_greatest_only_where_its_interval_says_so() -> None:
+def test_largest_loss_must_be_separated_by_its_interval() -> None:
     made = ladders.network()
-    way = way_of(made)
+    way = waterfall_of(made)
     (greatest,), other = way.largest, next(term for term in way.terms if term.name == "contention")
-    assert compute_scaling_points(arms(made), way)[-1].largest_losses == [greatest.name]
+    assert compute_scaling_points(runs_of(made), way)[-1].largest_losses == [greatest.name]
     most, of = greatest.samples_per_s, greatest.loss_fraction
     nearly = [ms * times for ms, times in zip(greatest.ms_by_round, [0.7, 1.1, 0.9, 0.8, 1.0], strict=True)]
     unsure = replace(other, samples_per_s=0.9 * most, loss_fraction=0.9 * of, ms_by_round=nearly)
     unclear = replace(way, terms=[unsure if term is other else term for term in way.terms])
-    assert compute_scaling_points(arms(made), unclear)[-1].largest_losses == [greatest.name, "contention"]
+    assert compute_scaling_points(runs_of(made), unclear)[-1].largest_losses == [greatest.name, "contention"]
 
 
-def test_two_losses_of_nearly_equal_size_compete() -> None:
-    """Contention is the larger loss in some rounds, all-reduce in the others."""
+def test_two_losses_of_similar_size_compete() -> None:
+    """Contention is the larger loss in some rounds, all-reduce in others."""
     made, more, less = job(**{"contention": 5.0, "all_reduce": 5.4}), *(job(contention=ms, all_reduce=10.4 - ms) for ms in (9.0, 1.0))
     for record, high, low in zip(made.records, more.records, less.records, strict=True):
         record.rounds = [record.rounds[0], high.rounds[1], low.rounds[2], high.rounds[3], low.rounds[4]]
@@ -158,7 +158,7 @@ def test_two_losses_of_nearly_equal_size_compete() -> None:
     assert made.scaling.verdict.runner_up in (competing.first, competing.second)
 
 
-def test_two_nodes_that_wait_for_gradients_wait_for_their_network() -> None:
+def test_exposed_allreduce_between_nodes_is_network_bound() -> None:
     found = ladders.network().scaling
     assert found is not None
     assert found.verdict is not None
@@ -173,7 +173,7 @@ def test_two_nodes_that_wait_for_gradients_wait_for_their_network() -> None:
     assert "scale" not in words
 
 
-def test_the_next_run_of_a_kept_batch_gives_each_rank_its_share() -> None:
+def test_next_command_of_strong_scaling_uses_the_batch_per_rank() -> None:
     made = job(strong=True, all_reduce=20.0)
     assert made.scaling is not None
     assert made.scaling.verdict is not None
@@ -181,9 +181,9 @@ def test_the_next_run_of_a_kept_batch_gives_each_rank_its_share() -> None:
     assert words[words.index("--batch-size") + 1] == "64"
 
 
-def test_traffic_is_told_from_buckets_and_arms() -> None:
-    made = job(all_reduce=2.5, alone_ms=10.0, ceiling=20.4e9)
-    sent = allreduce_stats(arms(made))
+def test_allreduce_stats_come_from_buckets_and_arms() -> None:
+    made = job(all_reduce=2.5, allreduce_only_ms=10.0, max_busbw=20.4e9)
+    sent = allreduce_stats(runs_of(made))
     assert sent is not None
     assert sent.total_bytes == 102_000_000
     assert sent.busbw == pytest.approx(2 * 3 / 4 * 102e6 / 10e-3, rel=0.01)
@@ -192,7 +192,7 @@ def test_traffic_is_told_from_buckets_and_arms() -> None:
     assert sent.comm_cost_by_timers_ms == pytest.approx(2.5, rel=0.02)
 
 
-def test_a_kernel_that_spins_for_a_late_rank_is_no_communication() -> None:
+def test_spinning_kernel_waiting_for_a_late_rank_is_not_communication() -> None:
     early, late = CommKernel(10.0, 9.0), CommKernel(0.1, 0.0)
     last = CommKernel(0.2, 0.2)
     found = measure_overlap([[early, late, last], [late, early, CommKernel(0.3, 0.3)]], steps=2)
@@ -201,36 +201,36 @@ def test_a_kernel_that_spins_for_a_late_rank_is_no_communication() -> None:
     assert found.exposed_ms == pytest.approx(0.2 / 2)
 
 
-def test_ranks_that_saw_other_kernels_tell_nothing() -> None:
+def test_ranks_with_different_kernels_give_no_overlap() -> None:
     assert measure_overlap([[CommKernel(1.0, 0.0)], []], steps=5) is None
     assert measure_overlap([[], []], steps=5) is None
 
 
-def test_what_ddp_does_on_one_rank_too_is_neither_exposed_nor_a_cost_of_others() -> None:
-    made = job(all_reduce=2.5, broadcast=1.5, alone_ms=10.0)
-    sent = allreduce_stats(arms(made))
+def test_single_rank_ddp_overhead_is_not_communication() -> None:
+    made = job(all_reduce=2.5, broadcast=1.5, allreduce_only_ms=10.0)
+    sent = allreduce_stats(runs_of(made))
     assert sent is not None
     assert sent.hidden_fraction == pytest.approx(0.75, rel=0.01)
     assert sent.comm_cost_by_arms_ms == pytest.approx(2.5, rel=0.02)
     assert sent.comm_cost_by_timers_ms == pytest.approx(2.5, rel=0.02)
 
 
-def test_computing_more_slowly_beside_the_loader_is_a_loss_to_data() -> None:
-    made = job(data=3.0, beside=5.0)
-    lost = {term.name: term.ms_per_step for term in way_of(made).terms}
+def test_slower_compute_during_loading_is_a_data_loss() -> None:
+    made = job(data=3.0, background=5.0)
+    lost = {term.name: term.ms_per_step for term in waterfall_of(made).terms}
     assert lost.pop("data") == pytest.approx(8.0, rel=0.02)
     assert all(abs(ms) < 0.3 for ms in lost.values())
 
 
-def test_an_efficiency_that_cannot_be_has_its_doubts_also_where_the_last_rung_is_missing() -> None:
-    made = job(longer_one=(1.10, 1.02, 1.07, 1.13, 1.04))
+def test_implausible_efficiency_is_checked_without_the_last_scaling_point() -> None:
+    made = job(baseline_factors=(1.10, 1.02, 1.07, 1.13, 1.04))
     made.records[2].rounds.clear()
     ladders.judge_all(made)
-    assert [bool(step.baseline_doubts) for step in compute_scaling_points(arms(made), None)] == [False, True]
+    assert [bool(step.baseline_doubts) for step in compute_scaling_points(runs_of(made), None)] == [False, True]
     assert [type(check) for check in made.records[1].checks].count(ImplausibleEfficiency) == 1
 
 
-def test_too_few_rounds_are_no_verdict_and_no_ladder_without_its_ends() -> None:
+def test_too_few_rounds_are_inconclusive_and_missing_ends_give_no_verdict() -> None:
     made = job(all_reduce=20.0)
     for record in made.records:
         del record.rounds[2:]
@@ -241,27 +241,27 @@ def test_too_few_rounds_are_no_verdict_and_no_ladder_without_its_ends() -> None:
     assert isinstance(made.scaling.verdict.evidence, TooFewRounds)
     assert made.scaling.verdict.evidence.rounds == 2
     made.records[0].rounds.clear()
-    assert waterfall(arms(made)) is None
+    assert waterfall(runs_of(made)) is None
 
 
 @pytest.mark.parametrize("status", ["failed", "hung", "interrupted"])
-def test_a_ladder_that_ended_midway_is_closed_and_told_without_a_way_down_where_an_arm_failed(status: Status) -> None:
+def test_interrupted_scaling_run_has_a_waterfall_but_failed_run_has_none(status: Status) -> None:
     made = job(all_reduce=20.0)
     for record in made.records:
         del record.rounds[4:]
         record.status = "running"
-    fault = Fault(message="killed (SIGKILL?) on rank 1 (n1), last seen at step 3", phase="training")
+    fault = Fault(message="rank 1 (n1) killed (SIGKILL?): last heartbeat at step 3", phase="training")
     close_records(made.records, status, fault)
     ladders.judge_all(made)
     assert {record.status for record in made.records} == {status}
-    assert (waterfall(arms(made)) is None) == (status != "interrupted")
+    assert (waterfall(runs_of(made)) is None) == (status != "interrupted")
 
 
-def test_every_verdict_that_is_told_is_known() -> None:
-    assert {*NAMES.values(), "network-bound", "scales", "inconclusive", "unreliable-baseline"} <= {*get_args(ScalingLoss)}
+def test_every_scaling_verdict_is_a_known_kind() -> None:
+    assert {*VERDICT_KINDS.values(), "network-bound", "scales", "inconclusive", "unreliable-baseline"} <= {*get_args(ScalingLoss)}
 
 
-def test_a_rung_for_which_there_was_no_time_is_named_in_place_of_a_loss() -> None:
+def test_skipped_scaling_point_is_reported_instead_of_a_loss() -> None:
     made = ladders.whole()
     assert made.scaling is not None
     for record in made.records:
@@ -274,4 +274,4 @@ def test_a_rung_for_which_there_was_no_time_is_named_in_place_of_a_loss() -> Non
     assert (told.kind, told.evidence, told.next) == ("inconclusive", NotMeasured(world_sizes=[2, 4]), RaiseTimeLimit())
     made.scaling.skipped.clear()
     judge_all(made)
-    assert made.scaling.verdict is None, "something else ended it"
+    assert made.scaling.verdict is None, "it ended for another reason"

@@ -1,4 +1,4 @@
-"""A long training cut into parts: what they add up to, and what a verdict from a single one is worth."""
+"""A long training split into parts: their sums, and the verdict from a single training."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ddpbench.record.record import Record
 from ddpbench.record.trace import PHASES
 
 
-def a_training(steps: int, data_ms: float = 80.0, changes_by: float = 1.0, fresh: bool = True) -> Record:
-    """One round of one rank whose later half takes ``changes_by`` times as long in all phases."""
+def single_round_record(steps: int, data_ms: float = 80.0, changes_by: float = 1.0, fresh: bool = True) -> Record:
+    """One round of one rank; its second half takes ``changes_by`` times as long in all phases."""
     made = record([BUSY], longer=[1.0], steps=steps)
     trace = made.rounds[0].traces[0]
     base = {phase: {"data": data_ms, "forward": 10.0, "backward": 20.0}.get(phase, 0.1) for phase in PHASES}
@@ -40,8 +40,8 @@ def a_training(steps: int, data_ms: float = 80.0, changes_by: float = 1.0, fresh
     return made
 
 
-def test_parts_add_up_to_their_round() -> None:
-    whole = a_training(103, changes_by=2.0)
+def test_parts_sum_to_their_round() -> None:
+    whole = single_round_record(103, changes_by=2.0)
     cut = with_split_rounds(whole).rounds
     assert len(cut) == PARTS_PER_ROUND
     assert sum(part.traces[0].steps for part in cut) == 103
@@ -51,8 +51,8 @@ def test_parts_add_up_to_their_round() -> None:
     assert [step for part in cut for step in part.traces[0].host_issue_ms] == whole.rounds[0].traces[0].host_issue_ms != []
 
 
-def test_thinned_steps_stand_for_those_that_are_not_kept() -> None:
-    whole = a_training(100)
+def test_subsampled_steps_represent_dropped_steps() -> None:
+    whole = single_round_record(100)
     issuing_ms = whole.rounds[0].traces[0].host_issue_ms
     whole.rounds = [msgspec.structs.replace(timed, traces=[trace.subsample_steps(4) for trace in timed.traces]) for timed in whole.rounds]
     assert whole.rounds[0].traces[0].host_issue_ms == subsample(4, issuing_ms) != []
@@ -61,15 +61,15 @@ def test_thinned_steps_stand_for_those_that_are_not_kept() -> None:
     assert fsum(part.wall_s for part in cut) == pytest.approx(whole.rounds[0].wall_s)
 
 
-def test_a_training_of_which_fewer_steps_are_kept_than_it_has_parts_is_not_cut() -> None:
-    whole = a_training(52)
+def test_round_with_fewer_kept_steps_than_parts_is_not_split() -> None:
+    whole = single_round_record(52)
     whole.rounds = [msgspec.structs.replace(timed, traces=[trace.subsample_steps(13) for trace in timed.traces]) for timed in whole.rounds]
-    assert with_split_rounds(whole) is whole, "832 ranks keep every 13th"
+    assert with_split_rounds(whole) is whole, "832 ranks keep every 13th step"
 
 
 @pytest.mark.parametrize(("steps", "fresh"), [(49, True), (100, False)])
-def test_short_trainings_and_windows_of_one_training_are_not_cut(steps: int, fresh: bool) -> None:
-    whole = a_training(steps, fresh=fresh)
+def test_short_or_continued_trainings_are_not_split(steps: int, fresh: bool) -> None:
+    whole = single_round_record(steps, fresh=fresh)
     assert with_split_rounds(whole) is whole
     found = find_bottleneck(whole, summarize(whole))
     assert found is not None
@@ -77,17 +77,17 @@ def test_short_trainings_and_windows_of_one_training_are_not_cut(steps: int, fre
     assert found.evidence.rounds == 1
 
 
-def test_a_single_long_training_has_a_verdict_where_its_parts_agree() -> None:
-    steady, computing = a_training(100), a_training(100, data_ms=0.1)
+def test_single_long_training_has_a_verdict_if_its_parts_agree() -> None:
+    steady, computing = single_round_record(100), single_round_record(100, data_ms=0.1)
     for whole, kind in ((steady, "data-bound"), (computing, "compute-bound")):
         found = find_bottleneck(whole, summarize(whole))
         assert found is not None
         assert found.kind == kind
 
 
-def test_parts_of_a_round_that_vary_and_agree_name_their_limit() -> None:
+def test_varying_parts_that_agree_give_a_certain_verdict() -> None:
     for data_ms, kind in ((None, "data-bound"), (0.1, "compute-bound")):
-        made = a_training(100, changes_by=1.5) if data_ms is None else a_training(100, data_ms=data_ms, changes_by=1.5)
+        made = single_round_record(100, changes_by=1.5) if data_ms is None else single_round_record(100, data_ms=data_ms, changes_by=1.5)
         found = find_bottleneck(made, summarize(made))
         assert found is not None
         assert (found.kind, found.is_probable) == (kind, False)

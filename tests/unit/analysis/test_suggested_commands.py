@@ -1,4 +1,4 @@
-"""The commands that the kept records offer, read by what would carry them out."""
+"""Commands suggested by stored records, parsed by ddpbench."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESULTS = [path for path in sorted((ROOT / "results").rglob("*.json")) if b'"rec
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_command_that_a_kept_record_offers_is_understood(path: Path) -> None:
+def test_suggested_commands_of_stored_records_parse(path: Path) -> None:
     job = load(path)
     lines = [next_command(record.verdict) for record in job.records if len(job.records) == 1]
     judge_all(job)
@@ -42,13 +42,13 @@ def test_every_command_that_a_kept_record_offers_is_understood(path: Path) -> No
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_kept_record_is_run_again_as_it_was_asked_for(path: Path) -> None:
+def test_command_of_stored_record_reproduces_its_config(path: Path) -> None:
     for record in load(path).records:
-        assert [arm.to_argv() for arm in parsed(CommandBuilder(record).command())[1].arms] == [of_a_run(record)]
+        assert [arm.to_argv() for arm in parsed(CommandBuilder(record).command())[1].arms] == [run_argv(record)]
 
 
-def of_a_run(record: Record) -> list[str]:
-    """The flags without what a batch on the device does not take; on processors these are named."""
+def run_argv(record: Record) -> list[str]:
+    """Flags of a record's config, without --data-dir for the synthetic loader."""
     config = record.requested or record.config
     words = config.to_argv()
     if config.loader == "synthetic" and config.data_dir:

@@ -1,4 +1,4 @@
-"""The page of numbers: parts that sum to the step, own time, late data, the slow rank."""
+"""Summary: phases that sum to the step, own time, peer data wait, straggler."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ddpbench.record.trace import PHASES, Health, Memory, Trace
 WORK = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
 
 
-def late(more: Mapping[str, float], rank: int = 2, ranks: int = 4, **changes: Any) -> Summary:
-    """Ranks that all do WORK, and one that needs ``more``."""
+def with_late_rank(more: Mapping[str, float], rank: int = 2, ranks: int = 4, **changes: Any) -> Summary:
+    """Summary of ranks that do WORK, with one that takes ``more``."""
     phases = [
         {**WORK, **({phase: WORK.get(phase, 0.0) + ms for phase, ms in more.items()} if each == rank else {})} for each in range(ranks)
     ]
     return summarize(records.record(phases, **changes))
 
 
-def test_phases_and_the_unexplained_sum_to_the_step() -> None:
+def test_phases_and_unexplained_time_sum_to_the_step() -> None:
     summary = summarize(records.data_bound())
     assert summary.step_ms == pytest.approx(226.4)
     assert list(summary.phases_ms) == [*PHASES, "unexplained"]
@@ -32,14 +32,14 @@ def test_phases_and_the_unexplained_sum_to_the_step() -> None:
     assert summary.phases_ms["data"] == pytest.approx(145.1)
 
 
-def test_data_wait_counts_the_wait_for_another_ranks_data() -> None:
+def test_data_wait_includes_waiting_for_another_ranks_data() -> None:
     summary = summarize(records.data_bound())
     assert summary.sync_ms == pytest.approx(33.0)
     assert summary.peer_data_wait_ms == pytest.approx(31.8)
     assert summary.data_wait_fraction == pytest.approx((145.1 + 31.8) / 226.4)
 
 
-def test_a_rank_has_its_own_time_and_the_slowest_comes_first() -> None:
+def test_ranks_are_sorted_by_own_time() -> None:
     rows = summarize(records.data_bound()).ranks
     assert [row.rank for row in rows] == [2, 0, 1, 3]
     assert [round(row.own_ms, 1) for row in rows] == [225.2, 188.1, 181.3, 179.0]
@@ -48,7 +48,7 @@ def test_a_rank_has_its_own_time_and_the_slowest_comes_first() -> None:
     assert [row.celsius for row in rows] == [41, 42, 41, 40]
 
 
-def test_the_slow_rank_is_named_with_its_cost() -> None:
+def test_straggler_is_reported_with_its_cost() -> None:
     slow = summarize(records.data_bound()).straggler
     assert slow is not None
     assert (slow.rank, slow.host, slow.device_index, slow.kind) == (2, "node-01", 2, "data")
@@ -66,8 +66,8 @@ def test_the_slow_rank_is_named_with_its_cost() -> None:
         ({"optimizer": 9.0}, "compute"),
     ],
 )
-def test_a_slow_rank_has_a_kind(more: Mapping[str, float], kind: str) -> None:
-    slow = late(more).straggler
+def test_straggler_kind_is_its_slow_phase(more: Mapping[str, float], kind: str) -> None:
+    slow = with_late_rank(more).straggler
     assert slow is not None
     assert (slow.rank, slow.kind) == (2, kind)
 
@@ -81,19 +81,19 @@ def test_a_slow_rank_has_a_kind(more: Mapping[str, float], kind: str) -> None:
     ],
     ids=["slower", "hot", "pulled-down"],
 )
-def test_a_rank_that_computes_slowly_with_a_clock_held_down_is_slow_by_its_clock(health: Health) -> None:
-    slow = late({"backward": 9.0}, traces={2: {"health": health}}).straggler
+def test_straggler_with_throttled_clock_has_kind_clock(health: Health) -> None:
+    slow = with_late_rank({"backward": 9.0}, traces={2: {"health": health}}).straggler
     assert slow is not None
     assert slow.kind == "clock"
 
 
-def test_a_power_cap_alone_is_no_reason() -> None:
-    slow = late({"backward": 9.0}, traces={2: {"health": Health(sm_mhz=1975.0, throttle_reasons=["sw-power-cap"])}}).straggler
+def test_power_cap_alone_is_not_kind_clock() -> None:
+    slow = with_late_rank({"backward": 9.0}, traces={2: {"health": Health(sm_mhz=1975.0, throttle_reasons=["sw-power-cap"])}}).straggler
     assert slow is not None
     assert slow.kind == "compute"
 
 
-def test_time_that_no_phase_holds_is_the_hosts() -> None:
+def test_straggler_in_unexplained_time_has_kind_host() -> None:
     record = records.record([{**WORK, "data": 8.0}, WORK])
     for timed in record.rounds:
         timed.traces[0].phases_ms["data"][:] = [0.0] * 20
@@ -104,23 +104,23 @@ def test_time_that_no_phase_holds_is_the_hosts() -> None:
 
 @pytest.mark.parametrize("broadcast", [True, False])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_of_two_ranks_the_late_one_is_slow_with_broadcast_and_without(rank: int, broadcast: bool) -> None:
+def test_late_rank_of_two_is_the_straggler_with_and_without_broadcast(rank: int, broadcast: bool) -> None:
     phases = [{**WORK}, {**WORK}]
     phases[rank]["data"] = 50.0
     if broadcast and rank == 0:
-        phases[1]["broadcast"] = 50.0  # in DDP's own forward rank 1 waits for rank 0's buffers
+        phases[1]["broadcast"] = 50.0  # in DDP's forward rank 1 waits for rank 0's buffers
     slow = summarize(records.record(phases)).straggler
     assert slow is not None
     assert (slow.rank, slow.kind) == (rank, "data")
     assert slow.excess_fraction == pytest.approx(50 / 62.4)
 
 
-def test_a_gpu_is_slow_from_two_and_a_half_percent_on() -> None:
-    assert late({"backward": 1.5}).straggler is None
-    assert late({"backward": 1.6}).straggler is not None
+def test_gpu_straggler_threshold_is_two_and_a_half_percent() -> None:
+    assert with_late_rank({"backward": 1.5}).straggler is None
+    assert with_late_rank({"backward": 1.6}).straggler is not None
 
 
-def test_a_rank_on_a_processor_is_slow_from_five_percent_on() -> None:
+def test_cpu_straggler_threshold_is_five_percent() -> None:
     ranks = [{**WORK}, {**WORK, "backward": WORK["backward"] + 3.0}]
     cores = records.environment(2, device="Intel CPU")
     assert summarize(records.record(ranks, environment=cores)).straggler is None
@@ -129,7 +129,7 @@ def test_a_rank_on_a_processor_is_slow_from_five_percent_on() -> None:
 
 
 @pytest.mark.parametrize(("excesses", "slow"), [((2.0, 6.0, 3.0, 6.0, 3.0), True), ((0.1, 14.0, 0.2, 0.1, 12.0), False)])
-def test_one_that_happens_to_be_the_slowest_is_no_slow_rank(excesses: Sequence[float], slow: bool) -> None:
+def test_inconsistently_slowest_rank_is_not_a_straggler(excesses: Sequence[float], slow: bool) -> None:
     record = records.record([{**WORK, "data": 20.0}, WORK])
     for timed, more_ms in zip(record.rounds, excesses, strict=True):
         timed.traces[0].phases_ms["data"][:] = [more_ms] * 20
@@ -138,7 +138,7 @@ def test_one_that_happens_to_be_the_slowest_is_no_slow_rank(excesses: Sequence[f
     assert (summarize(record).straggler is not None) == slow
 
 
-def test_a_rank_that_is_a_little_late_in_every_step_is_slow_although_others_pause_now_and_then() -> None:
+def test_consistent_straggler_is_found_despite_pauses_of_others() -> None:
     record = records.record([{**WORK, "forward": 28.0}, WORK])
     for timed in record.rounds[:2]:
         timed.traces[1].phases_ms["forward"][3] += 300.0
@@ -149,7 +149,7 @@ def test_a_rank_that_is_a_little_late_in_every_step_is_slow_although_others_paus
 
 
 @pytest.mark.parametrize(("cpu_ms", "kind"), [(60.0, "compute"), (10.0, "host")])
-def test_a_rank_that_was_off_its_core_is_held_up_by_its_host(cpu_ms: float, kind: str) -> None:
+def test_straggler_off_its_core_has_kind_host(cpu_ms: float, kind: str) -> None:
     cores = records.environment(2, device="Intel CPU")
     told = {"memory": records.CPU_MEMORY, "host_lead_ms": []}
     traces = {0: {"thread_cpu_s": 0.4, **told}, 1: {"thread_cpu_s": 0.4 + cpu_ms * 20 / 1000, **told}}
@@ -161,35 +161,35 @@ def test_a_rank_that_was_off_its_core_is_held_up_by_its_host(cpu_ms: float, kind
 @pytest.mark.parametrize(
     ("issuing_ms", "kind"), [([], "compute"), ([2.0] * 20, "compute"), ([60.0] * 8 + [1.0] * 12, "compute"), ([7.0] * 20, "host")]
 )
-def test_a_gpu_whose_work_is_issued_late_is_held_up_by_its_host(issuing_ms: list[float], kind: str) -> None:
+def test_gpu_straggler_with_late_kernel_launches_has_kind_host(issuing_ms: list[float], kind: str) -> None:
     healthy = {rank: {"host_issue_ms": [1.0] * 20, "thread_cpu_s": 0.1} for rank in (0, 1, 3)}
-    slow = late({"backward": 9.0}, traces={**healthy, 2: {"host_issue_ms": issuing_ms, "thread_cpu_s": 0.1}}).straggler
+    slow = with_late_rank({"backward": 9.0}, traces={**healthy, 2: {"host_issue_ms": issuing_ms, "thread_cpu_s": 0.1}}).straggler
     assert slow is not None
     assert slow.kind == kind
 
 
-def test_a_rank_no_slower_than_the_others_differ_among_themselves_is_not_slow() -> None:
+def test_straggler_within_the_spread_of_others_is_not_reported() -> None:
     uneven = [{**WORK, "data": data} for data in (0.0, 10.0, 11.0, 14.0)]
     assert summarize(records.record(uneven)).straggler is None
 
 
-def test_a_rotating_culprit_is_no_straggler() -> None:
+def test_alternating_slow_rank_is_not_a_straggler() -> None:
     record = records.record([{**WORK, "data": 20.0}, WORK])
     record.rounds[1].traces[:] = [_with(trace, rank=1 - trace.rank) for trace in reversed(record.rounds[1].traces)]
     assert summarize(record).straggler is None
 
 
-def test_one_round_or_one_rank_makes_no_straggler() -> None:
-    assert late({"data": 50.0}, longer=[1.0]).straggler is None
-    assert late({"data": 50.0}, rank=0, ranks=1).straggler is None
+def test_single_round_or_rank_has_no_straggler() -> None:
+    assert with_late_rank({"data": 50.0}, longer=[1.0]).straggler is None
+    assert with_late_rank({"data": 50.0}, rank=0, ranks=1).straggler is None
 
 
-def test_two_slow_ranks_are_not_one() -> None:
+def test_two_slow_ranks_are_not_a_straggler() -> None:
     assert summarize(records.record([WORK, {**WORK, "data": 30.0}, {**WORK, "data": 31.0}, WORK])).straggler is None
 
 
-def test_late_data_is_charged_step_by_step() -> None:
-    """Two ranks take turns in being late: no straggler, and all of the wait is a wait for data."""
+def test_peer_data_wait_is_attributed_per_step() -> None:
+    """Two ranks alternate in being late: no straggler, and all of the wait is for data."""
     turns = [[30.0, 0.0] * 5, [0.0, 30.0] * 5]
     traces = []
     for rank, data in enumerate(turns):
@@ -202,39 +202,39 @@ def test_late_data_is_charged_step_by_step() -> None:
     assert summary.data_wait_fraction == pytest.approx(30 / 51)
 
 
-def test_a_wait_for_slow_compute_is_not_late_data() -> None:
-    assert late({"backward": 30.0}).peer_data_wait_ms == pytest.approx(0)
-    both = late({"backward": 30.0, "data": 10.0})
+def test_wait_for_slow_compute_is_not_peer_data_wait() -> None:
+    assert with_late_rank({"backward": 30.0}).peer_data_wait_ms == pytest.approx(0)
+    both = with_late_rank({"backward": 30.0, "data": 10.0})
     assert both.peer_data_wait_ms == pytest.approx(10 * 3 / 4)
 
 
-def test_one_rank_waits_for_nobody() -> None:
+def test_single_rank_has_no_sync_wait() -> None:
     summary = summarize(records.record([WORK]))
     assert (summary.sync_ms, summary.peer_data_wait_ms, summary.straggler) == (pytest.approx(0), 0, None)
     assert summary.step_ms == pytest.approx(62.4)
 
 
-def test_without_rounds_nothing_is_known() -> None:
+def test_no_rounds_give_no_figures() -> None:
     summary = summarize(records.record(longer=[], status="failed"))
     assert (summary.rounds, summary.steps, summary.phases_ms, list(summary.ranks)) == (0, 0, {}, [])
     unknown = {name for name in vars(summary) if getattr(summary, name) is None}
     assert unknown == set(vars(summary)) - {"rounds", "steps", "phases_ms", "ranks"}
 
 
-def test_on_a_cpu_what_only_a_gpu_has_is_missing() -> None:
+def test_gpu_only_figures_are_missing_on_cpu() -> None:
     summary = summarize(records.cpu_run())
     missing = (summary.host_lead_ms, summary.peak_allocated_bytes, summary.device_total_bytes, summary.joules_per_sample, summary.mfu)
     assert missing == (None,) * 5
     assert summary.rss_bytes == records.CPU_MEMORY.host_rss_bytes + records.CPU_MEMORY.workers_rss_bytes
 
 
-def test_energy_and_flops_utilisation() -> None:
+def test_energy_per_sample_and_mfu() -> None:
     summary = summarize(records.data_bound())
     assert summary.joules_per_sample == pytest.approx((244 + 243 + 241 + 240) * 0.2264 / 1024)
     assert summary.mfu == pytest.approx(24.5e9 * 1024 / 0.2264 / 4 / 761e12)
 
 
-def test_energy_is_missing_where_one_gpu_does_not_tell_it() -> None:
+def test_energy_is_missing_if_one_gpu_does_not_report_it() -> None:
     assert summarize(records.data_bound(traces={3: {"health": Health(sm_mhz=1980.0)}})).joules_per_sample is None
 
 
@@ -257,7 +257,7 @@ def test_two_ranks_on_one_gpu_share_its_energy() -> None:
         ("float32", False, True, "tf32"),
     ],
 )
-def test_the_ceiling_is_that_of_the_attested_dtype(layer: str, matmul: bool, cudnn: bool, dtype: str) -> None:
+def test_compute_dtype_is_the_observed_dtype(layer: str, matmul: bool, cudnn: bool, dtype: str) -> None:
     attested = ObservedPrecision(
         parameter_dtypes=["float32"],
         gradient_dtypes=["float32"],
@@ -270,18 +270,18 @@ def test_the_ceiling_is_that_of_the_attested_dtype(layer: str, matmul: bool, cud
     assert compute_dtype(attested) == dtype
 
 
-def test_without_a_ceiling_of_that_dtype_utilisation_is_missing() -> None:
+def test_mfu_is_missing_without_peak_of_the_dtype() -> None:
     assert summarize(records.record(peak_throughput=PeakThroughput(matmul_tflops={"float32": 51.0}))).mfu is None
     assert summarize(records.record(flops_per_sample=None)).mfu is None
 
 
-def test_memory_is_the_most_of_any_rank_and_round() -> None:
+def test_peak_memory_is_the_maximum_over_ranks_and_rounds() -> None:
     hungry = Memory(allocated_bytes=30 * records.GIB, device_total_bytes=80 * records.GIB)
     summary = summarize(records.record(traces={3: {"memory": hungry}}))
     assert (summary.peak_allocated_bytes, summary.device_total_bytes) == (30 * records.GIB, 80 * records.GIB)
 
 
-def test_losses_are_those_of_the_first_and_the_last_step() -> None:
+def test_losses_are_of_the_first_and_last_step() -> None:
     summary = summarize(records.data_bound())
     assert (summary.first_loss, summary.last_loss) == (pytest.approx(7.03), pytest.approx(6.41))
     dead = summarize(records.record(traces={1: {"numerics": records.numerics(7.0, None)}}))
@@ -292,8 +292,8 @@ def _with(trace: Trace, **changes: Any) -> Trace:
     return Trace(**{name: getattr(trace, name) for name in trace.__struct_fields__} | changes)
 
 
-def test_steps_that_are_not_kept_count_through_their_totals() -> None:
-    """Of a round of 20 steps every tenth is kept; the two that are left were the quick ones."""
+def test_dropped_steps_count_through_totals() -> None:
+    """Every tenth of 20 steps is kept, and the two kept steps are fast ones."""
     record = records.record([WORK, WORK])
     for timed in record.rounds:
         for trace in timed.traces:

@@ -1,4 +1,4 @@
-"""The parts of a sweep that several jobs share out, put together where they are read."""
+"""Shards of a sweep measured by several jobs, merged on loading."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def on(host: str, record: Record) -> Record:
 
 
 def part(number: int, of: int = 2, sweep: str = "5ca1ab1e") -> Job:
-    """Part K of N of the made-up sweep, measured on a host of its own."""
+    """Shard ``number`` of ``of`` of the example sweep, measured on a separate host."""
     job = sweeps.sweep()
     share = SweepShard(parts=[number], num_parts=of, num_sweep_points=len(job.records), sweep_id=sweep)
     job.records = [on(f"n{number}", job.records[place]) for place in share.indices]
@@ -34,8 +34,8 @@ def part(number: int, of: int = 2, sweep: str = "5ca1ab1e") -> Job:
     return job
 
 
-def keep(folder: Path, *jobs: Job) -> list[Path]:
-    """The files of these parts, as a sweep names them."""
+def save_shards(folder: Path, *jobs: Job) -> list[Path]:
+    """Save the shards under the names that a sweep gives them."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{NAME}-part-{job.sweep_shard.parts[0]}-of-{job.sweep_shard.num_parts}.json" for job in jobs if job.sweep_shard]
     for path, job in zip(paths, jobs, strict=True):
@@ -45,7 +45,7 @@ def keep(folder: Path, *jobs: Job) -> list[Path]:
 
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """``printed(*words)`` is what the command prints."""
+    """``printed(*words)`` returns what the command prints."""
 
     def run(*words: object) -> str:
         assert main([str(word) for word in words]) == 0
@@ -59,7 +59,7 @@ def cells(job: Job) -> list[tuple[str, int | None]]:
 
 
 @pytest.mark.parametrize("of", [2, 4, 9])
-def test_parts_together_are_the_sweep_in_its_order(of: int) -> None:
+def test_merged_shards_are_the_sweep_in_order(of: int) -> None:
     parts = [(Path(f"{NAME}-part-{number}-of-{of}.json"), part(number, of)) for number in range(of, 0, -1)]
     [(path, job)] = merge_shards(parts)
     assert cells(job) == cells(sweeps.sweep())
@@ -68,7 +68,7 @@ def test_parts_together_are_the_sweep_in_its_order(of: int) -> None:
     assert str(path) == f"{NAME}-part-*-of-{of}.json"
 
 
-def test_jobs_that_are_no_parts_of_one_sweep_stay_apart() -> None:
+def test_unrelated_shards_are_not_merged() -> None:
     other_software = part(2)
     environment = other_software.records[0].environment
     old = replace(environment, software=replace(environment.software, torch="1.0"))
@@ -77,7 +77,7 @@ def test_jobs_that_are_no_parts_of_one_sweep_stay_apart() -> None:
     assert [job for _, job in merge_shards((Path("job.json"), job) for job in jobs)] == jobs
 
 
-def test_of_a_part_that_was_measured_twice_the_later_one_counts() -> None:
+def test_newer_measurement_of_a_shard_wins() -> None:
     again = part(1)
     again.started = "2026-11-22T00:00:00Z"
     again.records = [on("n9", record) for record in again.records]
@@ -86,27 +86,27 @@ def test_of_a_part_that_was_measured_twice_the_later_one_counts() -> None:
         assert [record.environment.placements[0].host for record in job.records] == [("n9", "n2")[place % 2] for place in range(9)]
 
 
-def test_pictures_say_which_part_they_leave_out_and_take_a_file_that_is_named_twice_once(tmp_path: Path) -> None:
+def test_plots_name_superseded_shards_and_read_repeated_files_once(tmp_path: Path) -> None:
     again = part(1)
     again.started = "2026-11-22T00:00:00Z"
-    [first], [later] = keep(tmp_path / "a", part(1)), keep(tmp_path / "b", again)
+    [first], [later] = save_shards(tmp_path / "a", part(1)), save_shards(tmp_path / "b", again)
     [job], [left_out] = load_jobs([tmp_path / "b", tmp_path / "a", first, later])
     assert job.started == again.started
-    assert left_out.message == f"'{first}', of {part(1).started}: this part was measured again later"
+    assert left_out.message == f"'{first}', of {part(1).started}: superseded by a later measurement of the same part"
 
 
-def test_a_report_says_which_part_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_names_superseded_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     again = part(1)
     again.started = "2026-11-22T00:00:00Z"
-    [first], [later, second] = keep(tmp_path / "a", part(1)), keep(tmp_path / "b", again, part(2))
+    [first], [later, second] = save_shards(tmp_path / "a", part(1)), save_shards(tmp_path / "b", again, part(2))
     assert main(["report", *map(str, (first, second, later, later))]) == 0
-    assert capsys.readouterr().err == f"left out: '{first}', of {part(1).started}: this part was measured again later\n"
+    assert capsys.readouterr().err == f"skipped: '{first}', of {part(1).started}: superseded by a later measurement of the same part\n"
 
 
-def test_the_report_of_a_folder_shows_all_parts_and_that_of_a_file_its_own(tmp_path: Path, printed: Callable[..., str]) -> None:
+def test_report_of_folder_merges_shards_and_report_of_file_does_not(tmp_path: Path, printed: Callable[..., str]) -> None:
     folder = tmp_path / "runs" / "h200"
-    first, second = keep(folder, part(1), part(2))
-    keep(folder, part(1, of=4, sweep="0ddba11"))
+    first, second = save_shards(folder, part(1), part(2))
+    save_shards(folder, part(1, of=4, sweep="0ddba11"))
     told = printed("report", tmp_path)
     assert "part  1 of 2 on n1   2 of 2 on n2\n" in told
     assert told.endswith(f"{folder}/{NAME}-part-*-of-2.json\n")
@@ -119,18 +119,18 @@ def test_the_report_of_a_folder_shows_all_parts_and_that_of_a_file_its_own(tmp_p
     assert alone.endswith(f"{second}\n")
 
 
-def test_parts_that_are_not_there_are_named(tmp_path: Path, printed: Callable[..., str]) -> None:
-    keep(tmp_path, part(1, of=4), part(3, of=4))
+def test_missing_shards_are_listed(tmp_path: Path, printed: Callable[..., str]) -> None:
+    save_shards(tmp_path, part(1, of=4), part(3, of=4))
     assert "part  1 of 4 on n1   3 of 4 on n3   missing: 2, 4\n" in printed("report", tmp_path)
 
 
-def test_a_picture_of_parts_is_the_picture_of_the_sweep(tmp_path: Path) -> None:
-    keep(tmp_path, *(part(number, of=4) for number in (1, 2, 3, 4)))
+def test_plot_of_merged_shards_is_the_plot_of_the_sweep(tmp_path: Path) -> None:
+    save_shards(tmp_path, *(part(number, of=4) for number in (1, 2, 3, 4)))
     [job], left_out = load_jobs([tmp_path])
     assert (cells(job), left_out) == (cells(sweeps.sweep()), [])
 
 
-def test_a_file_of_any_name_is_read_as_it_is(tmp_path: Path) -> None:
+def test_shard_file_with_unusual_name_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "mine[1].json"
     save(part(1), path)
     assert load_with_shards(path) == (path, load(path))

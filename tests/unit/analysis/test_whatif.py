@@ -1,4 +1,4 @@
-"""What a diagnosis answers: gains that closed forms give, what it takes for granted, and what it refuses to guess."""
+"""What-if queries: gains against closed forms, their assumptions, and rejected queries."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from diagnoses import (
     SMALL,
     TORCH,
     WORK,
-    alone_of,
+    benchmark_of,
+    cpu_diagnosis,
     diagnosis,
     far_away,
     loader_contends_gpu,
-    on_processors,
 )
 from msgspec.structs import replace
 
@@ -43,15 +43,15 @@ from ddpbench.report.pages.whatif import render_whatif
 RESULTS = Path(__file__).parents[3] / "results"
 KEPT = RESULTS / "diagnosis" / "resnet18-2-cpu-ranks.json"
 DEVICE_RATE = 256 / (sum(WORK.values()) + 0.5) * 1000
-"""Images/s that a made-up GPU trains of batches that lie there."""
+"""Images/s that the example GPU trains from batches on the device."""
 
 
-def asked(job: Job, *others: Job, **change: Any) -> WhatIfAnswer:
+def whatif(job: Job, *others: Job, **change: Any) -> WhatIfAnswer:
     return answer_whatif(job, Scenario(**change), others)
 
 
 def gain(job: Job, *others: Job, **change: Any) -> float:
-    return asked(job, *others, **change).estimate.gain
+    return whatif(job, *others, **change).estimate.gain
 
 
 def codes(estimate: GainEstimate) -> set[str]:
@@ -59,67 +59,67 @@ def codes(estimate: GainEstimate) -> set[str]:
 
 
 def missing(job: Job, **change: Any) -> MissingMeasurement:
-    """The measurement that the answer would require."""
+    """The measurement required for an answer."""
     with pytest.raises(MissingMeasurementError) as lacking:
-        asked(job, **change)
+        whatif(job, **change)
     return lacking.value.missing
 
 
 def few_workers(**changes: Any) -> Job:
-    """One worker a GPU, for images that cost it 4.6 ms: it gives 217 a second."""
+    """One worker per GPU and 4.6 ms per image: 217 images/s."""
     cost = {"read": 0.1, "decode": 2.4, "augment": 1.6, "collate": 0.5}
     return diagnosis(1000 / sum(cost.values()), **{"config": replace(TORCH, workers=1), "cpu_ms": cost, "busy": 0.1, **changes})
 
 
-def test_workers_gain_as_many_times_as_they_are_until_the_device_is_the_limit() -> None:
+def test_more_workers_gain_linearly_until_the_device_limits() -> None:
     job = few_workers()
     assert gain(job, workers=4) == pytest.approx(4, rel=0.02)
     assert gain(job, workers=8) == pytest.approx(8, rel=0.02)
-    many = asked(job, workers=60, cores_per_gpu=80)
+    many = whatif(job, workers=60, cores_per_gpu=80)
     assert many.estimate.gain == pytest.approx(DEVICE_RATE / (1000 / 4.6), rel=0.1)
     assert many.estimate.bottleneck == "device"
 
 
-def test_no_number_of_workers_gives_more_than_the_cores() -> None:
+def test_cores_limit_the_gain_of_workers() -> None:
     job = few_workers(cores=8.0)
-    crowded = asked(job, workers=16)
+    crowded = whatif(job, workers=16)
     assert crowded.estimate.bottleneck == "cores"
     assert crowded.estimate.gain < 2.1
     assert "above-measured-load" in codes(crowded.estimate)
     assert gain(job, workers=16, cores_per_gpu=32) == pytest.approx(16, rel=0.05)
 
 
-def test_on_processors_loading_and_training_share_the_cores() -> None:
-    """62.4 ms of a core to train 8 images and 39.2 to load them, a rank of each of two cores."""
-    job = on_processors(8 / 0.1016, cpu_ms={"decode": 4.0, "augment": 0.9}, work=SMALL)
+def test_loading_and_training_share_cores_on_cpu() -> None:
+    """62.4 ms of CPU to train 8 images and 39.2 ms to load them, one rank per core."""
+    job = cpu_diagnosis(8 / 0.1016, cpu_ms={"decode": 4.0, "augment": 0.9}, work=SMALL)
     assert gain(job, cores_per_gpu=4, workers=2) == pytest.approx(101.6 / 62.4, rel=0.06)
 
 
-def test_a_trainer_that_loads_trains_all_the_same_beside_another_loader() -> None:
-    """What loading takes of it goes, and not its training: 62.4 ms of a core for 8 images, and 8 to decode them in threads."""
-    job = on_processors(8 / 0.1016, cpu_ms={"decode": 4.0, "augment": 0.9}, settings={"workers": 0})
+def test_training_cost_remains_if_a_loader_without_workers_is_replaced() -> None:
+    """Loading cost goes away and training cost stays: 62.4 ms of CPU for 8 images, and 8 ms to decode in threads."""
+    job = cpu_diagnosis(8 / 0.1016, cpu_ms={"decode": 4.0, "augment": 0.9}, settings={"workers": 0})
     assert job.diagnosis is not None
     job.diagnosis.loader_benchmarks = [replace(each, main_process_cpu_s=each.loader_cpu_s) for each in job.diagnosis.loader_benchmarks]
-    threads = [replace(alone_of(rank, 900.0, 8, {"decode": 1.0}), loader_stats=None) for rank in range(2)]
+    threads = [replace(benchmark_of(rank, 900.0, 8, {"decode": 1.0}), loader_stats=None) for rank in range(2)]
     job.diagnosis.alternative_loaders = [AlternativeLoader(loader="dali-cpu", workers=1, loader_benchmarks=threads)]
-    found = asked(job, loader="dali-cpu")
+    found = whatif(job, loader="dali-cpu")
     assert found.before.trainer_cpu_curve
     assert found.after.trainer_cpu_curve
     assert found.after.trainer_cpu_curve.points[0][1] == pytest.approx(found.before.trainer_cpu_curve.points[0][1], rel=0.01)
     assert found.estimate.after.step_s >= found.before.trainer_cpu_curve.points[0][1] + 8 * 0.001
 
 
-def test_prefetch_gains_where_batches_come_unevenly_and_else_nothing() -> None:
+def test_prefetch_gains_only_with_uneven_batches() -> None:
     even = diagnosis(1500.0, cpu_ms={"decode": 9.0, "augment": 1.0})
     assert gain(even, prefetch=8) == pytest.approx(1, abs=0.01)
     uneven = [1000.0 + 2500.0 * (number % 16 == 0) for number in range(64)]
     cost = sum(uneven) / len(uneven) / 256
-    heavy = diagnosis(2500.0, cpu_ms={"decode": cost}, told={"batch_ms": uneven}, config=replace(TORCH, workers=30), cores=200.0)
+    heavy = diagnosis(2500.0, cpu_ms={"decode": cost}, stats={"batch_ms": uneven}, config=replace(TORCH, workers=30), cores=200.0)
     assert gain(heavy, prefetch=8) > 1.05
 
 
-def of_threads(workers: int, intervals_ms: list[float]) -> Job:
-    """DALI on the processors, whose batches come in these intervals where nobody trains."""
+def dali_threads(workers: int, intervals_ms: list[float]) -> Job:
+    """DALI on CPU with these batch intervals in the loader benchmark."""
     job = diagnosis(1000 * 256 / fmean(intervals_ms), config=replace(TORCH, loader="dali-cpu", workers=workers), cpu_ms={})
     assert job.diagnosis is not None
     job.diagnosis.loader_benchmarks = [
@@ -128,60 +128,60 @@ def of_threads(workers: int, intervals_ms: list[float]) -> Job:
     return job
 
 
-def test_batches_that_pipelines_make_at_once_are_no_uneven_ones() -> None:
-    """Three pipelines of five threads, of which each takes 150 ms for a batch."""
-    assert gain(of_threads(15, [0.1, 0.2, 149.7] * 14), prefetch=8) == pytest.approx(1, abs=0.01)
+def test_simultaneous_batches_of_pipelines_are_not_uneven() -> None:
+    """Three pipelines of five threads, each with 150 ms per batch."""
+    assert gain(dali_threads(15, [0.1, 0.2, 149.7] * 14), prefetch=8) == pytest.approx(1, abs=0.01)
 
 
 @pytest.mark.parametrize("workers", [2, 4, 7, 8, 12])
-def test_threads_gain_as_many_times_as_they_are_over_however_many_pipelines(workers: int) -> None:
-    job = of_threads(3, [250.0] * 40)
+def test_dali_threads_gain_linearly_over_any_number_of_pipelines(workers: int) -> None:
+    job = dali_threads(3, [250.0] * 40)
     assert gain(job, workers=workers) == pytest.approx(workers / 3, rel=0.01)
-    assert gain(of_threads(workers, [250.0] * 40), workers=3) == pytest.approx(3 / workers, rel=0.01)
+    assert gain(dali_threads(workers, [250.0] * 40), workers=3) == pytest.approx(3 / workers, rel=0.01)
 
 
-def test_what_threads_of_the_trainer_take_of_the_cores_is_counted_once() -> None:
-    """The kept diagnosis of fifteen threads in one pipeline on sixteen cores, which hold up the training."""
-    fewer = asked(load(RESULTS / "h200" / "diagnose-resnet50-dali-cpu-one-pipeline.json"), workers=8)
+def test_cpu_time_of_in_process_threads_is_counted_once() -> None:
+    """The stored diagnosis of 15 threads in one pipeline on 16 cores, which slow the training."""
+    fewer = whatif(load(RESULTS / "h200" / "diagnose-resnet50-dali-cpu-one-pipeline.json"), workers=8)
     assert abs(log(fewer.estimate.residual)) < 0.1
     assert fewer.estimate.gain == pytest.approx(8 / 15, rel=0.05)
 
 
-def test_handing_batches_over_takes_as_much_of_the_cores_with_fewer_workers() -> None:
-    """A step's trainer takes 1.1 s of a core in the run, and 0.04 on batches that are there: the difference is no price of turns."""
+def test_handoff_cpu_time_does_not_depend_on_workers() -> None:
+    """The trainer takes 1.1 s of CPU per step in the run and 0.04 s on synthetic data; the difference is not caused by context switches."""
     job = DIAGNOSES["oversubscribed"][0]()
     device = job.records[1]
     device.rounds = [replace(timed, traces=[replace(trace, cpu_s=0.04 * trace.steps) for trace in timed.traces]) for timed in device.rounds]
-    assert gain(job, workers=3) == pytest.approx(1.125, abs=0.03), "it might be one, where nobody saw what handing over takes"
+    assert gain(job, workers=3) == pytest.approx(1.125, abs=0.03), "without the handoff cost it counts as context switches"
     assert job.diagnosis is not None
     job.diagnosis.loader_benchmarks = [
         replace(each, loader_cpu_s=each.loader_cpu_s + 0.005 * each.samples) for each in job.diagnosis.loader_benchmarks
     ]
     assert gain(job, workers=3) == pytest.approx(1, abs=0.01)
-    without = asked(job, workers=0)
+    without = whatif(job, workers=0)
     assert without.before.handoff_cpu_s == pytest.approx(1.055, abs=0.01)
     assert without.after.handoff_cpu_s == 0
 
 
-def test_files_in_memory_save_the_wait_for_them() -> None:
-    """30 of the 39.1 ms that a worker takes for an image."""
+def test_data_in_memory_saves_the_read_wait() -> None:
+    """Reading is 30 of the 39.1 ms per image in a worker."""
     job = DIAGNOSES["slow-storage"][0]()
     assert gain(job, data_in_memory=True) > 2
     assert gain(few_workers(), data_in_memory=True) == pytest.approx(1, abs=0.01)
 
 
-def test_more_workers_ask_more_of_the_storage() -> None:
+def test_more_workers_assume_scaling_storage() -> None:
     job = DIAGNOSES["slow-storage"][0]()
-    told, fast = asked(job, workers=60).estimate, asked(few_workers(), workers=4).estimate
+    told, fast = whatif(job, workers=60).estimate, whatif(few_workers(), workers=4).estimate
     assert "storage-scales" in codes(told)
     assert told.gain / told.low > fast.gain / fast.low
-    assert "storage-scales" not in codes(asked(job, workers=60, data_in_memory=True).estimate)
+    assert "storage-scales" not in codes(whatif(job, workers=60, data_in_memory=True).estimate)
 
 
-def test_no_number_of_workers_reads_more_than_the_storage_gives() -> None:
-    """A node's 3,100 files/s, of which a twentieth lies in memory: 815 images/s a rank, where 380 are read."""
+def test_storage_limits_the_gain_of_workers() -> None:
+    """3,100 files/s per node with 5% cached: at most 815 images/s per rank; the run reads 380."""
     job = DIAGNOSES["slow-storage"][0]()
-    crowded = asked(job, workers=60, cores_per_gpu=64).estimate
+    crowded = whatif(job, workers=60, cores_per_gpu=64).estimate
     assert crowded.gain == pytest.approx(815 / 380, rel=0.03)
     assert crowded.bottleneck == "storage"
     assert "storage-limit" in codes(crowded)
@@ -189,80 +189,80 @@ def test_no_number_of_workers_reads_more_than_the_storage_gives() -> None:
     assert job.diagnosis is not None
     assert job.diagnosis.storage is not None
     job.diagnosis.storage = replace(job.diagnosis.storage, cold_files_per_s=900.0)
-    assert gain(job, workers=60, cores_per_gpu=64) > 3, "of a rate that the run itself went beyond nothing is held"
+    assert gain(job, workers=60, cores_per_gpu=64) > 3, "a storage rate below the achieved rate is ignored"
 
 
-def test_page_locked_memory_saves_the_copy() -> None:
-    """18 of 62 ms a step that wait for copies, of which half a millisecond is left."""
+def test_pinned_memory_saves_the_copy_wait() -> None:
+    """Copies are 18 of 62 ms per step and shrink to 0.5 ms."""
     assert gain(DIAGNOSES["host-to-device"][0](), pin_memory=True) > 1.2
 
 
-def test_graphs_leave_the_kernels_of_a_step() -> None:
+def test_cuda_graphs_reduce_the_step_to_its_kernels() -> None:
     job = DIAGNOSES["launch-bound"][0]()
     assert gain(job, compile="reduce-overhead", workers=30, cores_per_gpu=64) == pytest.approx(44.4 / 21.0, rel=0.05)
     assert missing(job, compile="max-autotune") == MissingMeasurement(code="step-compiled", compile_mode="max-autotune")
 
 
-def test_a_launch_bound_step_takes_more_images_for_nothing() -> None:
+def test_launch_bound_step_gains_from_larger_batch() -> None:
     job = diagnosis(None, cpu_ms={"decode": 0.1}, kernel_activity=KernelActivity(step_ms=44.4, kernel_ms=10.0))
     assert gain(job, batch_size=512) == pytest.approx(2, rel=0.05)
     assert gain(diagnosis(None, cpu_ms={"decode": 0.1}), batch_size=512) == pytest.approx(1, abs=0.15)
 
 
-def test_a_larger_batch_shares_out_the_gradient_sync_of_processors_too() -> None:
+def test_larger_batch_amortizes_gradient_sync_on_cpu() -> None:
     sync = {"sync": fsum(SMALL.values())}
-    half = on_processors(None, work={**SMALL, **sync}, device={**SMALL, **sync}, beside={**SMALL, **sync}, cpu_ms={"decode": 0.01})
-    none = on_processors(None, cpu_ms={"decode": 0.01})
+    half = cpu_diagnosis(None, work={**SMALL, **sync}, device={**SMALL, **sync}, background={**SMALL, **sync}, cpu_ms={"decode": 0.01})
+    none = cpu_diagnosis(None, cpu_ms={"decode": 0.01})
     batch = half.records[0].config.batch_size
-    assert gain(half, batch_size=2 * batch) == pytest.approx(4 / 3, rel=0.1), "three halves of the time for twice the images"
+    assert gain(half, batch_size=2 * batch) == pytest.approx(4 / 3, rel=0.1), "1.5 times the time for twice the images"
     assert gain(none, batch_size=2 * batch) == pytest.approx(1, rel=0.1)
 
 
-def test_a_lent_step_takes_the_copies_and_the_interference_of_the_run_along() -> None:
+def test_borrowed_step_keeps_copies_and_interference_of_the_run() -> None:
     job = DIAGNOSES["replay-bound"][0]()
     larger = diagnosis(None, config=replace(TORCH, batch_size=512), work={phase: 2 * span for phase, span in WORK.items()})
-    found = asked(job, larger, batch_size=512)
+    found = whatif(job, larger, batch_size=512)
     assert found.before.interference_s > 0.005
     assert found.after.interference_s == pytest.approx(2 * found.before.interference_s)
     assert found.estimate.gain == pytest.approx(1, abs=0.05)
 
 
-def test_steps_are_lent_for_several_changes_at_once() -> None:
+def test_steps_are_borrowed_for_combined_changes() -> None:
     full = diagnosis(None, config=replace(TORCH, precision="fp32"), work={phase: 3 * span for phase, span in WORK.items()})
     fused = diagnosis(None, config=replace(TORCH, precision="fp32", compile="default"))
     job = diagnosis(None, cpu_ms={"decode": 0.1})
-    found = asked(job, full, fused, precision="fp32", compile="default")
+    found = whatif(job, full, fused, precision="fp32", compile="default")
     assert found.estimate.gain == pytest.approx(1, abs=0.02), "compiled, full precision takes as long as the other does"
     assert gain(job, full, fused, precision="fp32") < 0.5
 
 
 def candidate(name: str, cost: float, speed: float, step_ms: list[float] | None = None) -> AlternativeLoader:
-    alone = [alone_of(rank, speed, 256, {"decode": cost}) for rank in range(4)]
+    alone = [benchmark_of(rank, speed, 256, {"decode": cost}) for rank in range(4)]
     if name.startswith("dali"):
         alone = [replace(each, loader_stats=None) for each in alone]
     return AlternativeLoader(loader=name, workers=15, loader_benchmarks=alone, background_step_ms=step_ms or [])
 
 
-def test_another_loader_is_priced_by_what_was_measured_of_it_and_not_guessed() -> None:
+def test_other_loader_requires_its_benchmark() -> None:
     job = diagnosis(1600.0, busy=0.9)
     assert job.diagnosis is not None
     with pytest.raises(MissingMeasurementError) as lacking:
-        asked(job, loader="torch-uint8")
+        whatif(job, loader="torch-uint8")
     assert lacking.value.missing == MissingMeasurement(code="loader-benchmark", loader="torch-uint8")
     assert "--loader torch-uint8" in lacking.value.command
     job.diagnosis.alternative_loaders = [candidate("torch-uint8", sum(PIL_MS.values()) / 2, 3200.0), candidate("dali-gpu", 0.1, 17_000.0)]
     assert gain(job, loader="torch-uint8") == pytest.approx(2, rel=0.05)
     assert missing(job, loader="dali-gpu") == MissingMeasurement(code="loader-in-background", loader="dali-gpu")
     job.diagnosis.alternative_loaders[1] = candidate("dali-gpu", 0.1, 17_000.0, [60.0] * 20)
-    fed = asked(job, loader="dali-gpu")
+    fed = whatif(job, loader="dali-gpu")
     assert 1000 * fed.estimate.after.step_s == pytest.approx(60, rel=0.02)
     job.diagnosis.alternative_loaders[1] = replace(job.diagnosis.alternative_loaders[1], delivery_ratio=0.5)
-    behind = asked(job, loader="dali-gpu")
+    behind = whatif(job, loader="dali-gpu")
     half_a_batch_ms = 0.5 * 256 / 17_000.0 * 1000
     assert 1000 * behind.estimate.after.step_s == pytest.approx(60 + half_a_batch_ms, rel=0.02)
 
 
-def test_a_loader_whose_workers_tell_nothing_gives_what_it_gave_alone() -> None:
+def test_loader_without_stats_gives_its_benchmarked_rate() -> None:
     job = diagnosis(1600.0, busy=0.9)
     assert job.diagnosis is not None
     silent = candidate("package.module:loader", sum(PIL_MS.values()) / 2, 3200.0)
@@ -272,48 +272,48 @@ def test_a_loader_whose_workers_tell_nothing_gives_what_it_gave_alone() -> None:
     assert gain(job, loader="package.module:loader") == pytest.approx(2, rel=0.05)
 
 
-def test_what_a_loader_on_the_device_gave_beside_the_training_is_in_its_price() -> None:
-    keeps_up, behind = (loader_contends_gpu(given_beside=part) for part in (1.0, 0.5))
+def test_gpu_loader_cost_includes_background_delivery() -> None:
+    keeps_up, behind = (loader_contends_gpu(background_delivery=part) for part in (1.0, 0.5))
     alone_ms = 1000 * 256 / 17_974.0
-    steps_ms = [1000 * asked(job, prefetch=4).estimate.before.step_s for job in (keeps_up, behind)]
+    steps_ms = [1000 * whatif(job, prefetch=4).estimate.before.step_s for job in (keeps_up, behind)]
     assert steps_ms[1] - steps_ms[0] == pytest.approx(0.5 * alone_ms, rel=0.1)
 
 
-def test_another_share_of_the_decoding_is_priced_by_what_was_measured_of_it() -> None:
+def test_other_hw_decoder_load_requires_its_benchmark() -> None:
     job = DIAGNOSES["loader-contends-gpu"][0]()
     assert job.diagnosis is not None
     with pytest.raises(MissingMeasurementError) as lacking:
-        asked(job, hw_decoder_load=0.99)
+        whatif(job, hw_decoder_load=0.99)
     assert lacking.value.missing == MissingMeasurement(code="loader-benchmark", loader="dali-gpu", hw_decoder_load=0.99)
     assert "--hw-decoder-load 0.99" in lacking.value.command
     job.diagnosis.alternative_loaders = [replace(candidate("dali-gpu", 0.1, 17_000.0, [50.0] * 20), hw_decoder_load=0.99)]
-    assert 1000 * asked(job, hw_decoder_load=0.99).estimate.after.step_s == pytest.approx(50, rel=0.02)
+    assert 1000 * whatif(job, hw_decoder_load=0.99).estimate.after.step_s == pytest.approx(50, rel=0.02)
 
 
-def test_another_diagnosis_lends_its_loader_and_its_steps() -> None:
+def test_other_diagnosis_provides_loader_and_steps() -> None:
     job = diagnosis(1600.0, busy=0.9)
     cheaper = diagnosis(3200.0, config=replace(TORCH, loader="torch-uint8"), cpu_ms={"decode": 4.5}, busy=0.9)
     assert gain(job, cheaper, loader="torch-uint8") == pytest.approx(2, rel=0.1)
     half = diagnosis(None, config=replace(TORCH, precision="fp32"), work={phase: 3 * span for phase, span in WORK.items()})
-    fast, slow = asked(job, half, precision="fp32").estimate, asked(few_workers(), half, precision="fp32").estimate
+    fast, slow = whatif(job, half, precision="fp32").estimate, whatif(few_workers(), half, precision="fp32").estimate
     assert (fast.bottleneck, fast.has_uneven_batches) != (slow.bottleneck, slow.has_uneven_batches)
     with pytest.raises(UsageError, match="different devices"):
-        asked(job, diagnosis(1600.0, ranks=2), workers=3)
+        whatif(job, diagnosis(1600.0, ranks=2), workers=3)
 
 
-def test_what_is_so_already_is_told() -> None:
-    with pytest.raises(UsageError, match="--workers 1 is the present setting"):
-        asked(few_workers(), workers=1)
-    found = asked(few_workers(), workers=4, prefetch=2)
+def test_present_setting_is_rejected() -> None:
+    with pytest.raises(UsageError, match="--workers 1 is already set"):
+        whatif(few_workers(), workers=1)
+    found = whatif(few_workers(), workers=4, prefetch=2)
     assert found.already_set == Scenario(prefetch=2)
     out = io.StringIO()
     render_whatif(few_workers(), found, make_console(out, 80))
     assert "--prefetch 2 is already set and gains nothing" in out.getvalue()
 
 
-def test_an_interval_holds_its_gain_and_widens_with_what_is_not_known() -> None:
+def test_interval_contains_the_gain_and_grows_with_assumptions() -> None:
     job = few_workers()
-    near, far = asked(job, workers=2).estimate, asked(job, workers=2, gpus=8, cores_per_gpu=16).estimate
+    near, far = whatif(job, workers=2).estimate, whatif(job, workers=2, gpus=8, cores_per_gpu=16).estimate
     for each in (near, far):
         assert each.low < each.gain < each.high
     assert log(far.high / far.low) > log(near.high / near.low)
@@ -321,10 +321,10 @@ def test_an_interval_holds_its_gain_and_widens_with_what_is_not_known() -> None:
     assert model_error(1.3, 1.0) < model_error(3.0, 1.0)
 
 
-def test_no_gain_is_promised_beyond_what_the_device_does() -> None:
-    """The model makes a step of this run 20% longer than it was: from there, more cores would seem to gain by what it missed."""
+def test_gain_is_capped_by_the_device() -> None:
+    """The model overestimates this run's step by 20%, so that its error would look like a gain."""
     job = load(RESULTS / "h200" / "diagnose-resnet50-dali-cpu.json")
-    found = asked(job, workers=60, cores_per_gpu=64).estimate
+    found = whatif(job, workers=60, cores_per_gpu=64).estimate
     speeds = {record.role: fmean(timed.samples_per_s for timed in record.rounds) for record in job.records}
     most = speeds[COMPUTE_ONLY] / speeds[BASELINE]
     assert found.residual > 1.15
@@ -332,29 +332,29 @@ def test_no_gain_is_promised_beyond_what_the_device_does() -> None:
     assert found.high < 1.08 * most
 
 
-def test_one_rank_has_no_gradient_sync_and_from_one_nobody_knows_it() -> None:
+def test_single_rank_has_no_sync_and_cannot_predict_it() -> None:
     job = DIAGNOSES["sync-bound"][0]()
     alone = next(record for record in job.records if record.role == INDEPENDENT)
-    assert asked(job, gpus=1).estimate.after.step_s == pytest.approx(alone.rounds[0].wall_s / alone.rounds[0].traces[0].steps, rel=0.05)
+    assert whatif(job, gpus=1).estimate.after.step_s == pytest.approx(alone.rounds[0].wall_s / alone.rounds[0].traces[0].steps, rel=0.05)
     alone.rounds.clear()
     assert missing(job, gpus=1).code == "step-without-sync"
-    assert {each.code: each.ranks for each in asked(few_workers(ranks=1), gpus=4).estimate.assumptions}["sync-hidden"] == 4
+    assert {each.code: each.ranks for each in whatif(few_workers(ranks=1), gpus=4).estimate.assumptions}["sync-hidden"] == 4
 
 
-def test_the_same_question_has_the_same_answer() -> None:
-    assert asked(few_workers(), workers=3).estimate == asked(few_workers(), workers=3).estimate
+def test_same_query_gives_the_same_answer() -> None:
+    assert whatif(few_workers(), workers=3).estimate == whatif(few_workers(), workers=3).estimate
 
 
-def test_the_model_meets_the_run_that_it_was_told_from() -> None:
-    """The kept diagnosis: two ranks on two busy cores, where no setting of the loader gains anything."""
+def test_model_reproduces_the_diagnosed_run() -> None:
+    """The stored diagnosis of two ranks on two busy cores, where no loader setting gains anything."""
     job = load(KEPT)
-    more = asked(job, workers=2)
+    more = whatif(job, workers=2)
     assert abs(log(more.estimate.residual)) < 0.1
     assert more.estimate.low < 1 < more.estimate.high
 
 
 PICTURES = replace(IMAGENET, description="image folder, 1,281,167 images", file_kind="images")
-"""Other classes than ImageNet's, and not all of them JPEGs."""
+"""An image folder with other classes than ImageNet's, not only JPEGs."""
 
 
 @pytest.mark.parametrize(
@@ -364,17 +364,17 @@ PICTURES = replace(IMAGENET, description="image folder, 1,281,167 images", file_
         (few_workers, {"loader": "synthetic"}, "synthetic batches are no loader to change to"),
         (few_workers, {"loader": "tensor"}, "tensor keeps a whole set on the device, and this is ImageNet folder"),
         (lambda: diagnosis(430.0, files=PICTURES), {"loader": "tensor"}, "and this is image folder, 1,281,167 images"),
-        (lambda: on_processors(60.0), {"loader": "dali-gpu"}, "dali-gpu decodes on a GPU"),
-        (lambda: on_processors(60.0, files=CIFAR), {"loader": "dali-cpu"}, "dali-cpu reads folders of images, and this is CIFAR-10"),
-        (lambda: on_processors(60.0), {"pin_memory": False}, "ranks on processors copy no batches"),
-        (lambda: on_processors(60.0), {"pin_memory": True}, "ranks on processors copy no batches"),
+        (lambda: cpu_diagnosis(60.0), {"loader": "dali-gpu"}, "dali-gpu decodes on a GPU"),
+        (lambda: cpu_diagnosis(60.0, files=CIFAR), {"loader": "dali-cpu"}, "dali-cpu reads folders of images, and this is CIFAR-10"),
+        (lambda: cpu_diagnosis(60.0), {"pin_memory": False}, "ranks on processors copy no batches"),
+        (lambda: cpu_diagnosis(60.0), {"pin_memory": True}, "ranks on processors copy no batches"),
         (few_workers, {"hw_decoder_load": 0.5}, "torch decodes nothing on a GPU"),
         (few_workers, {"data_in_memory": False}, "--no-data-in-memory is the present setting"),
     ],
 )
-def test_what_cannot_be_is_said(job: Any, change: dict[str, Any], says: str) -> None:
+def test_impossible_scenario_is_rejected(job: Any, change: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says) as refused:
-        asked(job(), **change)
+        whatif(job(), **change)
     assert refused.value.hint
 
 
@@ -386,11 +386,11 @@ def test_what_cannot_be_is_said(job: Any, change: dict[str, Any], says: str) -> 
         (far_away, {"data_in_memory": True}, MissingMeasurement(code="read-wait", loader="torch")),
     ],
 )
-def test_scenario_without_its_measurement_is_refused(job: Any, change: dict[str, Any], lacking: MissingMeasurement) -> None:
+def test_scenario_without_its_measurement_is_rejected(job: Any, change: dict[str, Any], lacking: MissingMeasurement) -> None:
     assert missing(job(), **change) == lacking
 
 
-def test_run_that_its_parts_do_not_explain_has_no_prediction() -> None:
+def test_run_with_large_residual_has_no_prediction() -> None:
     job = few_workers()
     job.records[0].rounds = [replace(timed, wall_s=2 * timed.wall_s) for timed in job.records[0].rounds]
     found = missing(job, workers=4)
@@ -399,30 +399,30 @@ def test_run_that_its_parts_do_not_explain_has_no_prediction() -> None:
     assert found.simulated_ratio < 1 / MAX_RESIDUAL
 
 
-def test_a_record_that_is_no_diagnosis_has_no_answer(tmp_path: Path) -> None:
+def test_record_without_diagnosis_is_rejected(tmp_path: Path) -> None:
     job = few_workers()
     job.records, job.kind = job.records[1:], "run"
     with pytest.raises(UsageError, match="no diagnosis"):
-        asked(job, workers=2)
+        whatif(job, workers=2)
     rounds = few_workers()
     real = baseline_of(rounds)
     assert real is not None
     real.rounds = []
     with pytest.raises(UsageError, match="has no round"):
-        asked(rounds, workers=2)
+        whatif(rounds, workers=2)
 
 
-def test_a_curve_is_read_between_its_points_and_no_further() -> None:
+def test_load_curve_interpolates_without_extrapolation() -> None:
     curve = LoadCurve.from_points([(1.0, 2.0), (2.0, 4.0)])
     assert [curve.at(load) for load in (0.5, 1.0, 1.5, 2.0, 3.0)] == [2.0, 2.0, 3.0, 4.0, 4.0]
     assert [curve.covers(load) for load in (0.5, 2.4, 2.6)] == [True, True, False]
-    assert not curve.starts_above(0.5), "a core a thread, and nobody waits"
+    assert not curve.starts_above(0.5), "one core per thread: no waiting"
     assert [LoadCurve.from_points([(3.0, 2.0)]).starts_above(load) for load in (0.5, 2.0, 3.0)] == [True, True, False]
 
 
-def test_the_page_fits_and_says_what_it_takes_for_granted() -> None:
+def test_whatif_page_fits_80_columns_and_lists_assumptions() -> None:
     out = io.StringIO()
-    render_whatif(few_workers(), asked(few_workers(), workers=4, gpus=8), make_console(out))
+    render_whatif(few_workers(), whatif(few_workers(), workers=4, gpus=8), make_console(out))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
@@ -433,16 +433,16 @@ def test_the_page_fits_and_says_what_it_takes_for_granted() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "nothing is asked"),
+        ([], "no setting is changed"),
         (["--workers", "2000"], "--workers cannot be '2000'"),
         (["--cores-per-gpu", "0"], "--cores-per-gpu cannot be '0'"),
         (["--loader", "torhc"], "unknown loader 'torhc'"),
         (["--precision", "fp33"], "unknown precision 'fp33'"),
         (["--loader", "dali-gpu"], "dali-gpu decodes on a GPU, and the ranks of the record are on processors"),
-        (["--precision", "amp-bf16"], "this needs a measurement: a step in amp-bf16"),
+        (["--precision", "amp-bf16"], "missing measurement: a step in amp-bf16"),
     ],
 )
-def test_the_command_refuses_in_one_line(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_whatif_command_is_rejected_in_one_line(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["whatif", str(KEPT), *words])
     assert ended.value.code == 2
@@ -451,7 +451,7 @@ def test_the_command_refuses_in_one_line(words: list[str], says: str, capsys: py
     assert hint.startswith("hint: ")
 
 
-def test_the_command_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_whatif_command_prints_the_gain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(few_workers(), tmp_path / "record.json")
     assert main(["whatif", str(tmp_path / "record.json"), "--workers", "4"]) == 0
     assert "--workers 4:  4.0x (" in " ".join(capsys.readouterr().out.split("\n")).replace("4: 4", "4:  4")

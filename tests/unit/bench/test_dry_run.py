@@ -1,4 +1,4 @@
-"""The step that every rank tries alone holds all that a step with others does."""
+"""The dry run of a rank allocates the memory of a real step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddpbench.workloads.registry import find_workload
 
 
 class Switches(nn.Module):
-    """A loss that notes how convolutions are computed when it is."""
+    """A loss that records the TF32 and cuDNN benchmark settings."""
 
     def forward(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         self.seen = (get_tf32(), torch.backends.cudnn.benchmark)
@@ -24,7 +24,7 @@ class Switches(nn.Module):
 
 
 class Looking(nn.Module):
-    """A loss that notes how many values the optimizers keep that are there when it is computed."""
+    """A loss that records the size of the existing optimizer state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,8 +38,8 @@ class Looking(nn.Module):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32"])
-def test_it_is_computed_as_the_training_is(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuDNN keeps for the training what it chose then."""
+def test_dry_run_uses_the_precision_settings_of_the_training(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN reuses the algorithms chosen in the dry run."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     spec, switches = replace(find_workload("vgg16-cifar10"), classes=CLASSES), Switches()
     asked = config(image_size=32, loader="synthetic", workload="vgg16-cifar10", precision=precision)
@@ -48,7 +48,7 @@ def test_it_is_computed_as_the_training_is(precision: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("optimizer", "values"), [("sgd", 1), ("adam", 2)])
-def test_the_optimizers_state_is_there_before_the_forward(optimizer: str, values: int) -> None:
+def test_dry_run_allocates_optimizer_state_before_forward(optimizer: str, values: int) -> None:
     gc.collect()
     spec = replace(find_workload("vgg16-cifar10"), classes=CLASSES)
     model, looking = tiny_net(), Looking()

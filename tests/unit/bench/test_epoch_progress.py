@@ -35,7 +35,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         sleep(0.005)
 
 
-def test_epochs_are_counted_from_the_step_at_which_the_round_begins() -> None:
+def test_epochs_are_counted_from_the_first_step_of_the_round() -> None:
     pulse, reported = ProgressMarker(60.0), list[str]()
     pulse.step = 7
     with epoch_progress(pulse, 10, 3, reported.append):
@@ -44,11 +44,11 @@ def test_epochs_are_counted_from_the_step_at_which_the_round_begins() -> None:
         wait_until(lambda: reported == ["epoch 1 of 3", "epoch 2 of 3"])
         pulse.step = 37
         wait_until(lambda: len(reported) == 3)
-    assert reported[-1] == "epoch 3 of 3", "also when the last step has been issued"
+    assert reported[-1] == "epoch 3 of 3", "the last epoch is reported too"
     assert not any(thread.name == "ddpbench-epochs" for thread in threading.enumerate())
 
 
-def test_a_short_round_reports_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_round_reports_no_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL_S", 3600.0)
     reported: list[str] = []
     with epoch_progress(ProgressMarker(60.0), 10, 3, reported.append):
@@ -56,7 +56,7 @@ def test_a_short_round_reports_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None
     assert reported == []
 
 
-def test_short_epochs_do_not_fill_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_epochs_do_not_flood_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MIN_REPORT_INTERVAL_S", 3600.0)
     pulse, reported = ProgressMarker(60.0), list[str]()
     with epoch_progress(pulse, 10, 3, reported.append):
@@ -67,8 +67,8 @@ def test_short_epochs_do_not_fill_a_log(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(("fresh", "drained"), [(True, 0), (False, 1)])
-def test_a_round_of_several_epochs_reports_each_while_it_is_timed(fresh: bool, drained: int) -> None:
-    """The last batch of every epoch is withheld until the report of that epoch is there; ``drained`` steps come before the first."""
+def test_round_of_several_epochs_reports_each_epoch(fresh: bool, drained: int) -> None:
+    """The last batch of an epoch is withheld until its report; ``drained`` steps precede the first epoch."""
     reported: list[str] = []
     taken: int | None = None
 

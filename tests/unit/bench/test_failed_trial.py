@@ -1,4 +1,4 @@
-"""A step that is tried before the turns of an arm: what fails in it is that arm's affair, and the others go on."""
+"""Dry run of an arm: a failure drops only that arm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddpbench.record.record import DatasetInfo, Round
 
 
 class Counted(InMemory):
-    """A loader on the device, of which one can tell whether it is closed."""
+    """An in-memory loader that counts open instances."""
 
     data = DatasetInfo(loader="counted", description="one batch")
     open = 0
@@ -35,7 +35,7 @@ class Counted(InMemory):
         ("exhausts", r"^out of memory: peak .*, on rank 0 \(here\)$"),
     ],
 )
-def test_an_arm_on_trial_whose_step_fails_is_left_out_for_that_reason(workload: str, why: str) -> None:
+def test_trial_arm_whose_dry_run_fails_is_dropped_with_the_reason(workload: str, why: str) -> None:
     world, pulse, brief = world_of_one(), ProgressMarker(60.0), RoundPlan(0.01, warmup_s=0.01, dry_run=True)
     arms = [
         Arm(

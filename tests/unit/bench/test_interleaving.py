@@ -1,4 +1,4 @@
-"""Turns of several arms: their order, which of them there is time for, and how long their rounds are."""
+"""Interleaving of arms: order, deadline and round lengths."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from ddpbench.bench.time_budget import RoundDeadline, RoundTimer
 from ddpbench.record.config import Config
 
 
-def test_every_second_round_runs_backwards() -> None:
+def test_every_second_round_runs_in_reverse_order() -> None:
     assert list(abba_schedule([2, 3])) == [(0, 0), (1, 0), (1, 1), (0, 1), (1, 2)]
 
 
-def test_an_arm_may_have_some_rounds_at_once() -> None:
+def test_first_turn_of_an_arm_may_have_several_rounds() -> None:
     order = list(abba_schedule([4, 2], {0: 3}))
     assert order == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (0, 3)]
-    assert list(abba_schedule([1, 1], {0: 3})) == [(0, 0), (1, 0)], "no more than it has"
+    assert list(abba_schedule([1, 1], {0: 3})) == [(0, 0), (1, 0)], "no more rounds than it has"
 
 
 @dataclass
 class Turns:
-    """An arm that takes ``costs`` seconds on a clock of its own for each round, and one more where another left the device to it."""
+    """An arm that takes ``costs_s`` seconds per round on a fake clock, plus one second for each activation."""
 
     clock: list[float]
     costs_s: float
@@ -59,7 +59,7 @@ class Turns:
 def take_turns(
     monkeypatch: pytest.MonkeyPatch, end_s: float, costs_s: list[float], briefs: list[RoundPlan | None], even: bool = False
 ) -> list[list[int]]:
-    """The rounds that each arm had, and the time when the last was over."""
+    """Round indices per arm, and the end time."""
     clock = [0.0]
     monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])
     arms, pace = [Turns(clock, cost_s) for cost_s in costs_s], RoundTimer()
@@ -71,14 +71,14 @@ def take_turns(
     return [*(arm.had for arm in arms), [round(clock[0])]]
 
 
-def test_an_arm_that_does_not_fit_is_passed_over_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arm_that_does_not_fit_is_skipped_and_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     slow, fast, end = take_turns(monkeypatch, 42.0, [19.0, 1.0], [None, None])
     assert slow == [0]
     assert fast == [0, 1, 2, 3, 4]
     assert end <= [42]
 
 
-def test_none_gets_ahead_where_turns_are_even(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_even_schedule_keeps_round_counts_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
     costs_s: list[float] = [3.0, 1.0, 9.0]
     for end_s in range(17, 95):
         *had, [over] = take_turns(monkeypatch, end_s, costs_s, [None] * 3, even=True)
@@ -90,7 +90,7 @@ def test_none_gets_ahead_where_turns_are_even(monkeypatch: pytest.MonkeyPatch) -
     assert max(uneven) - min(uneven) > 1
 
 
-def test_an_arm_that_never_began_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arm_that_never_starts_does_not_block_an_even_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     briefs: list[RoundPlan | None] = [
         RoundPlan(1.0, 1.0, first_round_s=2.0),
         RoundPlan(1.0, 1.0, first_round_s=2.0),
@@ -99,7 +99,7 @@ def test_an_arm_that_never_began_holds_nobody_up(monkeypatch: pytest.MonkeyPatch
     assert take_turns(monkeypatch, 60.0, [1.0, 1.0, 1.0], briefs, even=True)[:3] == [[0, 1, 2, 3, 4]] * 2 + [[]]
 
 
-def test_time_is_kept_for_the_rounds_that_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_is_reserved_for_required_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     briefs: list[RoundPlan | None] = [
         RoundPlan(1.0, 1.0, reserved_rounds=3, first_round_s=8.0),
         RoundPlan(1.0, 1.0, reserved_rounds=1, first_round_s=4.0),
@@ -108,25 +108,25 @@ def test_time_is_kept_for_the_rounds_that_are_needed(monkeypatch: pytest.MonkeyP
     real, device, other, end = take_turns(monkeypatch, 35.0, [7.0, 3.0, 3.0], briefs)
     assert real == [0, 1, 2]
     assert device[0] == 0
-    assert 1 not in other, "though there was time for it when its turn came"
+    assert 1 not in other, "its time was reserved for another arm"
     assert end <= [35]
-    assert take_turns(monkeypatch, 35.0, [7.0, 3.0, 3.0], [None] * 3)[0] == [0, 1], "which nobody keeps time for"
+    assert take_turns(monkeypatch, 35.0, [7.0, 3.0, 3.0], [None] * 3)[0] == [0, 1], "no time is reserved"
 
 
-def test_the_time_of_what_cannot_be_had_any_more_is_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reserved_time_that_is_insufficient_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     briefs: list[RoundPlan | None] = [RoundPlan(1.0, 1.0, reserved_rounds=3, first_round_s=8.0), RoundPlan(1.0, 1.0, first_round_s=2.0)]
     real, other, end = take_turns(monkeypatch, 29.0, [19.0, 1.0], briefs)
     assert (real, other) == ([0], [0, 1, 2, 3, 4])
     assert end <= [29]
 
 
-def test_the_first_is_always_tried_and_what_is_not_worth_its_time_never(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_arm_always_runs_and_arm_of_infinite_cost_never(monkeypatch: pytest.MonkeyPatch) -> None:
     briefs: list[RoundPlan | None] = [RoundPlan(1.0, 1.0, reserved_rounds=3, first_round_s=4.0), RoundPlan(1.0, 1.0, first_round_s=inf)]
     assert take_turns(monkeypatch, 0.0, [50.0, 1.0], briefs)[:2] == [[0], []]
     assert take_turns(monkeypatch, 500.0, [5.0, 1.0], briefs)[:2] == [[0, 1, 2, 3, 4], []]
 
 
-def test_a_device_that_is_slower_than_expected_is_so_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slower_than_expected_device_applies_to_all_arms(monkeypatch: pytest.MonkeyPatch) -> None:
     briefs: list[RoundPlan | None] = [
         RoundPlan(1.0, 1.0, reserved_rounds=3, first_round_s=5.0),
         RoundPlan(1.0, 1.0, reserved_rounds=1, first_round_s=5.0),
@@ -136,7 +136,7 @@ def test_a_device_that_is_slower_than_expected_is_so_for_all(monkeypatch: pytest
     assert end == [81]
 
 
-def test_an_arm_begins_later_where_time_that_was_kept_for_others_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arm_starts_later_if_reserved_time_becomes_free(monkeypatch: pytest.MonkeyPatch) -> None:
     briefs: list[RoundPlan | None] = [
         RoundPlan(1.0, 1.0, reserved_rounds=1, first_round_s=4.0),
         RoundPlan(1.0, 1.0, first_round_s=3.0),
@@ -144,11 +144,11 @@ def test_an_arm_begins_later_where_time_that_was_kept_for_others_is_free(monkeyp
     ]
     real, other, device, end = take_turns(monkeypatch, 24.0, [3.0, 1.0, 2.0], briefs)
     assert real[0] == device[0] == 0
-    assert other[0] == 1, "by then the device has turned out to be fast"
+    assert other[0] == 1, "by then the device is known to be fast"
     assert end <= [24]
 
 
-def test_what_a_turn_takes_to_end_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parking_time_counts_towards_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     briefs: list[RoundPlan | None] = [RoundPlan(1.0, 1.0, first_round_s=2.0), RoundPlan(1.0, 1.0, first_round_s=2.0, park_s=5.0)]
     assert take_turns(monkeypatch, 8.0, [1.0, 1.0], briefs)[1] == []
     assert take_turns(monkeypatch, 9.0, [1.0, 1.0], briefs)[1] == [0]
@@ -168,17 +168,15 @@ def test_what_a_turn_takes_to_end_is_counted(monkeypatch: pytest.MonkeyPatch) ->
         (20.0, 8, 15.0, 1),
     ],
 )
-def test_a_round_spans_some_turns_of_the_workers_where_there_is_time(step_s: float, workers: int, longest_s: float, steps: int) -> None:
+def test_round_spans_several_batches_per_worker_if_time_allows(step_s: float, workers: int, longest_s: float, steps: int) -> None:
     assert RoundPlan(1.5, 3.0, max_round_s=longest_s).steps_per_round(step_s, workers) == steps
-    assert RoundPlan(1.5, 3.0, min_step_s=step_s, max_round_s=longest_s).steps_per_round(0.0, workers) == steps, (
-        "by what is known of its loader"
-    )
+    assert RoundPlan(1.5, 3.0, min_step_s=step_s, max_round_s=longest_s).steps_per_round(0.0, workers) == steps, "from the loader benchmark"
 
 
-def test_a_command_began_before_its_first_line() -> None:
+def test_command_start_precedes_the_python_process() -> None:
     before = perf_counter()
     assert command_start({}) < before
-    assert command_start({"TORCHELASTIC_RUN_ID": "none"}) <= command_start({}) + 0.1, "its launcher was there first"
+    assert command_start({"TORCHELASTIC_RUN_ID": "none"}) <= command_start({}) + 0.1, "the launcher started first"
     here_s = process_start_s(os.getpid())
     assert here_s is not None
     assert command_start({START_TIME_VARIABLE: str(here_s - 100)}) == pytest.approx(command_start({}) - 100, abs=0.1)

@@ -1,4 +1,4 @@
-"""The journal of a run: what it reads when it is closed, and where ``--json`` goes."""
+"""Journals: closing, freezing, and the target of ``--json``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import bad_files
 import msgspec
 import pytest
 import records
-from full_disk import no_room
+from full_disk import limited_file_size
 
 from ddpbench.bench.journal import Journal, close_records, write_json
 from ddpbench.bench.resume import ResumeState, device_slug, open_resumable_journal
@@ -22,7 +22,7 @@ from ddpbench.record.request import OutputOptions, Request
 from ddpbench.record.roles import trial_role
 
 
-def test_closing_reads_every_earlier_run_once_however_many_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_reads_each_earlier_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for day in (1, 2, 3):
         save(records.job(records.record()), tmp_path / f"2026110{day}T000000Z-resnet50.json")
     arms = [records.record(config=msgspec.structs.replace(records.RESNET50, batch_size=size), status="running") for size in (32, 64, 128)]
@@ -40,7 +40,7 @@ def test_closing_reads_every_earlier_run_once_however_many_arms(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("wrong", bad_files.WRONG)
-def test_a_bad_file_in_the_output_folder_does_not_keep_a_run_from_closing(tmp_path: Path, wrong: str) -> None:
+def test_bad_file_in_the_output_folder_does_not_prevent_closing(tmp_path: Path, wrong: str) -> None:
     bad_files.put(tmp_path / "20261103T000000Z-bad.json", wrong)
     journal = Journal(records.job(records.record(status="running")), tmp_path / "20261104T000000Z-resnet50.json")
     journal.close("ok")
@@ -49,20 +49,20 @@ def test_a_bad_file_in_the_output_folder_does_not_keep_a_run_from_closing(tmp_pa
 
 
 @pytest.mark.parametrize("force", [True, False])
-def test_a_record_that_finds_no_room_costs_no_file(tmp_path: Path, force: bool) -> None:
+def test_full_disk_leaves_no_partial_file(tmp_path: Path, force: bool) -> None:
     target = tmp_path / "run.json"
     if force:
         target.write_text("mine")
-    with no_room(), pytest.raises(OSError, match="File too large"):
+    with limited_file_size(), pytest.raises(OSError, match="File too large"):
         write_json(records.job(records.record()), str(target), force)
     assert [path.read_text() for path in tmp_path.iterdir()] == (["mine"] if force else [])
 
 
-def test_a_record_goes_where_it_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_written_to_file_pipe_or_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = records.job(records.record())
     write_json(job, str(tmp_path / "run.json"), force=False)
     assert load(tmp_path / "run.json") == job
-    small = Job(started=job.started, command=job.command, records=[])  # a pipe holds it
+    small = Job(started=job.started, command=job.command, records=[])  # fits into a pipe buffer
     reader, writer = os.pipe()
     write_json(small, f"/dev/fd/{writer}", force=True)
     write_json(small, "-", force=False)
@@ -71,8 +71,8 @@ def test_a_record_goes_where_it_is_wanted(tmp_path: Path, capsys: pytest.Capture
     os.close(writer)
 
 
-def test_a_journal_that_is_sealed_takes_nothing_more_down(tmp_path: Path) -> None:
-    """The main thread may still measure, while the thread that saw a signal closes the file."""
+def test_frozen_journal_ignores_further_rounds(tmp_path: Path) -> None:
+    """The main thread may still measure while the signal thread closes the file."""
     arms = [records.record(status="running") for _ in range(2)]
     journal = Journal(records.job(*arms, swept=["batch_size"]), tmp_path / "20261104T000000Z-resnet50.json")
     assert journal.add_arms([records.record(role=trial_role(Scenario(workers=4)), status="running")]) == 2
@@ -88,20 +88,20 @@ def test_a_journal_that_is_sealed_takes_nothing_more_down(tmp_path: Path) -> Non
     assert journal.path.read_bytes() == closed
 
 
-def test_only_the_arm_that_ran_out_of_memory_is_not_tried_again() -> None:
+def test_only_the_out_of_memory_arm_is_not_retried() -> None:
     cells = [records.record([{"forward": 1.0}]) for _ in range(3)]
     for cell in cells:
         cell.rounds, cell.status = [], "running"
     close_records(cells, "failed", Fault(message="out of memory at batch 8 on rank 1", arm_index=1, out_of_memory=True))
     assert [ResumeState.from_record(cell).is_finished for cell in cells] == [False, True, False]
     assert [cell.fault and cell.fault.message.partition(":")[0] for cell in cells] == [
-        "ended with another arm",
+        "stopped because another arm failed",
         "out of memory at batch 8 on rank 1",
-        "ended with another arm",
+        "stopped because another arm failed",
     ]
 
 
-def test_a_damaged_journal_is_to_be_moved_away(tmp_path: Path) -> None:
+def test_damaged_journal_is_rejected_and_kept(tmp_path: Path) -> None:
     made = records.record([{"forward": 1.0}])
     request = Request(
         arms=[made.config], output=OutputOptions(output_dir=str(tmp_path)), command=["ddpbench", "sweep", "resnet18"], swept=[]
@@ -109,7 +109,7 @@ def test_a_damaged_journal_is_to_be_moved_away(tmp_path: Path) -> None:
     path = tmp_path / device_slug(made) / "sweep.json"
     path.parent.mkdir()
     path.write_text('{"schema": 2, "started": "2026')
-    with pytest.raises(UsageError, match="cut off or no JSON") as refused:
+    with pytest.raises(UsageError, match="truncated or invalid JSON") as refused:
         open_resumable_journal(request, [made], "sweep")
     assert str(path) in refused.value.message
     assert refused.value.hint == "move it away, or choose another folder with -o DIR"

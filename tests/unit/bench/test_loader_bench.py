@@ -1,4 +1,4 @@
-"""Loaders with nobody training: what is counted, whose CPU time it is, and that a comparison of loaders has it."""
+"""Loader benchmarks: counted batches, CPU time, and comparisons of loaders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from launches import HERE, SMALL, TORCHRUN, only_job
+from launches import SMALL, SUPPORT_ENV, TORCHRUN, only_job
 from training import InMemory, world_of_one
 
 from ddpbench.bench import loader_bench
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.timeout(110)
 
 
 def config(**asked: Any) -> ResolvedConfig:
-    """How a training on made CIFAR-10 is settled."""
+    """Resolved config of a training on generated CIFAR-10."""
     usual = {"batch_size": 16, "image_size": 32, "channels_last": False, "workers": 0, "loader": "torch"}
     return resolve_config(Config(workload="vgg16-cifar10", **{**usual, **asked}), False, 1)
 
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Bursts]]:
-    """Puts loaders that are known in the place of those that are opened; gives those that were."""
+    """Replace opened loaders by ``Bursts``; yields the opened ones."""
     loaders: list[Bursts] = []
 
     def open_bursts(*_: object) -> Bursts:
@@ -41,7 +41,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Bursts]]:
 
 
 class Bursts(InMemory):
-    """Three workers' loader: three batches at once, then a wait; the first three take longer."""
+    """A loader with three workers: bursts of three batches; the first burst takes longer."""
 
     max_prefetched = 6
 
@@ -63,26 +63,26 @@ class Bursts(InMemory):
         self.closed = True
 
 
-def test_the_first_window_is_dropped_and_whole_turns_are_counted(opened: list[Bursts]) -> None:
+def test_first_window_is_dropped_and_whole_bursts_are_counted(opened: list[Bursts]) -> None:
     told = benchmark_loader(config(workers=3), world_of_one(), window_s=0.1)
     (loader,) = opened
     batches = len(told.intervals_ms)
-    assert loader.asked_about == [loader.max_prefetched, loader.given], "what was dropped is told of no one"
+    assert loader.asked_about == [loader.max_prefetched, loader.given], "stats of the dropped window are discarded"
     assert loader.given == loader.max_prefetched + batches
     assert batches % 3 == 0
     assert told.samples == 16 * batches
-    assert told.first_batch_s >= 0.3 > told.elapsed_s / batches, "which is not in the rate"
+    assert told.first_batch_s >= 0.3 > told.elapsed_s / batches, "the first batch is not part of the rate"
     assert told.elapsed_s == pytest.approx(sum(told.intervals_ms) / 1e3, rel=0.01)
 
 
-def test_a_loader_that_takes_long_is_not_waited_for_forever(opened: list[Bursts], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_loader_benchmark_ends_after_the_maximum_windows(opened: list[Bursts], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader_bench, "MAX_WINDOWS", 0)
     told = benchmark_loader(config(workers=3), world_of_one(), window_s=0.1)
     assert opened[0].given == 3 + len(told.intervals_ms)
     assert len(told.intervals_ms) == 1
 
 
-def test_a_loader_without_workers_loads_in_the_trainers_own_thread() -> None:
+def test_loader_without_workers_is_charged_to_the_main_process() -> None:
     told = benchmark_loader(config(), world_of_one(), window_s=0.2)
     assert told.loader_cpu_s < told.main_process_cpu_s
     assert told.workers_rss_bytes is None
@@ -90,7 +90,7 @@ def test_a_loader_without_workers_loads_in_the_trainers_own_thread() -> None:
     assert told.loader_stats.samples == told.samples
 
 
-def test_workers_are_charged_for_what_they_do() -> None:
+def test_worker_cpu_time_and_memory_are_measured() -> None:
     told = benchmark_loader(config(workers=1), world_of_one(), window_s=0.5)
     assert told.loader_cpu_s > 0
     assert told.workers_rss_bytes is not None
@@ -98,12 +98,12 @@ def test_workers_are_charged_for_what_they_do() -> None:
 
 
 @pytest.mark.slow
-def test_loaders_that_are_compared_are_measured_alone_too(launch: Callable[..., Any], results: Path) -> None:
+def test_compared_loaders_are_benchmarked(launch: Callable[..., Any], results: Path) -> None:
     words = ["misbehaving:fine", *SMALL, "--rounds", "1", "-j", "1", "--loader", "synthetic,torch,tensor"]
-    done = launch([*TORCHRUN, *words, "-o", str(results)], env=HERE)
+    done = launch([*TORCHRUN, *words, "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
-    assert "ddpbench: measuring the loader tensor alone" in done.stderr
-    assert "measuring the loader synthetic alone" not in done.stderr
+    assert "ddpbench: benchmarking loader tensor" in done.stderr
+    assert "benchmarking loader synthetic" not in done.stderr
     synthetic, *others = only_job(results).records
     assert synthetic.loader_benchmarks == []
     for record in others:

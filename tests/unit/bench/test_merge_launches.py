@@ -1,4 +1,4 @@
-"""One record of several launches: nothing that a launch warned of is lost, and a full disk does not cost the figure."""
+"""Merging launches into one record: checks, figures and full disks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import records
-from full_disk import no_room
+from full_disk import limited_file_size
 
 from ddpbench.analysis.judge import judge
 from ddpbench.bench.merge_launches import merge_launches, save_and_print
@@ -32,7 +32,7 @@ def asked(launches: int, **output: Any) -> Request:
     return Request(arms=[Config(workload="resnet50", launches=launches)], output=OutputOptions(**output), command=command)
 
 
-def test_the_figure_is_the_median_of_the_launches() -> None:
+def test_merged_figure_is_the_median_of_the_launches() -> None:
     jobs = [launch(longer=[pace * each for each in records.STEADY]) for pace in (1.0, 1.02, 1.01)]
     figures = [job.records[0].throughput.samples_per_s for job in jobs if job.records[0].throughput]
     (record,) = merge_launches(asked(3), jobs).records
@@ -41,14 +41,14 @@ def test_the_figure_is_the_median_of_the_launches() -> None:
     assert record.throughput.launch_samples_per_s == figures
 
 
-def test_what_one_launch_warned_of_stays_with_its_number() -> None:
+def test_check_of_some_launches_lists_their_numbers() -> None:
     hot = {0: {"health": msgspec.structs.replace(records.GPU_HEALTH, throttle_reasons=["hw-thermal"])}}
     shared = {0: {"health": msgspec.structs.replace(records.GPU_HEALTH, other_processes=2)}}
     (record,) = merge_launches(asked(3), [launch(traces=hot), launch(traces=shared), launch(traces=shared)]).records
     assert {check.code: check.launches for check in record.checks} == {"throttled": [1], "shared-gpu": [2, 3]}
 
 
-def test_what_all_launches_warned_of_is_said_once_as_of_one() -> None:
+def test_check_of_all_launches_is_reported_once() -> None:
     few = {"longer": records.STEADY[:2]}
     (record,) = merge_launches(asked(2), [launch(**few), launch(**few)]).records
     (alone,) = launch(**few).records
@@ -56,14 +56,14 @@ def test_what_all_launches_warned_of_is_said_once_as_of_one() -> None:
     assert record.checks == alone.checks
 
 
-def test_an_arm_that_did_not_end_well_once_has_no_figure_of_all() -> None:
+def test_arm_that_failed_in_one_launch_has_no_merged_figure() -> None:
     bad = {0: {"numerics": records.numerics(nonfinite_step=3)}}
     (record,) = merge_launches(asked(2), [launch(traces=bad), launch()]).records
     assert (record.status, record.throughput) == ("invalid", None)
     assert "nonfinite-loss" in {check.code for check in record.checks}
 
 
-def test_the_next_command_starts_as_many_launches() -> None:
+def test_next_command_keeps_the_number_of_launches() -> None:
     launched = [records.record() for _ in range(2)]
     for record in launched:
         record.requested = Config(workload="resnet50")
@@ -76,11 +76,11 @@ def test_the_next_command_starts_as_many_launches() -> None:
     assert "--launches 2" in records.next_command(record.verdict)
 
 
-def test_a_full_disk_costs_the_files_and_not_the_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_disk_loses_the_files_but_not_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "run.json"
     target.write_text("mine")
     request = asked(2, output_dir=str(tmp_path / "runs"), json=str(target), force=True)
-    with no_room():
+    with limited_file_size():
         assert not save_and_print(request, merge_launches(request, [launch(), launch()]))
     printed = capsys.readouterr()
     assert "images/s" in printed.out
@@ -89,7 +89,7 @@ def test_a_full_disk_costs_the_files_and_not_the_figure(tmp_path: Path, capsys: 
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_the_record_of_all_is_the_latest(tmp_path: Path) -> None:
+def test_merged_record_is_the_latest(tmp_path: Path) -> None:
     jobs = [launch(), launch()]
     for second, job in enumerate(jobs):
         job.started = f"2020-01-01T00:00:{second:02}+00:00"
@@ -101,7 +101,7 @@ def test_the_record_of_all_is_the_latest(tmp_path: Path) -> None:
     assert latest_record_below(tmp_path) == latest_record(tmp_path)
 
 
-def test_of_records_of_one_second_the_one_that_was_written_last_is_the_latest(tmp_path: Path) -> None:
+def test_latest_record_of_one_second_is_the_last_written(tmp_path: Path) -> None:
     for when, name in enumerate(("torch-default-synthetic", "torch-default-synthetic-2", "2-launches")):
         save(launch(), path := tmp_path / f"20200101T000000Z-resnet50-{name}.json")
         os.utime(path, (when, when))

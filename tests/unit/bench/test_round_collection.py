@@ -1,4 +1,4 @@
-"""What the interleaver keeps, and how it counts its time."""
+"""Collected rounds, and the interleaver's time estimates."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def trace() -> Trace:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Its only element is the time that a Pace reads, in seconds."""
+    """Fake clock of a RoundTimer: one element, in seconds."""
     now = [0.0]
     monkeypatch.setattr(pace_module, "perf_counter", lambda: now[0])
     return now
 
 
 def gathered(trace: Trace, ranks: int) -> list[Trace]:
-    """Ranks that are late by their data in turns, each in every fourth step: what one waits for the other is not the same in any two."""
+    """Traces of ranks whose data are late alternately, each in every fourth step, so that waits differ between ranks."""
     traces = []
     for rank in range(ranks):
         late = [40.0 if step % 4 == rank % 4 else 0.0 for step in range(trace.steps)]
@@ -36,7 +36,7 @@ def gathered(trace: Trace, ranks: int) -> list[Trace]:
     return traces
 
 
-def test_up_to_64_ranks_every_step_is_kept(trace: Trace) -> None:
+def test_up_to_64_ranks_keep_every_step(trace: Trace) -> None:
     traces = [msgspec.structs.replace(trace, rank=rank) for rank in range(MAX_FULL_TRACES)]
     kept = collect_round(0, traces, "none")
     assert kept.traces == traces
@@ -44,7 +44,7 @@ def test_up_to_64_ranks_every_step_is_kept(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("ranks", [65, 128, 1000])
-def test_above_every_rank_keeps_its_sums_and_a_sample_of_its_steps(trace: Trace, ranks: int) -> None:
+def test_more_ranks_keep_totals_and_subsampled_steps(trace: Trace, ranks: int) -> None:
     traces, every = gathered(trace, ranks), -(-ranks // MAX_FULL_TRACES)
     timed = collect_round(0, traces, "none")
     for kept, whole in zip(timed.traces, traces, strict=True):
@@ -59,39 +59,39 @@ def test_above_every_rank_keeps_its_sums_and_a_sample_of_its_steps(trace: Trace,
 
 
 @pytest.mark.parametrize("every", [2, 3, 4, 8])
-def test_a_sample_has_what_comes_back_every_few_steps_as_often_as_it_is(every: int) -> None:
+def test_subsample_preserves_the_frequency_of_periodic_steps(every: int) -> None:
     late = [step % 4 == 0 for step in range(400)]
     assert sum(subsample(every, late)) / len(subsample(every, late)) == pytest.approx(1 / 4, abs=0.07)
     assert len(subsample(every, late)) == -(-400 // every)
     assert subsample(every, late[:1]) == [True]
 
 
-def test_the_time_left_leaves_the_warm_up_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remaining_time_excludes_the_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 40.0, 43.0, 46.0])
     monkeypatch.setattr(pace_module, "perf_counter", lambda: next(now))
     pace = RoundTimer()
     assert pace.one_round_each_s([0]) is None
     pace.round_ended(0)
-    assert pace.one_round_each_s([0, 0, 0, 0]) is None, "one round ended, and nobody knows when it began"
+    assert pace.one_round_each_s([0, 0, 0, 0]) is None, "one round ended, and its start is unknown"
     pace.round_ended(0)
     assert pace.one_round_each_s([0, 0, 0]) == 9.0
     pace.round_ended(0)
     assert pace.one_round_each_s([0, 0]) == 6.0
 
 
-def test_the_time_left_counts_each_arm_by_its_own_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remaining_time_uses_round_times_per_arm(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 40.0, 43.0, 55.0])
     monkeypatch.setattr(pace_module, "perf_counter", lambda: next(now))
     pace = RoundTimer()
     for arm in (0, 1, 2):
         pace.round_ended(arm)
     assert pace.one_round_each_s([2, 1]) == 12.0 + 3.0
-    assert pace.one_round_each_s([0]) == 7.5, "nobody knows when the first began, so it counts as the others do"
+    assert pace.one_round_each_s([0]) == 7.5, "the start of the first is unknown, so it counts like the others"
 
 
-def test_the_next_round_is_foretold_from_the_rounds(clock: list[float]) -> None:
+def test_next_round_is_predicted_from_previous_rounds(clock: list[float]) -> None:
     pace = RoundTimer()
-    assert pace.expected_end_s(0) == 0, "the first is always tried"
+    assert pace.expected_end_s(0) == 0, "the first round always runs"
     clock[0] = 10.0
     pace.round_ended(0)
     assert pace.expected_end_s(0) == 20.0
@@ -100,11 +100,11 @@ def test_the_next_round_is_foretold_from_the_rounds(clock: list[float]) -> None:
     assert pace.expected_end_s(0) == 16.0
 
 
-def test_of_several_arms_the_first_counts_from_where_its_turn_began(clock: list[float]) -> None:
+def test_first_of_several_arms_is_timed_from_the_start_of_rounds(clock: list[float]) -> None:
     pace = RoundTimer()
     clock[0] = 30.0
     pace.start_rounds()
-    assert pace.expected_end_s(0) == 0, "the first is always tried"
+    assert pace.expected_end_s(0) == 0, "the first round always runs"
     clock[0] = 40.0
     pace.round_ended(0)
     assert pace.expected_end_s(1) == 50.0
@@ -113,16 +113,16 @@ def test_of_several_arms_the_first_counts_from_where_its_turn_began(clock: list[
     assert pace.remaining_s(55.0, [0, 1]) == 15.0
 
 
-def test_what_comes_once_in_a_job_is_not_expected_of_its_other_arms(clock: list[float]) -> None:
+def test_one_time_cost_is_not_expected_from_other_arms(clock: list[float]) -> None:
     pace = RoundTimer()
     pace.start_rounds({0: 8.0, 1: 6.0, 2: 6.0, 3: 6.0})
     clock[0] = 24.0
     pace.round_ended(0)
-    assert pace.expected_round_s(1) == 18.0, "the first is all that is known"
+    assert pace.expected_round_s(1) == 18.0, "only the first round is known"
     clock[0] = 28.0
     pace.round_ended(1)
     assert pace.expected_round_s(2) == 6.0
-    assert pace.expected_round_s(0) == 8.0, "nor of the first itself, when it comes again"
+    assert pace.expected_round_s(0) == 8.0, "nor of the first arm's next round"
     clock[0] = 40.0
     pace.round_ended(2)
     assert pace.expected_round_s(3) == pytest.approx(6.0 * (4 / 6 + 12 / 6) / 2)

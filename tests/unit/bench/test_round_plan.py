@@ -1,4 +1,4 @@
-"""How long an arm warms up, and how many steps its rounds have, where nobody says."""
+"""Default warm-up and steps per round."""
 
 from __future__ import annotations
 
@@ -38,37 +38,37 @@ def small(**asked: Any) -> ResolvedConfig:
         ({"time_limit": 8.0, "fresh": True}, None),
     ],
 )
-def test_warming_up_has_its_share_of_a_short_job(asked: dict[str, object], limit_s: float | None) -> None:
+def test_warmup_is_limited_to_a_fraction_of_a_short_job(asked: dict[str, object], limit_s: float | None) -> None:
     assert warmup_limit_s(small(**asked), "cpu", num_arms=2) == limit_s
 
 
-def test_steps_that_are_asked_for_are_had() -> None:
+def test_requested_steps_are_used() -> None:
     assert requested_steps_per_round(small(), 7) is None
     assert requested_steps_per_round(small(steps=5), 7) == 5
     assert requested_steps_per_round(small(epochs=3), 7) == 21
-    assert steps_per_epoch(samples=1001, batch_size=50, world_size=2) == 11, "the last one is full"
+    assert steps_per_epoch(samples=1001, batch_size=50, world_size=2) == 11, "the last batch is full"
 
 
-def test_a_round_is_of_whole_turns_of_its_makers() -> None:
+def test_round_is_a_multiple_of_the_producers() -> None:
     assert steps_per_round_gpu(TARGET_ROUND_S / 100, producers=0) == 100
     assert steps_per_round_gpu(TARGET_ROUND_S, producers=0) == MIN_STEPS_CUDA
     assert steps_per_round_gpu(TARGET_ROUND_S, producers=8) == MIN_BATCHES_PER_PRODUCER * 8
     assert steps_per_round_gpu(TARGET_ROUND_S / 100, producers=8) == 96
 
 
-def test_all_rounds_of_a_job_on_processors_end_in_time() -> None:
+def test_cpu_rounds_fit_the_maximum_job_time() -> None:
     assert steps_per_round_cpu(TARGET_ROUND_S / 100, producers=0, rounds=5) == 100
     assert steps_per_round_cpu(1.0, producers=0, rounds=5, num_arms=10) == int(MAX_CPU_JOB_S / 50)
     assert steps_per_round_cpu(100.0, producers=0, rounds=5) == 1
 
 
-def test_default_rounds_on_processors_have_the_steps_that_a_figure_needs_if_there_is_time() -> None:
+def test_default_cpu_rounds_have_enough_steps_if_time_allows() -> None:
     assert 5 * steps_per_round_cpu(1.0, producers=0, rounds=5) >= MIN_STEPS
     assert 3 * steps_per_round_cpu(1.0, producers=0, rounds=3) >= MIN_STEPS
-    assert 5 * steps_per_round_cpu(3.0, producers=0, rounds=5) == 20, "as many as fit a minute"
+    assert 5 * steps_per_round_cpu(3.0, producers=0, rounds=5) == 20, "as many as fit into a minute"
 
 
-def test_a_round_that_ended_is_to_do_no_more_and_none_is_of_an_arm_that_is_over() -> None:
+def test_round_queue_drops_finished_rounds_and_arms() -> None:
     configs = [small(rounds=3), small(rounds=2)]
     to_do = RoundQueue(configs, [ResumeState(completed_rounds=frozenset([0])), NOTHING_MEASURED])
     assert (to_do.pending_arms, to_do.num_finished, to_do.num_total) == ([1, 1, 0, 0], 1, 5)

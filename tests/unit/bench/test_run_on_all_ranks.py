@@ -1,4 +1,4 @@
-"""What is done on every rank or on none: a world of one here, two ranks in the diagnosis of a loader that works on one of them."""
+"""Tasks that succeed on all ranks or fail on all, in a world of one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddpbench.record.errors import BenchError, ConfigFailed
 
 
 class Broken(InMemory):
-    """It opens, and has no batch."""
+    """A loader that opens but has no batch."""
 
     closed = False
 
@@ -30,7 +30,7 @@ def no_space() -> None:
     raise OSError("No space left on device\nand more that nobody reads")
 
 
-def test_what_succeeds_is_given_and_what_fails_says_why_and_where() -> None:
+def test_result_is_returned_and_failure_names_reason_and_rank() -> None:
     world = world_of_one()
     assert run_on_all_ranks(world, lambda: 3) == 3
     with pytest.raises(ConfigFailed) as failed:
@@ -38,14 +38,14 @@ def test_what_succeeds_is_given_and_what_fails_says_why_and_where() -> None:
     assert failed.value.message == "OSError: No space left on device, on rank 0 (here)"
 
 
-def test_what_rank_0_alone_does_is_its_own_and_fails_on_all() -> None:
+def test_rank_zero_task_fails_on_all_ranks() -> None:
     world = world_of_one()
     assert run_on_rank_zero(world, lambda: 3) == 3
     with pytest.raises(ConfigFailed, match="No space left on device"):
         run_on_rank_zero(world, no_space)
 
 
-def test_a_loader_has_given_a_batch_before_it_is_used_and_is_closed_where_it_cannot() -> None:
+def test_loader_must_deliver_a_batch_or_is_closed() -> None:
     world = world_of_one()
     loader = open_on_all_ranks(lambda *_: InMemory(CPU), world)(config(), shard())
     assert loader.next_batch(lambda: None)[1].shape == (8,)

@@ -1,4 +1,4 @@
-"""The turns of a scaling job: how long they are, and that a slow loader is found out in its first round."""
+"""Round lengths of a scaling job, also with a slow loader."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from itertools import chain, repeat
 
 import pytest
-from held_up import HeldUp
+from held_up import DelayedLoader
 from training import world_of_one
 
 from ddpbench.bench.arm import ArmOptions
@@ -25,26 +25,26 @@ ROLES = [ddp_role(1), ddp_role(2), ddp_role(4), SINGLE_NO_DDP, INDEPENDENT, NO_S
 
 @pytest.mark.parametrize("available_s", [110.0, 130.0, 200.0])
 @pytest.mark.parametrize("roles", [ROLES, ROLES[:-1]])
-def test_all_arms_have_all_their_rounds_in_the_time_that_there_is(roles: list[Role], available_s: float) -> None:
+def test_all_rounds_of_all_arms_fit_the_available_time(roles: list[Role], available_s: float) -> None:
     laid_out = {role: scale_round_plan(role, roles, 5, available_s) for role in roles}
     assert SCALE_MIN_ROUND_S < laid_out[SINGLE_NO_DDP].round_s <= TARGET_ROUND_S
     assert sum(5 * each.first_round_s for each in laid_out.values()) <= available_s * 1.0001
 
 
-def test_little_time_gives_short_rounds_and_much_none_longer_than_a_run_has() -> None:
+def test_round_length_is_bounded_for_short_and_long_jobs() -> None:
     assert scale_round_plan(SINGLE_NO_DDP, ROLES, 5, 20.0).round_s == SCALE_MIN_ROUND_S
     assert scale_round_plan(SINGLE_NO_DDP, ROLES, 5, 2000.0).round_s == TARGET_ROUND_S
 
 
-def test_a_round_with_data_takes_no_more_than_some_others() -> None:
+def test_with_data_round_is_limited() -> None:
     with_data = scale_round_plan(WITH_DATA, ROLES, 5, 130.0)
     assert with_data.first_round_s == WITH_DATA_SLOWDOWN * (SCALE_ACTIVATION_S + with_data.round_s)
     assert 0.15 * with_data.steps_per_round(0.15, 8) <= WITH_DATA_SLOWDOWN * with_data.round_s
     assert with_data.steps_per_round(2.0, 8) == 1
 
 
-class SoonSlow(HeldUp):
-    """Two batches at once, as of a loader that had time to work ahead, and every other after a while."""
+class SoonSlow(DelayedLoader):
+    """Two immediate batches, as after prefetching, then slow ones."""
 
     max_prefetched = 2
 
@@ -53,7 +53,7 @@ class SoonSlow(HeldUp):
         super().__init__(resident, lambda: time.sleep(next(waits)))
 
 
-def test_a_loader_that_is_slower_than_it_began_has_shorter_rounds_from_the_second_on() -> None:
+def test_loader_slower_than_its_first_batches_gets_shorter_rounds() -> None:
     world, pulse = world_of_one(), ProgressMarker(60.0)
     short = RoundPlan(0.1, warmup_s=MIN_STEP_S, min_step_s=0.02, max_round_s=0.1)
     config = resolve_config(Config(workload="mnist-cnn", batch_size=2, device="cpu", rounds=2), False, 1)

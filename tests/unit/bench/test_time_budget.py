@@ -1,4 +1,4 @@
-"""The time of a diagnosis: from when it is counted, and how it is shared out."""
+"""Time budget of a diagnosis."""
 
 from __future__ import annotations
 
@@ -19,30 +19,28 @@ from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN
 
 ROLES = [BASELINE, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, INDEPENDENT]
 LIMIT_S, AVAILABLE_S = DIAGNOSIS_S, 56.0
-"""All time, and what is left of it for rounds where starting took 40 s."""
+"""Total time, and the time left for rounds after 40 s of start-up."""
 
 
-def test_what_was_before_the_ranks_met_counts() -> None:
+def test_time_before_rendezvous_counts() -> None:
     world, now = world_of_one(), perf_counter()
     assert TimeBudget(120.0, now - 20, world, wrap_up_s=4.0).remaining_s() == pytest.approx(96.0, abs=0.5)
-    assert TimeBudget(120.0, now - 500, world, wrap_up_s=0.0).remaining_s() == pytest.approx(60.0, abs=0.5), (
-        "half of it is left in any case"
-    )
+    assert TimeBudget(120.0, now - 500, world, wrap_up_s=0.0).remaining_s() == pytest.approx(60.0, abs=0.5), "at least half of it remains"
 
 
-def test_time_may_be_added() -> None:
+def test_budget_can_be_extended() -> None:
     budget = TimeBudget(60.0, perf_counter(), world_of_one(), wrap_up_s=0.0)
     budget.extend(20.0)
     assert budget.remaining_s() == pytest.approx(80.0, abs=0.5)
 
 
 def seen(batch_s: float, workers: int = 8) -> DiagnosisContext:
-    """A diagnosis whose loader was seen to take that long for a batch."""
+    """A diagnosis with a measured time per batch."""
     config = resolve_config(Config(workload="resnet50", workers=workers), True, 1)
     return DiagnosisContext(None, config, LoaderFactories(), 2.0, batch_s)  # type: ignore[arg-type]
 
 
-def test_a_fast_loader_leaves_time_for_turns_in_order() -> None:
+def test_fast_loader_gets_interleaved_single_rounds() -> None:
     scene = seen(batch_s=0.05)
     briefs = {role: diagnose_round_plan(role, scene, LIMIT_S, AVAILABLE_S) for role in ROLES}
     assert {role: each.first_turn_rounds for role, each in briefs.items()} == dict.fromkeys(ROLES, 1)
@@ -51,18 +49,18 @@ def test_a_fast_loader_leaves_time_for_turns_in_order() -> None:
     assert briefs[BASELINE].steps_per_round(0.05, 8) == 32
 
 
-def test_rounds_of_a_slow_loader_come_at_once_and_are_short() -> None:
+def test_slow_loader_gets_consecutive_short_rounds() -> None:
     scene = seen(batch_s=256 / 8 / 75)
     real, replay = (diagnose_round_plan(role, scene, LIMIT_S, AVAILABLE_S) for role in (BASELINE, REPLAY))
     assert (real.first_turn_rounds, real.steps_per_round(0.0, 8)) == (3, 8)
     assert 3 * 8 * real.min_step_s + real.first_round_s < AVAILABLE_S
-    assert replay.first_round_s < 8, "its batches were kept before"
+    assert replay.first_round_s < 8, "its batches were kept earlier"
 
 
-def test_fewer_batches_are_replayed_where_they_take_long_to_read_and_none_where_too_long() -> None:
+def test_replayed_batches_are_fewer_for_slow_loaders() -> None:
     slow = seen(batch_s=2.0, workers=1)
     assert replay_batch_count(slow) == 3
-    assert replay_batch_count(seen(batch_s=0.0)) == 0, "there was no time to look at the loader"
+    assert replay_batch_count(seen(batch_s=0.0)) == 0, "the loader was not measured"
     assert diagnose_round_plan(REPLAY, slow, LIMIT_S, AVAILABLE_S).first_round_s < inf
     assert diagnose_round_plan(REPLAY, seen(batch_s=3.5, workers=1), LIMIT_S, AVAILABLE_S).first_round_s == inf
     assert diagnose_round_plan(REPLAY, seen(batch_s=1.0, workers=8), LIMIT_S, AVAILABLE_S).first_round_s == inf, (
@@ -70,11 +68,11 @@ def test_fewer_batches_are_replayed_where_they_take_long_to_read_and_none_where_
     )
 
 
-def test_a_round_of_a_very_slow_loader_is_shortened() -> None:
+def test_round_of_a_very_slow_loader_is_shortened() -> None:
     assert diagnose_round_plan(BASELINE, seen(batch_s=30.0, workers=1), LIMIT_S, AVAILABLE_S).steps_per_round(0.0, 1) == 1
 
 
-def test_a_longer_limit_gives_longer_rounds_and_leaves_time_for_more() -> None:
+def test_longer_limit_gives_longer_rounds() -> None:
     usual, longer = (diagnose_round_plan(BASELINE, seen(0.05), limit_s, AVAILABLE_S).round_s for limit_s in (LIMIT_S, 4 * LIMIT_S))
     assert longer == 2 * usual
     assert [time_scale(share * LIMIT_S) for share in (0.5, 1, 4)] == [0.5, 1, 2]

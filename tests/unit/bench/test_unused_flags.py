@@ -1,4 +1,4 @@
-"""Flags that do nothing here are told, once and before the run."""
+"""Notes on flags without effect, printed once before the run."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ def noted(asked: list[Config], where: World) -> None:
     note_unused_flags(asked, [resolve_config(arm, cuda=False, local_world_size=1) for arm in asked], where)
 
 
-def test_flags_of_ddp_without_a_process_group_are_named_as_they_were_typed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ddp_flags_without_process_group_are_listed_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
     noted([PLAIN, TUNED], unjoined_world("none"))
     named = "--no-broadcast-buffers, --bucket-cap-mb, --no-gradient-as-bucket-view, --static-graph, --comm-hook"
-    told = f"ddpbench: note: {named} do nothing without DDP; start ranks with --gpus N or torchrun\n"
+    told = f"ddpbench: note: {named} have no effect without DDP; start ranks with --gpus N or torchrun\n"
     assert capsys.readouterr() == ("", told)
     assert len(named.split(", ")) == len(DDP_FLAGS)
 
 
-def test_one_flag_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_single_unused_flag_is_described_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
     noted([Config(workload="resnet18", comm_hook="bf16")], unjoined_world("none"))
-    assert capsys.readouterr().err.startswith("ddpbench: note: --comm-hook does nothing without DDP; ")
+    assert capsys.readouterr().err.startswith("ddpbench: note: --comm-hook has no effect without DDP; ")
 
 
-def test_an_engine_that_ties_no_ranks_together_is_told_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ddp_flags_with_engine_none_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     noted([Config(workload="resnet18", comm_hook="bf16", engine="none")], unjoined_world("gloo"))
-    assert capsys.readouterr().err == "ddpbench: note: --comm-hook does nothing without DDP; leave --engine none out\n"
+    assert capsys.readouterr().err == "ddpbench: note: --comm-hook has no effect without DDP; remove --engine none\n"
 
 
-def test_a_flag_that_the_loader_does_not_heed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_unused_by_the_loader_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     torch, dali = (Config(workload="resnet18", loader=loader, hw_decoder_load=0.5) for loader in ("torch", "dali-gpu"))
     noted([torch], unjoined_world("none"))
-    told = "ddpbench: note: --hw-decoder-load does nothing without a decoder on the GPU; add --loader dali-gpu\n"
+    told = "ddpbench: note: --hw-decoder-load has no effect without a GPU decoder; add --loader dali-gpu\n"
     assert capsys.readouterr().err == told
     noted([torch, dali], unjoined_world("none"))
     assert capsys.readouterr().err == ""
     noted([Config(workload="resnet18", loader="replay", pin_memory=False)], unjoined_world("none"))
-    assert capsys.readouterr().err == "ddpbench: note: --no-pin-memory does nothing with that loader; leave it out\n"
+    assert capsys.readouterr().err == "ddpbench: note: --no-pin-memory has no effect with this loader; remove it\n"
     noted([Config(workload="resnet18", loader="torch", pin_memory=False)], unjoined_world("none"))
     assert capsys.readouterr().err == ""
 
@@ -56,24 +56,24 @@ def test_a_flag_that_the_loader_does_not_heed_is_named(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("workload", "given", "told"),
     [
-        ("resnet18", {"optimizer": "adam", "momentum": 0.5}, "--momentum does nothing without SGD; add --optimizer sgd"),
+        ("resnet18", {"optimizer": "adam", "momentum": 0.5}, "--momentum has no effect without SGD; add --optimizer sgd"),
         (
             "resnet18",
             {"workers": 4, "augment": False, "skip_bad": 2},
-            "--workers, --no-augment, --skip-bad do nothing with synthetic data; add --loader NAME or --data-dir DIR",
+            "--workers, --no-augment, --skip-bad have no effect with synthetic data; add --loader NAME or --data-dir DIR",
         ),
-        ("resnet18", {"pin_memory": False}, "--no-pin-memory does nothing with that loader; leave it out"),
-        ("disc-mlp-2", {"workers": 4}, "--workers does nothing where all data lie on the device; leave it out"),
-        ("resnet18", {"loader": "torch", "workers": 0, "prefetch": 4}, "--prefetch does nothing without workers; -j 1 or more"),
-        ("mnist-cnn", {"loader": "torch", "skip_bad": 2}, "--skip-bad does nothing on data that are no image files; leave it out"),
+        ("resnet18", {"pin_memory": False}, "--no-pin-memory has no effect with this loader; remove it"),
+        ("disc-mlp-2", {"workers": 4}, "--workers has no effect when the whole dataset is on the device; remove it"),
+        ("resnet18", {"loader": "torch", "workers": 0, "prefetch": 4}, "--prefetch has no effect without workers; use -j 1 or more"),
+        ("mnist-cnn", {"loader": "torch", "skip_bad": 2}, "--skip-bad has no effect on datasets without image files; remove it"),
     ],
 )
-def test_a_flag_that_nothing_reads_is_named(workload: str, given: dict[str, Any], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unused_flag_is_listed_with_a_hint(workload: str, given: dict[str, Any], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     noted([Config(workload=workload, **given)], unjoined_world("none"))
     assert capsys.readouterr().err == f"ddpbench: note: {told}\n"
 
 
-def test_a_flag_that_one_arm_of_several_reads_is_none_of_these(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flag_used_by_one_arm_is_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
     noted([Config(workload="resnet18", loader=loader, workers=4) for loader in ("synthetic", "torch")], unjoined_world("none"))
     assert capsys.readouterr().err == ""
 
@@ -83,8 +83,6 @@ def test_a_flag_that_one_arm_of_several_reads_is_none_of_these(capsys: pytest.Ca
     [([PLAIN], unjoined_world("none")), ([TUNED], unjoined_world("gloo")), ([TUNED], unjoined_world("none", rank=1))],
     ids=["none", "DDP", "rank 1"],
 )
-def test_nothing_is_said_where_nothing_is_idle_and_by_one_rank_alone(
-    asked: list[Config], where: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_note_without_unused_flags_or_on_other_ranks(asked: list[Config], where: World, capsys: pytest.CaptureFixture[str]) -> None:
     noted(asked, where)
     assert capsys.readouterr() == ("", "")

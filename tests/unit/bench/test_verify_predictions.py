@@ -1,4 +1,4 @@
-"""What becomes of predictions: how they are held against what was measured, on a page and in a diagnosis for real."""
+"""Predictions compared with their measured trials, on pages and in a real diagnosis."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import records
-from diagnoses import DIAGNOSES, TORCH, alone_of, diagnosis
-from launches import HERE, TORCHRUN, only_job
+from diagnoses import DIAGNOSES, TORCH, benchmark_of, diagnosis
+from launches import SUPPORT_ENV, TORCHRUN, only_job
 from msgspec.structs import replace
 from records import BUSY
 from training import world_of_one
@@ -37,7 +37,7 @@ from ddpbench.report.pages.diagnosis import render_diagnosis
 
 
 def more_cores_of(job: Job) -> Scenario:
-    """The cores that its page offers, which cannot be tried here."""
+    """The recommended scenario with more cores, which cannot be tried."""
     case, run = diagnosed_input(job)
     assert case.record.verdict is not None
     changes = [cure.scenario for cure in recommend(run, case, case.record.verdict)]
@@ -49,7 +49,7 @@ def lacking(loader: str) -> MissingMeasurement:
 
 
 def tried(waits_ms: dict[str, float], predicted: dict[str, tuple[float, float, float]]) -> Job:
-    """A diagnosis whose predictions were tried: by change, the wait of a step; the setting as it is is the first of them."""
+    """A diagnosis with trials: data wait per step by role (the unchanged setting first), and predictions by workers."""
     cost = {"read": 0.1, "decode": 2.4, "augment": 1.6, "collate": 0.5}
     job = diagnosis(430.0, config=replace(TORCH, workers=2), cpu_ms=cost, busy=0.2)
     assert job.diagnosis is not None
@@ -78,7 +78,7 @@ def page(job: Job, verbose: bool = False) -> str:
 TWICE = {BASELINE_REPEAT: 100.0, trial_role(Scenario(workers=4)): 20.0, trial_role(Scenario(workers=3)): 100.0}
 
 
-def test_a_prediction_is_held_against_what_was_measured_in_turns_with_the_present_setting() -> None:
+def test_prediction_is_compared_with_its_interleaved_trial() -> None:
     job = tried(TWICE, {"4": (2.2, 2.0, 2.5), "3": (1.5, 1.3, 1.7)})
     cores, four, three, dali = outcomes(job)
     assert four.measured is not None
@@ -90,7 +90,7 @@ def test_a_prediction_is_held_against_what_was_measured_in_turns_with_the_presen
     assert best_outcome(outcomes(job)) == four
 
 
-def test_the_page_ends_with_what_to_use_and_what_it_is_worth() -> None:
+def test_page_ends_with_the_best_setting_and_its_savings() -> None:
     shown = page(tried(TWICE, {"4": (2.2, 2.0, 2.5), "3": (1.5, 1.3, 1.7)}))
     assert max(len(line) for line in shown.splitlines()) <= 80
     text = " ".join(shown.split())
@@ -103,12 +103,12 @@ def test_the_page_ends_with_what_to_use_and_what_it_is_worth() -> None:
     assert "of 96 GPU-hours per day" in last
 
 
-def test_where_nothing_gained_the_setting_stays() -> None:
+def test_page_keeps_the_setting_if_nothing_gained() -> None:
     shown = page(tried({BASELINE_REPEAT: 100.0, trial_role(Scenario(workers=3)): 101.0}, {"3": (1.5, 1.3, 1.7)}))
     assert "use    the current settings: no trial is measurably faster" in shown
 
 
-def test_a_cure_that_failed_is_told_and_the_others_count() -> None:
+def test_failed_trial_is_reported_and_the_others_count() -> None:
     job = tried(TWICE, {"4": (2.2, 2.0, 2.5), "3": (1.5, 1.3, 1.7)})
     [arm] = [record for record in job.records if record.role == trial_role(Scenario(workers=4))]
     arm.status, arm.fault = "failed", Fault(message="no room for so many workers, on rank 1 (node-01)")
@@ -122,7 +122,7 @@ def test_a_cure_that_failed_is_told_and_the_others_count() -> None:
     assert "failed: no room for so many workers, on rank 1 (node-01)" in " ".join(shown.split())
 
 
-def test_what_was_not_tried_is_told_so_once_beside_its_command() -> None:
+def test_prediction_without_trial_is_reported_once_as_not_tried() -> None:
     shown = " ".join(page(tried({BASELINE_REPEAT: 100.0}, {"4": (2.2, 2.0, 2.5)})).split())
     assert "remedies, predicted (90%)" in shown
     assert "and measured (95%)" not in shown
@@ -131,25 +131,25 @@ def test_what_was_not_tried_is_told_so_once_beside_its_command() -> None:
     assert re.search(r"predicted 9\.0x \(7\.0 to 11\.0\); cannot be tried here", shown)
 
 
-def test_what_each_cure_is_good_for_is_told_where_it_is_asked_for() -> None:
+def test_remedy_reason_is_printed_only_if_verbose() -> None:
     job, reason = diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), busy=0.96), "threads instead of worker processes"
     judge_all(job)
     assert reason not in " ".join(page(job).split())
     assert reason in " ".join(page(job, verbose=True).split())
 
 
-def test_where_nothing_can_be_tried_the_setting_stays_too() -> None:
+def test_page_keeps_the_setting_if_nothing_can_be_tried() -> None:
     job = tried({}, {})
     assert "use the current settings: no remedy that can be tried here has a predicted gain" in " ".join(page(job).split())
-    assert "use " not in page(tried({}, {"4": (2.2, 2.0, 2.5)})).rpartition(".json")[2], "there was no time for it"
+    assert "use " not in page(tried({}, {"4": (2.2, 2.0, 2.5)})).rpartition(".json")[2], "no time was left for trials"
 
 
-def test_a_loss_is_called_one() -> None:
+def test_measured_loss_is_reported() -> None:
     shown = page(tried({BASELINE_REPEAT: 100.0, trial_role(Scenario(workers=3)): 160.0}, {"3": (1.5, 1.3, 1.7)}))
     assert ", a loss" in " ".join(shown.split())
 
 
-def test_every_cure_that_changes_a_setting_is_predicted_or_says_what_is_missing() -> None:
+def test_every_remedy_has_a_prediction_or_a_missing_measurement() -> None:
     job = diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), busy=0.96)
     found = {each.scenario.flag_text: each for each in predict_remedies(job)}
     assert found["--loader torch-uint8"].missing_measurement == lacking("torch-uint8")
@@ -158,18 +158,18 @@ def test_every_cure_that_changes_a_setting_is_predicted_or_says_what_is_missing(
     assert cores.gain > 10
 
 
-def test_workers_that_only_take_turns_with_their_trainers_are_weighed_against_none() -> None:
-    """An image takes 4 ms of a core beside the training, and 2 with the cores to itself."""
+def test_no_workers_is_predicted_if_workers_contend_with_trainers() -> None:
+    """An image takes 4 ms of CPU during training and 2 ms in the loader benchmark."""
     job = DIAGNOSES["loader-contends-cpu"][0]()
     assert job.diagnosis is not None
-    job.diagnosis.loader_benchmarks = [alone_of(rank, 450.0, 8, {"decode": 2.0}) for rank in range(2)]
+    job.diagnosis.loader_benchmarks = [benchmark_of(rank, 450.0, 8, {"decode": 2.0}) for rank in range(2)]
     job.diagnosis.single_rank_loader_benchmark = job.diagnosis.loader_benchmarks[0]
     [without] = [each for each in predict_remedies(job) if each.scenario == Scenario(workers=0)]
     assert without.gain == pytest.approx(1.2, abs=0.06)
     assert "trainer-loads-as-fast" in {each.code for each in without.assumptions}
 
 
-def test_fewer_launches_are_priced_once_the_kernels_of_a_step_were_seen() -> None:
+def test_cuda_graphs_are_predicted_only_with_kernel_activity() -> None:
     job = DIAGNOSES["launch-bound"][0]()
     shown = " ".join(page(job).split())
     assert "the loader keeps up: data wait is" in shown
@@ -179,19 +179,19 @@ def test_fewer_launches_are_priced_once_the_kernels_of_a_step_were_seen() -> Non
 
 
 def wanted_s(batch_s: float, cures: int) -> float:
-    """What it takes to try so many cures, of a loader with 8 workers that takes so long for a batch."""
+    """Expected time of ``cures`` trials with 8 workers and ``batch_s`` per batch."""
     scene = DiagnosisContext(None, replace(TORCH, workers=8), LoaderFactories(), 2.0, batch_s)  # type: ignore[arg-type]
     promised = [Prediction(scenario=Scenario(workers=8 + more), gain=1.5) for more in range(1, 1 + cures)]
     return expected_time_s(plan_trials(scene, promised, available_s=55.0, round_s=1.5, warm_up_s=3.0, never_shortened=False))
 
 
-def test_as_many_cures_are_tried_as_there_is_time_for() -> None:
+def test_number_of_trials_is_limited_by_time() -> None:
     assert wanted_s(0.05, cures=2) < 55
     assert wanted_s(0.3, cures=1) < 55 < wanted_s(0.3, cures=2)
-    assert wanted_s(2.0, cures=1) > 55, "a loader whose first batch takes 16 s"
+    assert wanted_s(2.0, cures=1) > 55, "the first batch takes 16 s"
 
 
-def test_rounds_of_a_proof_are_complete_or_said_to_be_short() -> None:
+def test_trial_rounds_are_complete_or_reported_as_short() -> None:
     scene = DiagnosisContext(None, replace(TORCH, workers=8), LoaderFactories(), 2.0, 0.3)  # type: ignore[arg-type]
     promised = [Prediction(scenario=Scenario(workers=12), gain=1.5)]
     whole, short = (
@@ -212,7 +212,7 @@ def test_rounds_of_a_proof_are_complete_or_said_to_be_short() -> None:
     assert re.search(r"measured [\d.]+x .*?, with rounds 3 batches short", " ".join(page(few).split()))
 
 
-def test_a_measured_range_that_is_too_wide_decides_nothing() -> None:
+def test_wide_measured_interval_is_inconclusive() -> None:
     job = tried(TWICE, {"4": (2.2, 2.0, 2.5)})
     [arm] = [record for record in job.records if record.role == trial_role(Scenario(workers=4))]
     arm.rounds = [replace(timed, wall_s=timed.wall_s * times) for timed, times in zip(arm.rounds, (0.6, 1.6, 0.7, 1.5, 1.0), strict=True)]
@@ -221,8 +221,8 @@ def test_a_measured_range_that_is_too_wide_decides_nothing() -> None:
     assert re.search(r"measured [\d.]+x to [\d.]+x, too wide to compare", " ".join(page(job).split()))
 
 
-def test_every_rank_passes_the_same_marks_in_a_proof(tmp_path: Path) -> None:
-    """Rank 0, which predicts, and one that waits for what is to be tried."""
+def test_all_ranks_pass_the_same_progress_marks_in_trials(tmp_path: Path) -> None:
+    """Rank 0, which predicts, and a rank that waits for the list of trials."""
     job, passed = diagnosis(430.0), []
     job.records[0].rounds.clear()
     for journal in (Journal(job, tmp_path / "record.json"), None):
@@ -236,11 +236,11 @@ def test_every_rank_passes_the_same_marks_in_a_proof(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_diagnosis_tries_what_it_predicts(launch: Callable[..., Any], results: Path) -> None:
-    """One worker a rank, for samples that come 12 ms after they are asked for, as many at a time as one likes."""
+def test_diagnosis_tries_its_predictions(launch: Callable[..., Any], results: Path) -> None:
+    """One worker per rank; samples take 12 ms of latency with unlimited concurrency."""
     loader = ["--loader", "situations.spoilt:far_away", "-j", "1", "--device", "cpu"]
     words = ["diagnose", "situations.workloads:light_cifar", *loader, "--time-limit", "60", "-o", str(results)]
-    done = launch([*TORCHRUN, *words], env=HERE, timeout=200)
+    done = launch([*TORCHRUN, *words], env=SUPPORT_ENV, timeout=200)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert job.diagnosis is not None
@@ -261,10 +261,10 @@ def test_a_diagnosis_tries_what_it_predicts(launch: Callable[..., Any], results:
     ("spoilt", "why"),
     [("for_one_worker", "there is room for one worker"), ("dark_for_one_worker", "ValueError: too bright")],
 )
-def test_a_cure_that_fails_on_one_rank_does_not_end_the_diagnosis(spoilt: str, why: str, launch: Callable[..., Any], results: Path) -> None:
+def test_failed_trial_on_one_rank_does_not_end_diagnosis(spoilt: str, why: str, launch: Callable[..., Any], results: Path) -> None:
     loader = ["--loader", f"situations.spoilt:{spoilt}", "-j", "1", "--device", "cpu"]
     words = ["diagnose", "situations.workloads:dim_cifar", *loader, "--time-limit", "60", "-o", str(results)]
-    done = launch([*TORCHRUN, *words], env=HERE, timeout=200)
+    done = launch([*TORCHRUN, *words], env=SUPPORT_ENV, timeout=200)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     failed = [record for record in job.records if record.fault]

@@ -1,4 +1,4 @@
-"""The commands that read: lists, reports and pictures, all without torch."""
+"""Commands that do not train: ``list``, ``env``, ``report`` and ``plot``, all without torch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ print({"torch", "numpy", "matplotlib"} & set(sys.modules))
 """
 
 
-def test_list_names_everything_a_flag_takes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_shows_every_name_that_a_flag_accepts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"^resnet18 .* 11,689,512  image 3x224x224 +10\.6$", out, re.MULTILINE)
@@ -44,11 +44,11 @@ def test_list_names_everything_a_flag_takes(capsys: pytest.CaptureFixture[str]) 
     for spec in (*PRECISIONS.values(), *LOADERS.values()):
         assert spec.help.split()[0] in out
     loaders = re.split(rf"(?m)^(?=(?:{'|'.join(LOADERS)}) )", out.partition("\nengine")[0])[1:]
-    for told, spec in zip(loaders, LOADERS.values(), strict=True):
-        assert ("CIFAR-10" in told, "ImageNet" in told) == ("cifar10" in spec.datasets, "imagenet" in spec.datasets)
+    for row, spec in zip(loaders, LOADERS.values(), strict=True):
+        assert ("CIFAR-10" in row, "ImageNet" in row) == ("cifar10" in spec.datasets, "imagenet" in spec.datasets)
 
 
-def test_env_tells_the_versions_that_are_here(capsys: pytest.CaptureFixture[str]) -> None:
+def test_env_shows_the_installed_versions(capsys: pytest.CaptureFixture[str]) -> None:
     import torch
 
     assert main(["env"]) == 0
@@ -59,7 +59,7 @@ def test_env_tells_the_versions_that_are_here(capsys: pytest.CaptureFixture[str]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A results folder: an old record, the newest, a profiler's trace beside it, and a run that has only reserved its name."""
+    """A results folder: an old record, the latest record, a profiler trace, and an empty file reserved by a run."""
     for day, workload in (("20261119", "resnet18"), ("20261120", "resnet50")):
         job = records.job(records.record())
         job.command = ["ddpbench", workload]
@@ -74,7 +74,7 @@ def test_report_prints_the_latest_record_of_a_folder(folder: Path, capsys: pytes
     assert json.loads(capsys.readouterr().out)["command"] == ["ddpbench", "resnet50"]
 
 
-def test_report_prints_each_file_it_is_given(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_prints_every_given_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(folder / name) for name in ("20261119T000000Z-resnet18.json", "20261120T000000Z-resnet50.json")]
     assert main(["report", *files]) == 0
     out = capsys.readouterr().out
@@ -82,7 +82,7 @@ def test_report_prints_each_file_it_is_given(folder: Path, capsys: pytest.Captur
     assert max(map(len, out.splitlines())) <= max(80, *map(len, files))
 
 
-def test_a_folder_stands_for_the_latest_record_below_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_stands_for_the_latest_record_below_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (below := folder / "h200").mkdir()
     later = records.job(records.record())
     later.started, later.command = "2026-11-22T00:00:00Z", ["ddpbench", "vgg16"]
@@ -95,28 +95,28 @@ def test_a_folder_stands_for_the_latest_record_below_it(folder: Path, capsys: py
 
 
 @pytest.mark.parametrize("wrong", [wrong for wrong in bad_files.WRONG if wrong != "unreadable" or os.geteuid()])
-def test_report_of_a_bad_file_names_it(wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_an_invalid_file_names_it(wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.json"
     bad_files.put(bad, wrong)
     assert f"'{bad}'" in refused(f"report {shlex.quote(str(bad))}", capsys)
 
 
 @pytest.mark.parametrize("wrong", ["dangling link", "directory", "deep nesting", "other JSON"])
-def test_a_folder_with_a_bad_file_still_has_a_latest_record(wrong: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_files_in_a_folder_are_ignored(wrong: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad_files.put(folder / "other.json", wrong)
     assert main(["report", str(folder), "--format", "json"]) == main(["report", "-o", str(folder), "--format", "json"]) == 0
     assert "resnet50" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("shape", ["csv", "markdown"])
-def test_report_in_other_shapes(shape: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "-o", str(folder), "--format", shape]) == 0
+@pytest.mark.parametrize("format", ["csv", "markdown"])
+def test_report_in_other_formats(format: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "-o", str(folder), "--format", format]) == 0
     out = capsys.readouterr().out
     assert "resnet50" in out
-    assert ("," in out.splitlines()[0]) if shape == "csv" else ("\n|" in out)
+    assert ("," in out.splitlines()[0]) if format == "csv" else ("\n|" in out)
 
 
-def test_a_blank_line_parts_jobs_in_markdown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_in_markdown_are_separated_by_a_blank_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (record,) = sorted(folder.glob("*.json"))[:1]
     assert main(["report", str(record), str(record), "--format", "markdown"]) == 0
     first, second = capsys.readouterr().out.split("\n\n**ddpbench** ")
@@ -124,16 +124,16 @@ def test_a_blank_line_parts_jobs_in_markdown(folder: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("command", ["report", "plot", "whatif --workers 4"])
-def test_a_folder_whose_only_record_is_cut_off_is_not_called_empty(
+def test_folder_with_only_a_truncated_record_is_not_reported_as_empty(
     command: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "cut").mkdir()
     cut = tmp_path / "cut" / "run.json"
     cut.write_bytes(sorted(folder.glob("*.json"))[0].read_bytes()[:300])
-    assert f"'{cut}' is no ddpbench record: cut off" in refused(f"{command} {shlex.quote(str(cut.parent))}", capsys)
+    assert f"'{cut}' is not a ddpbench record: truncated" in refused(f"{command} {shlex.quote(str(cut.parent))}", capsys)
 
 
-def test_several_jobs_are_one_table_and_one_array(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_jobs_become_one_csv_table_and_one_json_array(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (record,) = map(str, sorted(folder.glob("*.json"))[:1])
     assert main(["report", record, "--format", "csv"]) == main(["report", record, record, "--format", "csv"]) == 0
     heading, row, *both = capsys.readouterr().out.splitlines()
@@ -143,12 +143,12 @@ def test_several_jobs_are_one_table_and_one_array(folder: Path, capsys: pytest.C
     assert first == second == json.loads(Path(record).read_text())
 
 
-# what measured a job decides how it reads
+# pages by kind of job
 
 
 @pytest.fixture
 def journals(tmp_path: Path) -> Path:
-    """A folder of a GPU: a sweep, a crossover, a reproduction; and JSON that is none of ddpbench's."""
+    """A folder with a sweep, a crossover, a reproduction, and a JSON file that is not a record."""
     kinds: dict[str, Job] = {"sweep": sweeps.sweep(), "crossover": sweeps.crossing_disc(), "reproduce t4-tensor-cores": sweeps.t4()}
     folder = tmp_path / "runs" / "h200"
     folder.mkdir(parents=True)
@@ -160,22 +160,22 @@ def journals(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("journal", "told"),
+    ("journal", "text"),
     [
         ("sweep", "accuracy on held-out data (%), mean (standard deviation)"),
         ("crossover", "GPU is faster than CPU from"),
         ("reproduce-t4-tensor-cores", "ddpbench reproduce t4-tensor-cores"),
     ],
 )
-def test_report_prints_the_page_of_what_measured_it(journal: str, told: str, journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_prints_the_page_for_the_kind_of_job(journal: str, text: str, journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = journals / f"{journal}.json"
     assert main(["report", str(path)]) == 0
     out = capsys.readouterr().out
-    assert told in out
+    assert text in out
     assert out.endswith(f"{path}\n")
 
 
-def test_a_kind_of_a_later_release_reads_as_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_kind_of_job_is_printed_as_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = records.job(records.record())
     for kind in ("run", "of a later release"):
         job.kind = kind
@@ -185,14 +185,14 @@ def test_a_kind_of_a_later_release_reads_as_a_run(tmp_path: Path, capsys: pytest
     assert run == other
 
 
-def test_the_latest_report_is_of_a_run(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_latest_report_is_not_searched_in_subfolders(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no record in" in refused(f"report -o {shlex.quote(str(journals.parent))}", capsys)
 
 
-# pictures
+# plots
 
 
-def test_plot_draws_every_record_below_a_folder(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_draws_all_records_below_a_folder(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plot", str(journals.parent)]) == 0
     out, err = capsys.readouterr()
     drawn = [Path(line) for line in out.splitlines()]
@@ -201,11 +201,11 @@ def test_plot_draws_every_record_below_a_folder(journals: Path, capsys: pytest.C
     }
     assert {path.resolve().parent for path in drawn} == {journals.parent / "plots"}
     assert all(path.stat().st_size for path in drawn)
-    assert err.startswith(f"left out: '{journals / 'other.json'}' is no ddpbench record")
+    assert err.startswith(f"skipped: '{journals / 'other.json'}' is not a ddpbench record")
     assert len(err.splitlines()) == 1
 
 
-def test_pictures_lie_beside_a_file_or_where_they_are_told_to(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plots_are_written_next_to_the_record_or_to_the_output_dir(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     crossover, elsewhere = str(journals / "crossover.json"), journals.parent / "elsewhere"
     assert main(["plot", crossover]) == 0
     assert main(["plot", crossover, "-o", str(elsewhere)]) == 0
@@ -214,33 +214,33 @@ def test_pictures_lie_beside_a_file_or_where_they_are_told_to(journals: Path, ca
     assert capsys.readouterr().out.count("\n") == 2 * len(names)
 
 
-def test_plot_says_what_a_picture_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_without_plottable_records_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(records.job(records.record()), tmp_path / "run.json")
-    told = refused(f"plot {shlex.quote(str(tmp_path))}", capsys)
-    assert "nothing to draw: a picture needs two batch sizes, two precisions, or two devices" in told
-    assert "hint: 'ddpbench sweep'" in told
+    error = refused(f"plot {shlex.quote(str(tmp_path))}", capsys)
+    assert "nothing to plot: a plot needs two batch sizes, two precisions, or two devices" in error
+    assert "hint: 'ddpbench sweep'" in error
 
 
-def test_plot_refuses_a_folder_without_records_and_one_it_cannot_write(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_rejects_a_folder_without_records_and_one_that_is_not_writable(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (empty := journals / "empty").mkdir()
     assert f"no record in '{empty}'" in refused(f"plot {shlex.quote(str(empty))}", capsys)
     sweep = shlex.quote(str(journals / "sweep.json"))
     assert "choose another folder with -o DIR" in refused(f"plot {sweep} -o {sweep}", capsys)
 
 
-def test_plot_without_matplotlib_says_how_to_get_it(
+def test_plot_without_matplotlib_says_how_to_install_it(
     journals: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delitem(sys.modules, "ddpbench.report.draw", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    told = refused(f"plot {shlex.quote(str(journals / 'sweep.json'))}", capsys)
-    assert told == "ddpbench: error: pictures need matplotlib, which is not here\nhint: pip install matplotlib\n"
+    error = refused(f"plot {shlex.quote(str(journals / 'sweep.json'))}", capsys)
+    assert error == "ddpbench: error: plots need matplotlib, which is not installed\nhint: pip install matplotlib\n"
 
 
 # published experiments
 
 
-def test_reproduce_without_a_name_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reproduce_without_name_lists_the_experiments(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce"]) == 0
     out = capsys.readouterr().out
     assert [name for name in out.splitlines() if name in published_names()] == list(published_names())
@@ -250,12 +250,12 @@ def test_reproduce_without_a_name_lists_them(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("words", ["list", "reproduce", "report sweep.json", "report reproduce-t4-tensor-cores.json"])
-def test_reading_needs_no_torch(words: str, journals: Path, launch: Callable[..., Any]) -> None:
+def test_report_and_list_do_not_import_torch(words: str, journals: Path, launch: Callable[..., Any]) -> None:
     done = launch([sys.executable, "-c", PRINTED_MODULES, *words.split()], cwd=journals)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "set()")
 
 
-def test_drawing_needs_no_torch(journals: Path, launch: Callable[..., Any]) -> None:
+def test_plot_does_not_import_torch(journals: Path, launch: Callable[..., Any]) -> None:
     done = launch([sys.executable, "-c", PRINTED_MODULES, "plot", "crossover.json"], cwd=journals)
     assert done.returncode == 0
     assert "torch" not in done.stdout.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""The commands that train: which flags each takes, and what it hands on of them."""
+"""Commands that train: the flags of each, and the request that it passes on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ddpbench.cli.options import flag_options
 from ddpbench.cli.parse import typed_command
 from ddpbench.cli.program import program
 from ddpbench.cli.train import diagnose, reproduce, run, sweep
-from ddpbench.published.protocols import reproduction_request as asked_for
+from ddpbench.published.protocols import reproduction_request
 from ddpbench.record.config import Config
 from ddpbench.record.request import CrossoverOptions, DiagnoseOptions, OutputOptions, Request
 
@@ -25,15 +25,15 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def handed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What a command hands to its experiment, which is not carried out here."""
-    calls: list[tuple[Any, ...]] = []
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Arguments that a command passes to the function that runs it; nothing is run."""
+    recorded: list[tuple[Any, ...]] = []
 
-    def take(*arguments: Any) -> int:
-        calls.append(arguments)
+    def record_call(*arguments: Any) -> int:
+        recorded.append(arguments)
         return 0
 
-    places = {
+    functions = {
         "bench.run": "run_training",
         "bench.sweep": "run_sweep",
         "bench.diagnose.command": "run_diagnosis",
@@ -43,9 +43,9 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         "published.reproduce": "run_reproduction",
         "published.crossover": "run_crossover",
     }
-    for place, name in places.items():
-        monkeypatch.setitem(sys.modules, f"ddpbench.{place}", SimpleNamespace(**{name: take}))
-    return calls
+    for module, name in functions.items():
+        monkeypatch.setitem(sys.modules, f"ddpbench.{module}", SimpleNamespace(**{name: record_call}))
+    return recorded
 
 
 def spellings(name: str) -> set[str]:
@@ -53,105 +53,109 @@ def spellings(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "lacks"),
+    ("name", "missing"),
     [
         ("sweep", {"--launches", "--profile", "--fail-if-data-wait"}),
         ("diagnose", {"--launches", "--profile", "--epochs", "--fresh", "--validate"}),
     ],
 )
-def test_what_trains_like_a_run_takes_its_flags_but_some(name: str, lacks: set[str]) -> None:
-    assert spellings("run") - spellings(name) == {*lacks, "--version"}
+def test_command_has_the_flags_of_run_but_some(name: str, missing: set[str]) -> None:
+    assert spellings("run") - spellings(name) == {*missing, "--version"}
     assert spellings(name) - {"--verify", "--apply", "--part"} < spellings("run")
 
 
-def test_a_reproduction_takes_what_its_protocol_leaves_open() -> None:
-    held = {"--seed", "--data-dir", "--download", "--device", "--time-limit", "--hang-timeout"}
-    assert spellings("reproduce") == {*held, *(option.field.option for option in flag_options(OutputOptions)), "--quick", "--help"}
+def test_reproduce_has_the_flags_that_the_protocol_leaves_open() -> None:
+    open_flags = {"--seed", "--data-dir", "--download", "--device", "--time-limit", "--hang-timeout"}
+    assert spellings("reproduce") == {*open_flags, *(option.field.option for option in flag_options(OutputOptions)), "--quick", "--help"}
 
 
-def test_a_sweep_is_the_request_of_a_run(handed: list[tuple[Any, ...]]) -> None:
+def test_sweep_has_the_request_of_a_run(calls: list[tuple[Any, ...]]) -> None:
     words = "vgg16-cifar10 --precision O0,o2 -b 64,128 --steps 3 -o there"
     assert main(["run", *words.split()]) == main(["sweep", *words.split()]) == 0
-    [[ran], [swept]] = handed
-    assert isinstance(swept, Request)
-    assert (swept.arms, swept.swept, swept.output) == (ran.arms, ["precision", "batch_size"], OutputOptions(output_dir="there"))
-    assert [arm.precision for arm in swept.arms] == ["fp32", "fp32", "o2", "o2"]
-    assert swept.command == typed_command(["sweep", *words.split()])
+    [[run_request], [sweep_request]] = calls
+    assert isinstance(sweep_request, Request)
+    assert (sweep_request.arms, sweep_request.swept, sweep_request.output) == (
+        run_request.arms,
+        ["precision", "batch_size"],
+        OutputOptions(output_dir="there"),
+    )
+    assert [arm.precision for arm in sweep_request.arms] == ["fp32", "fp32", "o2", "o2"]
+    assert sweep_request.command == typed_command(["sweep", *words.split()])
 
 
-def test_parts_of_a_sweep_have_every_cell_once_and_know_each_other(handed: list[tuple[Any, ...]]) -> None:
+def test_parts_of_a_sweep_cover_every_combination_once_and_share_an_id(calls: list[tuple[Any, ...]]) -> None:
     words = ["sweep", "resnet18", "--precision", "fp32,amp-bf16", "-b", "8,16,32", "--steps", "3"]
     assert [main([*words, *part]) for part in ([], ["--part", "1/4"], ["--part", "2/4"], ["--part=3/4"], ["--part", "4/4"])] == [0] * 5
-    [whole], *parts = handed
-    assert whole.sweep_shard is None
-    places = [request.sweep_shard.indices for [request] in parts]
-    assert places == [[0, 4], [1, 5], [2], [3]]
-    assert [request.arms for [request] in parts] == [[whole.arms[place] for place in each] for each in places]
-    assert {request.total_arms for [request] in handed} == {6}
-    assert {tuple(request.swept) for [request] in handed} == {("precision", "batch_size")}
+    [full], *parts = calls
+    assert full.sweep_shard is None
+    indices = [request.sweep_shard.indices for [request] in parts]
+    assert indices == [[0, 4], [1, 5], [2], [3]]
+    assert [request.arms for [request] in parts] == [[full.arms[index] for index in part] for part in indices]
+    assert {request.total_arms for [request] in calls} == {6}
+    assert {tuple(request.swept) for [request] in calls} == {("precision", "batch_size")}
     assert len({request.sweep_shard.sweep_id for [request] in parts}) == 1
     assert main([*words, "--rounds", "2", "--part", "1/4"]) == main([*words, "--time-limit", "60", "--part", "1/4"]) == 0
-    [more], [limited] = handed[-2:]
-    assert more.sweep_shard != limited.sweep_shard == parts[0][0].sweep_shard, "another sweep, and the same one under another limit"
+    [more_rounds], [limited] = calls[-2:]
+    assert more_rounds.sweep_shard != limited.sweep_shard == parts[0][0].sweep_shard, "more rounds are another sweep, a time limit is not"
 
 
 @pytest.mark.parametrize(
-    ("part", "told"),
+    ("part", "message"),
     [
         ("0/4", "--part cannot be '0/4'"),
         ("5/4", "--part cannot be '5/4'"),
         ("x/4", "--part cannot be 'x/4'"),
         ("1", "--part cannot be '1'"),
         ("", "--part cannot be ''"),
-        ("2/5", "--part 2/5, and the sweep has 4 combinations"),
+        ("2/5", "--part 2/5, but the sweep has only 4 combinations"),
     ],
 )
-def test_a_part_that_cannot_be_is_refused_in_one_line(part: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_part_is_reported_in_one_line(part: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["sweep", "resnet18", "--lr", "0.1,0.2", "-b", "8,16", "--part", part])
     assert end.value.code == 2
     error, hint = capsys.readouterr().err.splitlines()
-    assert error == f"ddpbench: error: {told}"
+    assert error == f"ddpbench: error: {message}"
     assert hint.startswith("hint: ")
 
 
-def test_a_diagnosis_is_the_request_of_one_run(handed: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_diagnose_has_the_request_of_a_run_with_one_arm(calls: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]) -> None:
     words = "resnet50 --data-dir there -j 4 --fail-if-data-wait 5% --time-limit 60 --gpus 4"
     assert main(["run", *words.split()]) == main(["diagnose", *words.split()]) == 0
-    [[ran], [diagnosed, proving]] = handed
-    assert proving == DiagnoseOptions(verify=True, apply=False)
-    assert (diagnosed.arms, diagnosed.swept, diagnosed.output) == (ran.arms, [], OutputOptions(gpus=4))
+    [[run_request], [diagnosed, options]] = calls
+    assert options == DiagnoseOptions(verify=True, apply=False)
+    assert (diagnosed.arms, diagnosed.swept, diagnosed.output) == (run_request.arms, [], OutputOptions(gpus=4))
     assert diagnosed.arms[0].fail_if_data_wait == 5.0
     assert diagnosed.command == typed_command(["diagnose", *words.split()])
     with pytest.raises(SystemExit) as end:
         main(["diagnose", "resnet50", "--loader", "torch,dali-cpu", "-j", "2,4"])
     assert end.value.code == 2
-    told = "ddpbench: error: one training is looked at, and --loader and --workers ask for 4\nhint: one value for each flag\n"
-    assert capsys.readouterr().err == told
+    error = "ddpbench: error: this command measures one arm, and --loader and --workers give 4\nhint: give one value per flag\n"
+    assert capsys.readouterr().err == error
 
 
 @pytest.mark.parametrize(
-    ("flags", "says"),
+    ("flags", "message"),
     [("--apply", "--apply starts a second run"), ("--apply --gpus 2 --no-verify", "--apply and --no-verify contradict each other")],
 )
-def test_a_winner_is_run_only_by_whom_starts_the_ranks_and_tries_it(flags: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_apply_requires_gpus_and_verify(flags: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["diagnose", "resnet18", "--device", "cpu", *flags.split()])
     assert end.value.code == 2
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_reproduction_hands_on_only_what_was_given(handed: list[tuple[Any, ...]]) -> None:
-    alone = "t4-tensor-cores"
+def test_reproduce_passes_on_only_the_given_flags(calls: list[tuple[Any, ...]]) -> None:
+    name = "t4-tensor-cores"
     flagged = "vgg16-cifar10-batch-sweep --quick --data_dir 'a,b' --download --seed 7 --time-limit 60 --device cpu --json - -q"
-    assert main(["reproduce", alone]) == main(["reproduce", *shlex.split(flagged)]) == 0
+    assert main(["reproduce", name]) == main(["reproduce", *shlex.split(flagged)]) == 0
     given = {"seed": 7, "data_dir": "a,b", "download": True, "device": "cpu", "time_limit": 60.0}
-    assert handed == [
-        (alone, False, asked_for(alone, False, {}, OutputOptions(), typed_command(["reproduce", alone]))),
+    assert calls == [
+        (name, False, reproduction_request(name, False, {}, OutputOptions(), typed_command(["reproduce", name]))),
         (
             "vgg16-cifar10-batch-sweep",
             True,
-            asked_for(
+            reproduction_request(
                 "vgg16-cifar10-batch-sweep",
                 True,
                 given,
@@ -160,21 +164,23 @@ def test_a_reproduction_hands_on_only_what_was_given(handed: list[tuple[Any, ...
             ),
         ),
     ]
-    [_, (_, _, request)] = handed
+    [_, (_, _, request)] = calls
     assert {(arm.seed, arm.data_dir, arm.download, arm.device, arm.time_limit) for arm in request.arms} == {tuple(given.values())}
 
 
-def test_a_reproduction_on_many_ranks_starts_them(handed: list[tuple[Any, ...]]) -> None:
+def test_reproduce_with_gpus_launches_ranks(calls: list[tuple[Any, ...]]) -> None:
     words = ["t4-tensor-cores", "--gpus", "2", "--device", "cpu"]
     assert main(["reproduce", *words]) == 0
-    assert handed == [(asked_for(words[0], False, {"device": "cpu"}, OutputOptions(gpus=2), typed_command(["reproduce", *words])),)]
+    assert calls == [
+        (reproduction_request(words[0], False, {"device": "cpu"}, OutputOptions(gpus=2), typed_command(["reproduce", *words])),)
+    ]
 
 
-def test_a_crossover_hands_on_its_sides_and_its_models(handed: list[tuple[Any, ...]]) -> None:
+def test_crossover_passes_on_its_sides_and_models(calls: list[tuple[Any, ...]]) -> None:
     flagged = "disc-mlp --device cuda,cpu --threads 8 --layers 6-12 --rounds 2 --hang-timeout 30 -o there --force -v"
     threads = "disc-mlp --device cpu --threads 1,2"
     assert main(["crossover", "disc-mlp"]) == main(["crossover", *flagged.split()]) == main(["crossover", *threads.split()]) == 0
-    assert handed == [
+    assert calls == [
         (CrossoverOptions(family="disc-mlp", layers=range(2, 13)), {}, OutputOptions(), typed_command(["crossover", "disc-mlp"])),
         (
             CrossoverOptions(family="disc-mlp", layers=range(6, 13), devices=["cuda", "cpu"], threads=[8]),
@@ -191,41 +197,41 @@ def test_a_crossover_hands_on_its_sides_and_its_models(handed: list[tuple[Any, .
     ]
 
 
-def test_the_default_that_a_crossover_tells_is_the_one_it_has() -> None:
+def test_default_rounds_in_help_of_crossover_are_the_actual_default() -> None:
     from ddpbench.published.crossover_sides import CROSSOVER_ROUNDS
 
-    [told] = (option.default for option in flag_options(CrossoverFlags) if option.field.name == "rounds")
-    assert told == str(CROSSOVER_ROUNDS)
+    [shown] = (option.default for option in flag_options(CrossoverFlags) if option.field.name == "rounds")
+    assert shown == str(CROSSOVER_ROUNDS)
 
 
 @pytest.mark.parametrize("command", [run, diagnose, sweep, reproduce], ids=lambda command: command.name)
-def test_every_flag_of_a_command_that_trains_is_a_field(command: Any) -> None:
+def test_every_flag_of_a_training_command_is_a_struct_field(command: Any) -> None:
     fields = {option.field.option for struct in (Config, OutputOptions, DiagnoseOptions) for option in flag_options(struct)}
     assert spellings(command.name) - fields <= {"--amp", "--quick", "--part", "--help", "--version"}
 
 
 def ranks_flags(*words: str) -> str:
-    """What ``launch/local.sh`` adds to the words."""
+    """The flags that ``launch/local.sh`` adds to the arguments."""
     script = f'. "{ROOT / "launch" / "local.sh"}"; ranks_flags "$@"'
     return subprocess.run(["bash", "-c", script, "bash", *words], check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 @pytest.mark.parametrize("name", program.commands)
-def test_the_start_script_adds_ranks_where_a_command_takes_them(name: str) -> None:
+def test_local_sh_adds_gpus_if_the_command_has_the_flag(name: str) -> None:
     assert ranks_flags(name, "x").startswith("--gpus ") == ("--gpus" in spellings(name))
 
 
 @pytest.mark.parametrize("words", ["", "reproduce", "help run", "version", "--help"])
-def test_the_start_script_adds_none_where_words_are_printed(words: str) -> None:
+def test_local_sh_adds_no_gpus_to_commands_that_only_print(words: str) -> None:
     assert ranks_flags(*words.split()) == ""
 
 
-def test_a_ladder_is_asked_for_as_a_training_is_and_may_keep_its_batch(handed: list[tuple[Any, ...]]) -> None:
+def test_scale_has_the_flags_of_run_but_some_and_strong(calls: list[tuple[Any, ...]]) -> None:
     assert main(["scale", "resnet18", "-b", "8", "--strong"]) == main(["scale", "resnet18"]) == 0
-    (request, strong), (_, weak) = handed
+    (request, strong), (_, weak) = calls
     assert (request.arms[0].batch_size, strong, weak) == (8, True, False)
     with pytest.raises(SystemExit, match="2"):
         main(["scale", "resnet18", "-b", "8,16"])
-    lacks = {"--launches", "--profile", "--epochs", "--fresh", "--validate", "--fail-if-data-wait", "--version"}
-    assert spellings("run") - spellings("scale") == lacks
+    missing = {"--launches", "--profile", "--epochs", "--fresh", "--validate", "--fail-if-data-wait", "--version"}
+    assert spellings("run") - spellings("scale") == missing
     assert spellings("scale") - spellings("run") == {"--strong"}

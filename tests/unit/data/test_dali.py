@@ -1,4 +1,4 @@
-"""DALI's loaders read the plan that every loader reads, and outlive the files that DALI dies of."""
+"""DALI loaders use the common sample order and survive files that stop DALI pipelines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Damage = Callable[[Path], object]
 
 
 def as_gif(file: Path) -> None:
-    """What PIL reads under any name, and DALI does not."""
+    """A GIF, which PIL decodes under any suffix and DALI does not."""
     Image.open(file).save(file, "GIF")
 
 
@@ -57,7 +57,7 @@ ODD: dict[str, Damage] = {
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Images that their labels tell apart, each of a single colour."""
+    """Single-colour images, one distinct colour per label."""
     return imagery.image_tree(tmp_path, classes=CLASSES, images=1, texture=0)
 
 
@@ -66,18 +66,18 @@ def file_of(tree: Path, label: int) -> Path:
 
 
 def labels_of(names: list[EncodedPath]) -> list[int]:
-    """Of the files that Feed's names are of, which are named by their numbers."""
+    """Labels of encoded paths, which are numbers."""
     return [int(bytes(name)) for name in names]
 
 
 def dali_threads(kind: str = "[DALI]") -> list[str]:
-    """The names of this process's threads that begin so."""
+    """Names of this process's threads that start with ``kind``."""
     names = [thread_name(task) for task in Path("/proc/self/task").iterdir()]
     return [name for name in names if name.startswith(kind)]
 
 
 def thread_name(task: Path) -> str:
-    """Empty where the thread has ended since it was listed."""
+    """Name of a thread; empty if it has ended since it was listed."""
     try:
         return (task / "comm").read_text().strip()
     except OSError:
@@ -85,13 +85,13 @@ def thread_name(task: Path) -> str:
 
 
 def threads_ended() -> bool:
-    """Whether DALI has none any more: each was joined, and the kernel lists it for a moment yet."""
+    """Whether all DALI threads have ended; the kernel may list joined threads for a moment."""
     return eventually(lambda: not dali_threads(), 5)
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """How each of DALI's pipelines is asked for."""
+    """Constructor arguments of every DALI pipeline."""
     import nvidia.dali
 
     asked = []
@@ -108,7 +108,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 @NO_DALI
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("threads", [0, 7, 11])
-def test_the_plan_is_the_one_that_torch_reads(threads: int, shuffle: bool, tree: Path) -> None:
+def test_sample_order_matches_torch_loader(threads: int, shuffle: bool, tree: Path) -> None:
     for rank in range(2):
         drawn = []
         for loader, workers in (("torch", 0), ("dali-cpu", threads)):
@@ -120,7 +120,7 @@ def test_the_plan_is_the_one_that_torch_reads(threads: int, shuffle: bool, tree:
 
 @NO_DALI
 @pytest.mark.parametrize("channels_last", [True, False])
-def test_the_middle_of_an_image_looks_as_pil_has_it(channels_last: bool, tmp_path: Path) -> None:
+def test_center_crop_matches_pil(channels_last: bool, tmp_path: Path) -> None:
     tree = imagery.image_tree(tmp_path, grain=5)
     looks = []
     for loader in ("torch", "dali-cpu"):
@@ -131,7 +131,7 @@ def test_the_middle_of_an_image_looks_as_pil_has_it(channels_last: bool, tmp_pat
 
 
 @NO_DALI
-def test_threads_are_as_many_as_asked_for_and_end_with_the_loader(tree: Path) -> None:
+def test_thread_count_is_as_requested_and_threads_end_on_close(tree: Path) -> None:
     for workers, pipelines in ((1, 1), (3, 1), (7, 2)):
         with opened(config("dali-cpu", tree, workers=workers)) as live:
             take(live, 2)
@@ -141,7 +141,7 @@ def test_threads_are_as_many_as_asked_for_and_end_with_the_loader(tree: Path) ->
 
 
 @NO_DALI
-def test_each_pipeline_draws_crops_and_flips_of_its_own(asked: list[dict[str, Any]], tree: Path) -> None:
+def test_each_pipeline_has_its_own_augmentation_seed(asked: list[dict[str, Any]], tree: Path) -> None:
     for rank in range(2):
         with opened(config("dali-cpu", tree, workers=15), rank=rank, world_size=2):
             pass
@@ -150,7 +150,7 @@ def test_each_pipeline_draws_crops_and_flips_of_its_own(asked: list[dict[str, An
 
 
 @NO_DALI
-def test_a_loader_may_be_read_by_another_thread_than_its_own(tree: Path) -> None:
+def test_dali_loader_can_be_read_from_another_thread(tree: Path) -> None:
     with opened(config("dali-cpu", tree, batch_size=CLASSES)) as live:
         taken: list[list[int]] = []
         reader = threading.Thread(target=lambda: taken.append(take(live, 1)[1].tolist()))
@@ -161,7 +161,7 @@ def test_a_loader_may_be_read_by_another_thread_than_its_own(tree: Path) -> None
 
 @NO_DALI
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_file_that_dali_dies_of_is_named(damage: str, tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_file_that_stops_a_pipeline_is_named(damage: str, tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     make, why = DAMAGES[damage]
     damaged = file_of(tree, 7)
     with opened(config("dali-cpu", tree)) as live:
@@ -170,25 +170,25 @@ def test_a_file_that_dali_dies_of_is_named(damage: str, tree: Path, capfd: pytes
             take(live, 3 * CLASSES)
     assert str(damaged) in told.value.message
     assert "\n" not in told.value.message
-    assert threads_ended(), "also of the pipelines that died"
+    assert threads_ended(), "also those of stopped pipelines"
 
 
 @NO_DALI
-def test_so_many_bad_files_are_left_out_and_the_next_one_ends_the_run(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_bad_files_are_skipped_up_to_the_limit(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for label, (make, _) in enumerate(islice(DAMAGES.values(), 3), start=4):
         make(file_of(tree, label))
     good = set(range(CLASSES)) - {4, 5, 6}
     for workers, prefetch in ((2, 1), (2, 4), (7, 1), (11, 2)):
         with opened(config("dali-cpu", tree, batch_size=5, workers=workers, prefetch=prefetch, skip_bad=3)) as live:
-            drawn = Counter(take(live, 8)[1].tolist())  # four epochs of ten
-            assert drawn == Counter(dict.fromkeys(good, 4)), "each good one as often as the others"
+            drawn = Counter(take(live, 8)[1].tolist())  # four epochs of 10 images
+            assert drawn == Counter(dict.fromkeys(good, 4)), "each good file equally often"
             told = live.pop_stats()
             assert told
-            assert (told.samples, len(told.skipped_files)) == (40, 3), "a file is left out once, and every batch is full"
-        assert threads_ended(), "nothing is left of the pipelines that died"
+            assert (told.samples, len(told.skipped_files)) == (40, 3), "a file is skipped once, and every batch is full"
+        assert threads_ended(), "no threads of stopped pipelines are left"
         notes = [line for line in capfd.readouterr().err.splitlines() if line.startswith("ddpbench: note: left out: ")]
         assert len(notes) == 3
-        assert all(any(str(file_of(tree, label)) in note for note in notes) for label in (4, 5, 6)), "each is told of once"
+        assert all(any(str(file_of(tree, label)) in note for note in notes) for label in (4, 5, 6)), "each is reported once"
     with opened(config("dali-cpu", tree, batch_size=5, skip_bad=2)) as live, pytest.raises(BenchError) as told_of:
         take(live, 8)
     assert told_of.value.message.startswith("cannot read the image")
@@ -197,7 +197,7 @@ def test_so_many_bad_files_are_left_out_and_the_next_one_ends_the_run(tree: Path
 
 @NO_DALI
 @pytest.mark.parametrize(("shuffle", "ranks", "damaged"), [(True, 1, range(CLASSES)), (False, CLASSES, [3])])
-def test_nothing_hangs_where_all_that_a_rank_reads_is_left_out(
+def test_rank_without_readable_files_fails_instead_of_hanging(
     shuffle: bool, ranks: int, damaged: list[int], tree: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for label in damaged:
@@ -208,7 +208,7 @@ def test_nothing_hangs_where_all_that_a_rank_reads_is_left_out(
 
 
 @NO_DALI
-def test_a_file_that_a_later_pipeline_dies_of_is_left_out_where_it_stands(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_file_that_stops_a_later_pipeline_is_skipped_in_place(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file_of(tree, 4).write_bytes(b"")
     settled = config("dali-cpu", tree, batch_size=3, workers=6, augment=False, shuffle=False, skip_bad=1)
     host = open_host_loader(settled, shard())
@@ -216,21 +216,21 @@ def test_a_file_that_a_later_pipeline_dies_of_is_left_out_where_it_stands(tree: 
         batches = [host.next_batch() for _ in range(8)]
     finally:
         host.close()
-    on_their_way = [[0, 1, 2], [3, 2, 5], [6, 7, 8], [9, 10, 11], [12, 0, 1]]  # two of each pipeline, and the next of the first
+    on_their_way = [[0, 1, 2], [3, 2, 5], [6, 7, 8], [9, 10, 11], [12, 0, 1]]  # two per pipeline, and the next of the first
     assert [batch.labels.tolist() for batch in batches] == [*on_their_way, [3, 5, 6], [7, 8, 9], [10, 11, 12]]
     assert all(levels_off(host.device_transform(batch.samples), batch.labels) < 4 for batch in batches)
     assert [len(batch.worker_timing.skipped_files) for batch in batches if batch.worker_timing] == [0, 1, 0, 0, 0, 0, 0, 0]
 
 
 @NO_DALI
-def test_the_executor_is_asked_for_that_leaves_a_batch_alone_while_it_is_referred_to(asked: list[dict[str, Any]], tree: Path) -> None:
+def test_dynamic_executor_is_requested(asked: list[dict[str, Any]], tree: Path) -> None:
     with opened(config("dali-cpu", tree)) as live:
         take(live, 1)
     assert [how.get("exec_dynamic") for how in asked] == [True]
 
 
 @NO_DALI
-def test_images_keep_their_labels_when_dali_was_started_anew(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_labels_match_images_after_pipelines_restart(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     imagery.truncate(file_of(tree, 3))
     with opened(config("dali-cpu", tree, batch_size=4, augment=False, skip_bad=1)) as live:
         images, labels = take(live, 9)
@@ -239,7 +239,7 @@ def test_images_keep_their_labels_when_dali_was_started_anew(tree: Path, capfd: 
 
 @NO_DALI
 @pytest.mark.parametrize("odd", ODD)
-def test_an_odd_file_is_an_image_like_any_other(odd: str, tree: Path) -> None:
+def test_unusual_image_formats_are_decoded(odd: str, tree: Path) -> None:
     ODD[odd](file_of(tree, 3))
     with opened(config("dali-cpu", tree, batch_size=CLASSES)) as live:
         images, labels = take(live, 2)
@@ -251,7 +251,7 @@ def test_an_odd_file_is_an_image_like_any_other(odd: str, tree: Path) -> None:
 
 
 @NO_DALI
-def test_what_the_batches_cost_is_told_once(tree: Path) -> None:
+def test_batch_stats_are_reported_once(tree: Path) -> None:
     with opened(config("dali-cpu", tree, batch_size=4)) as live:
         take(live, 3)
         told = live.pop_stats()
@@ -262,7 +262,7 @@ def test_what_the_batches_cost_is_told_once(tree: Path) -> None:
 
 @NO_DALI
 @pytest.mark.parametrize("augment", [True, False])
-def test_every_stage_of_dali_has_its_cost(augment: bool, tmp_path: Path) -> None:
+def test_every_dali_stage_has_a_cpu_cost(augment: bool, tmp_path: Path) -> None:
     tree = imagery.image_tree(tmp_path)
     costs = measure_stage_cpu_s(config("dali-cpu", tree, batch_size=8, augment=augment), CPU, seconds=0.2)
     assert list(costs) == ["read", "decode", "augment"]
@@ -272,13 +272,13 @@ def test_every_stage_of_dali_has_its_cost(augment: bool, tmp_path: Path) -> None
 
 
 @NO_DALI
-def test_costs_are_those_of_as_many_threads_as_a_pipeline_of_the_loader_has(asked: list[dict[str, Any]], tree: Path) -> None:
+def test_stage_costs_use_the_threads_of_one_pipeline(asked: list[dict[str, Any]], tree: Path) -> None:
     measure_stage_cpu_s(config("dali-cpu", tree, batch_size=4, workers=12), CPU, seconds=0.1)
     assert [how["num_threads"] for how in asked] == [4, 4, 4]
 
 
-def test_the_costs_are_told_of_a_set_whose_damaged_files_several_ranks_left_out(tmp_path: Path) -> None:
-    """Each rank may leave out one, and whoever reads the set alone comes upon all of them."""
+def test_stage_costs_skip_damaged_files_of_all_ranks(tmp_path: Path) -> None:
+    """Each rank may skip one file, and a single reader encounters all of them."""
     tree = imagery.image_tree(tmp_path)
     for file in sorted(tree.rglob("*.JPEG"))[:2]:
         file.write_bytes(b"")
@@ -289,17 +289,17 @@ def test_the_costs_are_told_of_a_set_whose_damaged_files_several_ranks_left_out(
 @pytest.mark.parametrize(
     ("threads", "teams"), [(0, [1]), (1, [1]), (4, [4]), (5, [5]), (6, [3, 3]), (8, [4, 4]), (11, [4, 4, 3]), (15, [5, 5, 5])]
 )
-def test_threads_are_shared_out_evenly_over_pipelines_of_a_few(threads: int, teams: list[int]) -> None:
+def test_dali_threads_are_distributed_evenly_over_pipelines(threads: int, teams: list[int]) -> None:
     assert LOADERS["dali-cpu"].thread_group_sizes(threads) == teams
-    assert LOADERS["dali-gpu"].thread_group_sizes(threads) == [max(1, threads)], "whose work is the GPU's"
+    assert LOADERS["dali-gpu"].thread_group_sizes(threads) == [max(1, threads)], "the GPU does the work"
 
 
 class TestTurns:
     @pytest.mark.parametrize(("threads", "turns"), [([5], [0, 0, 0]), ([5, 5, 5], [0, 1, 2, 0, 1, 2]), ([2, 1], [0, 0, 1, 0, 0, 1])])
-    def test_each_has_as_many_as_threads(self, threads: list[int], turns: list[int]) -> None:
+    def test_turns_are_proportional_to_threads(self, threads: list[int], turns: list[int]) -> None:
         assert list(islice(weighted_round_robin(threads), len(turns))) == turns
 
-    def test_all_work_while_one_is_waited_for_and_none_goes_on_before_the_next_batch_is_asked_for(self) -> None:
+    def test_pipelines_run_concurrently_and_one_at_a_time_is_awaited(self) -> None:
         said: list[str] = []
 
         class Pipeline:
@@ -318,33 +318,33 @@ class TestTurns:
         assert [a, b, again] == ["a", "b", "a"]
         begins = ["a goes on", "b goes on", "a is waited for"]
         assert said == [*begins, "a goes on", "b is waited for", "b goes on", "a is waited for"]
-        assert second.start_s < first.end_s == third.start_s, "a batch begins with the end of the one before it of the same pipeline"
+        assert second.start_s < first.end_s == third.start_s, "a batch starts when the previous batch of its pipeline ends"
 
 
 class TestFeed:
-    """Names are numbers here, and batches hold three of eight."""
+    """Paths are numbers; batches have three of eight files."""
 
     @staticmethod
     def feed() -> tuple[FileFeeder, Iterator[list[EncodedPath]]]:
         feed = FileFeeder([str(number) for number in range(8)], DistributedBatchSampler(8, 3, rank=0, world_size=1, seed=0, shuffle=False))
         return feed, feed.encoded_paths(count())
 
-    def test_batches_come_back_in_the_order_of_their_names(self) -> None:
+    def test_batches_return_in_the_order_of_their_paths(self) -> None:
         feed, names = self.feed()
         asked = [labels_of(next(names)) for _ in range(3)]
         assert asked == feed.pending_batches() == [[0, 1, 2], [3, 4, 5], [6, 7, 0]]
         assert [feed.pop_batch(), feed.pop_batch()] == asked[:2]
         assert feed.pending_batches() == asked[2:]
 
-    def test_whichever_pipeline_asks_first_each_has_its_own_places_of_the_plan(self) -> None:
+    def test_each_pipeline_has_fixed_positions_in_the_order(self) -> None:
         feed, _ = self.feed()
         even, odd = feed.encoded_paths(count(0, 2)), feed.encoded_paths(count(1, 2))
         assert [labels_of(next(odd)) for _ in range(2)] == [[3, 4, 5], [1, 2, 3]]
         assert labels_of(next(even)) == feed.pop_batch() == [0, 1, 2]
         assert labels_of(next(even)) == [6, 7, 0]
-        assert labels_of(next(feed.encoded_paths([0]))) == [3, 4, 5], "places are counted from what is handed over next"
+        assert labels_of(next(feed.encoded_paths([0]))) == [3, 4, 5], "positions are relative to the next batch"
 
-    def test_all_on_its_way_comes_again_with_the_next_of_the_plan_for_what_is_left_out(self) -> None:
+    def test_skipped_files_are_replaced_in_pending_batches(self) -> None:
         feed, names = self.feed()
         list(islice(names, 3))
         feed.pop_batch()
@@ -353,16 +353,16 @@ class TestFeed:
             assert [labels_of(batch) for batch in islice(feed.encoded_paths(count()), 3)] == again
 
     @pytest.mark.parametrize("shuffle", [True, False])
-    def test_nothing_is_left_when_all_that_a_rank_is_ever_given_is_left_out(self, shuffle: bool) -> None:
+    def test_skip_fails_if_no_file_of_the_rank_is_left(self, shuffle: bool) -> None:
         feed = FileFeeder(
             [str(number) for number in range(8)], DistributedBatchSampler(8, 3, rank=1, world_size=2, seed=0, shuffle=shuffle)
         )
         assert feed.skip({1, 3, 5})
-        assert feed.skip({7}) == shuffle, "an even number is another rank's, unless they are shuffled"
+        assert feed.skip({7}) == shuffle, "even numbers belong to the other rank unless shuffled"
         assert not feed.skip({0, 2, 4, 6})
 
 
-def test_dali_gpu_has_no_batches_on_the_host(tree: Path) -> None:
+def test_dali_gpu_has_no_host_batches(tree: Path) -> None:
     with pytest.raises(UsageError, match="makes its batches on the device"):
         open_host_loader(config("dali-gpu", tree), shard())
 
@@ -371,12 +371,12 @@ def test_dali_gpu_has_no_batches_on_the_host(tree: Path) -> None:
     ("precision", "dtype"),
     [("torch-default", "FLOAT"), ("amp-fp16", "FLOAT16"), ("amp-bf16", "FLOAT"), ("o2", "FLOAT16"), ("fp16", "FLOAT16"), ("bf16", "FLOAT")],
 )
-def test_dali_gpu_ends_at_what_the_first_layer_computes_in(precision: str, dtype: str, tree: Path) -> None:
+def test_dali_gpu_output_dtype_is_that_of_the_first_layer(precision: str, dtype: str, tree: Path) -> None:
     graph = gpu_graph(config("dali-gpu", tree, precision=precision), image_folder.read_index(str(tree)).files, torch.device("cuda", 3))
     assert (graph.dtype, graph.layout, graph.gpu) == (dtype, "HWC", 3)
 
 
-def test_the_hardware_decoder_is_told_its_share_and_the_size_of_the_largest_image(tree: Path) -> None:
+def test_hardware_decoder_gets_its_load_and_the_largest_image_size(tree: Path) -> None:
     Image.new("RGB", (300, 40)).save(file_of(tree, 2), "JPEG")
     Image.new("RGB", (40, 200)).save(file_of(tree, 3), "JPEG")
     file_of(tree, 4).write_bytes(b"")

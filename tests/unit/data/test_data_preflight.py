@@ -1,4 +1,4 @@
-"""Data that could not feed the ranks is refused before they meet, with the counts."""
+"""Insufficient or invalid data are rejected before rendezvous."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import imagery
 import numpy as np
 import pytest
-from loading import IN_MEMORY, OF_FILES, config, of_memory
+from loading import FILE_LOADERS, IN_MEMORY_LOADERS, config, memory_config
 
 from ddpbench.data.datasets import image_folder as folder
 from ddpbench.data.preflight import check_loader
@@ -37,35 +37,35 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return imagery.cifar10(tmp_path_factory.mktemp("cifar"))
 
 
-@pytest.mark.parametrize("loader", OF_FILES)
-def test_what_can_run_is_not_refused(loader: str, tree: Path) -> None:
+@pytest.mark.parametrize("loader", FILE_LOADERS)
+def test_valid_config_is_accepted(loader: str, tree: Path) -> None:
     check_loader(config(loader, tree), "imagenet", 4, 8)
     check_loader(config(loader), "imagenet", 1000, 512)
     check_loader(config("synthetic"), "cifar10", 10, 512)
 
 
-@pytest.mark.parametrize("loader", OF_FILES)
-def test_too_few_images(loader: str, tree: Path) -> None:
+@pytest.mark.parametrize("loader", FILE_LOADERS)
+def test_too_few_images_are_rejected_with_counts(loader: str, tree: Path) -> None:
     with pytest.raises(UsageError, match=r"16 found, 18 needed for one step of 6 x 3"):
         check_loader(config(loader, tree, batch_size=6), "imagenet", 1000, 3)
 
 
-def test_too_few_images_of_cifar10(cifar: Path) -> None:
+def test_too_few_cifar10_images_are_rejected_with_counts(cifar: Path) -> None:
     check_loader(config("torch", cifar, batch_size=50), "cifar10", 10, 2)
     with pytest.raises(UsageError, match=r"100 found, 102 needed for one step of 51 x 2"):
         check_loader(config("torch", cifar, batch_size=51), "cifar10", 10, 2)
 
 
-def test_counting_stops_when_there_are_enough(tree: Path) -> None:
+def test_counting_stops_at_the_required_number(tree: Path) -> None:
     assert folder.count_images(str(tree), 1000, 3) == 3
 
 
-@pytest.mark.parametrize("loader", IN_MEMORY)
+@pytest.mark.parametrize("loader", IN_MEMORY_LOADERS)
 @pytest.mark.parametrize(("dataset", "classes", "samples"), [("cifar10", 10, 50_000), ("mnist", 10, 60_000), ("disc", 2, 1000)])
-def test_what_is_made_here_needs_no_folder_and_has_an_end(loader: str, dataset: str, classes: int, samples: int) -> None:
-    check_loader(of_memory(loader, dataset, batch_size=samples // 2), dataset, classes, 2)
+def test_generated_dataset_needs_no_folder_and_is_finite(loader: str, dataset: str, classes: int, samples: int) -> None:
+    check_loader(memory_config(loader, dataset, batch_size=samples // 2), dataset, classes, 2)
     with pytest.raises(UsageError, match=rf"in the data set: {samples:,} found, {samples + 2:,} needed"):
-        check_loader(of_memory(loader, dataset, batch_size=samples // 2 + 1), dataset, classes, 2)
+        check_loader(memory_config(loader, dataset, batch_size=samples // 2 + 1), dataset, classes, 2)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,9 @@ def test_what_is_made_here_needs_no_folder_and_has_an_end(loader: str, dataset: 
         ("tortch", "imagenet", "tree", 1000, "unknown loader 'tortch'"),
     ],
 )
-def test_refusals(loader: str, dataset: str, where: str, classes: int, says: str, tree: Path, cifar: Path, tmp_path: Path) -> None:
+def test_invalid_dataset_is_rejected(
+    loader: str, dataset: str, where: str, classes: int, says: str, tree: Path, cifar: Path, tmp_path: Path
+) -> None:
     for name in ("unsplit/val/class", "untrained/train", "untrained/val/class"):
         (tmp_path / name).mkdir(parents=True)
     for name in ("empty", "hollow/train/class", "damaged", "cifar100/cifar-100-python", "renamed"):
@@ -134,13 +136,13 @@ def test_refusals(loader: str, dataset: str, where: str, classes: int, says: str
 
 
 @pytest.mark.parametrize(("loader", "dataset"), [("tensor", "mnist"), ("torch", "cifar10"), ("torch", "imagenet")])
-def test_a_folder_that_cannot_be_looked_into_is_named(loader: str, dataset: str, tmp_path: Path) -> None:
+def test_unreadable_folder_is_named(loader: str, dataset: str, tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 100)
     with pytest.raises(UsageError, match=f"cannot read '{folder}.*': File name too long"):
         check_loader(config(loader, folder), dataset, 1000 if dataset == "imagenet" else 10, 1)
 
 
-def test_a_file_that_cannot_be_read_is_no_damaged_one(tmp_path: Path) -> None:
+def test_io_error_is_not_reported_as_damaged_file(tmp_path: Path) -> None:
     images = imagery.mnist(tmp_path, packed=False) / "MNIST" / "raw" / "train-images-idx3-ubyte"
     images.unlink()
     images.symlink_to("/proc/self/mem")
@@ -149,7 +151,7 @@ def test_a_file_that_cannot_be_read_is_no_damaged_one(tmp_path: Path) -> None:
 
 
 class Program:
-    """A pickle of it makes a folder where it is read."""
+    """An object whose unpickling creates a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -158,7 +160,7 @@ class Program:
         return os.mkdir, (str(self.folder),)
 
 
-def test_a_batch_of_cifar10_is_data_and_no_program(tmp_path: Path) -> None:
+def test_cifar10_batch_is_never_executed_as_code(tmp_path: Path) -> None:
     batch = imagery.cifar10(tmp_path) / "cifar-10-batches-py" / "data_batch_2"
     batch.write_bytes(pickle.dumps({b"data": Program(tmp_path / "made")}))
     with pytest.raises(UsageError, match=r"data_batch_2' is no CIFAR-10 batch: it asks for posix.mkdir, and is no array"):
@@ -166,14 +168,14 @@ def test_a_batch_of_cifar10_is_data_and_no_program(tmp_path: Path) -> None:
     assert not (tmp_path / "made").exists()
 
 
-def test_a_loader_that_needs_a_gpu_is_refused_without_one(tree: Path) -> None:
+def test_gpu_loader_is_rejected_on_cpu(tree: Path) -> None:
     with pytest.raises(UsageError, match="loader 'dali-gpu' works on a GPU, and this run is on the CPU"):
         check_loader(config("dali-gpu", tree, device="cpu"), "imagenet", 1000, 1)
 
 
-def test_the_loaders_that_could_are_offered() -> None:
+def test_suitable_loaders_are_suggested() -> None:
     with pytest.raises(UsageError) as refused:
-        check_loader(of_memory("dali-cpu", "mnist"), "mnist", 10, 1)
+        check_loader(memory_config("dali-cpu", "mnist"), "mnist", 10, 1)
     assert refused.value.hint == "use " + " or ".join(
         f"--loader {name}" for name in ("synthetic", "replay", "torch", "torch-uint8", "tensor")
     )
@@ -190,46 +192,46 @@ def test_the_loaders_that_could_are_offered() -> None:
         ("t10k-images-idx3-ubyte", lambda content: content[: len(content) // 2], "is it truncated?"),
     ],
 )
-def test_a_damaged_file_of_mnist_is_named(name: str, damage: Callable[[bytes], bytes], says: str, tmp_path: Path) -> None:
+def test_damaged_mnist_file_is_named(name: str, damage: Callable[[bytes], bytes], says: str, tmp_path: Path) -> None:
     file = imagery.mnist(tmp_path, packed=False) / "MNIST" / "raw" / name
-    check_loader(of_memory("torch", "mnist", imagery.mnist(tmp_path / "whole")), "mnist", 10, 1)
+    check_loader(memory_config("torch", "mnist", imagery.mnist(tmp_path / "whole")), "mnist", 10, 1)
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(UsageError, match=rf"{name}' is no IDX file of MNIST: .*{re.escape(says)}"):
-        check_loader(of_memory("torch", "mnist", tmp_path), "mnist", 10, 1)
+        check_loader(memory_config("torch", "mnist", tmp_path), "mnist", 10, 1)
 
 
 @pytest.mark.parametrize("part", ["train-images-idx3", "t10k-labels-idx1"])
-def test_a_truncated_packed_file_of_mnist_is_named(part: str, tmp_path: Path) -> None:
+def test_truncated_mnist_archive_is_named(part: str, tmp_path: Path) -> None:
     file = imagery.mnist(tmp_path) / "MNIST" / "raw" / f"{part}-ubyte.gz"
     imagery.truncate(file)
     with pytest.raises(UsageError, match=rf"{part}-ubyte.gz' is no IDX file of MNIST: cannot be unpacked"):
-        check_loader(of_memory("tensor", "mnist", tmp_path), "mnist", 10, 1)
+        check_loader(memory_config("tensor", "mnist", tmp_path), "mnist", 10, 1)
 
 
-def test_images_of_another_side_are_not_mnists(tmp_path: Path) -> None:
+def test_mnist_images_of_wrong_size_are_rejected(tmp_path: Path) -> None:
     imagery.idx(tmp_path / "train-images-idx3-ubyte", np.zeros((2, 32, 32)))
     imagery.idx(tmp_path / "train-labels-idx1-ubyte", np.zeros(2))
     with pytest.raises(UsageError, match="its images are 32 x 32 and not 28 x 28"):
-        check_loader(of_memory("tensor", "mnist", tmp_path), "mnist", 10, 1)
+        check_loader(memory_config("tensor", "mnist", tmp_path), "mnist", 10, 1)
 
 
-def test_damaged_held_out_images_of_cifar10_are_named(tmp_path: Path) -> None:
+def test_damaged_cifar10_test_batch_is_named(tmp_path: Path) -> None:
     imagery.truncate(imagery.cifar10(tmp_path) / "cifar-10-batches-py" / "test_batch")
     with pytest.raises(UsageError, match="test_batch' is no CIFAR-10 batch"):
-        check_loader(of_memory("torch", "cifar10", tmp_path), "cifar10", 10, 1)
+        check_loader(memory_config("torch", "cifar10", tmp_path), "cifar10", 10, 1)
 
 
-def test_names_from_outside_and_near_misses() -> None:
+def test_loaders_are_found_by_name_and_near_misses_are_suggested() -> None:
     assert all(name == spec.name for name, spec in LOADERS.items())
     assert find_loader("test_data_preflight:ABSENT") is ABSENT
     with pytest.raises(UsageError, match="is no loader"):
-        find_loader("test_data_preflight:OF_FILES")
+        find_loader("test_data_preflight:FILE_LOADERS")
     with pytest.raises(UsageError) as refused:
         find_loader("dali_cpu")
     assert "dali-cpu" in refused.value.hint
 
 
-def test_names_and_checks_leave_torch_alone(tree: Path, cifar: Path) -> None:
+def test_preflight_does_not_import_torch(tree: Path, cifar: Path) -> None:
     script = """
 import sys
 from ddpbench.data.preflight import check_loader

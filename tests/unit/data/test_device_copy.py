@@ -1,4 +1,4 @@
-"""From a batch on the host to a batch on the device: nothing in use is overwritten, and nobody waits who need not."""
+"""Copies from host to device: batches in use are not overwritten, and copies overlap with steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import imagery
 import pytest
 import torch
-from loading import CPU, EVERY, config, opened, take
+from loading import ALL_LOADERS, CPU, config, opened, take
 
 from ddpbench.data.device_copy import SideStreamCopy, make_device_copy
 from ddpbench.data.loader import Batch
@@ -24,41 +24,41 @@ def host_batches(*sizes: int) -> list[Batch]:
     return [(torch.randn(size, 3, 8, 8, generator=generator), torch.randint(10, (size,), generator=generator)) for size in sizes]
 
 
-def test_on_the_cpu_nothing_is_copied_but_the_layout() -> None:
+def test_batch_is_not_copied_on_cpu() -> None:
     images, labels = host_batches(4)[0]
     kept, kept_labels = make_device_copy(CPU, lambda images: images)(images, labels)
     assert kept is images
     assert kept_labels is labels
 
 
-class Marked:
-    """A processor's stand-in for an event: there, all is done as soon as it is asked for."""
+class CpuEvent:
+    """A CPU substitute for a CUDA event; CPU work is complete immediately."""
 
     def record(self, stream: object) -> None:
         pass
 
 
-def check_that_batches_of_any_size_arrive_whole(deliver: SideStreamCopy) -> None:
+def check_batches_of_any_size(deliver: SideStreamCopy) -> None:
     for images, labels in host_batches(4, 4, 2, 4, 1, 1, 1):
         delivered, delivered_labels = deliver(images, labels)
         assert torch.equal(delivered.cpu(), images)
         assert torch.equal(delivered_labels.cpu(), labels)
 
 
-def test_batches_of_any_size_arrive_whole_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_ins = {"Stream": torch.cpu.Stream, "current_stream": torch.cpu.Stream, "Event": Marked, "stream": nullcontext}
+def test_batches_of_any_size_arrive_complete_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_ins = {"Stream": torch.cpu.Stream, "current_stream": torch.cpu.Stream, "Event": CpuEvent, "stream": nullcontext}
     for name, stand_in in stand_ins.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
-    check_that_batches_of_any_size_arrive_whole(SideStreamCopy(CPU, lambda images: images))
+    check_batches_of_any_size(SideStreamCopy(CPU, lambda images: images))
 
 
 @pytest.mark.cuda
-def test_batches_of_any_size_arrive_whole() -> None:
-    check_that_batches_of_any_size_arrive_whole(SideStreamCopy(torch.device("cuda", 0), lambda images: images))
+def test_batches_of_any_size_arrive_complete() -> None:
+    check_batches_of_any_size(SideStreamCopy(torch.device("cuda", 0), lambda images: images))
 
 
 @pytest.mark.cuda
-def test_a_batch_in_use_is_not_overwritten() -> None:
+def test_batch_in_use_is_not_overwritten() -> None:
     device = torch.device("cuda", 0)
     deliver = make_device_copy(device, lambda images: images)
     batches = [(images.pin_memory(), labels.pin_memory()) for images, labels in host_batches(*[4] * 12)]
@@ -66,22 +66,22 @@ def test_a_batch_in_use_is_not_overwritten() -> None:
     kept = []
     for images, labels in batches:
         delivered, delivered_labels = deliver(images, labels)
-        torch.cuda._sleep(50_000_000)  # the step is long: copies of later batches are issued while it runs
+        torch.cuda._sleep(50_000_000)  # a long step, so that later copies are issued while it runs
         kept.append((delivered.clone(), delivered_labels.clone()))
     end = torch.cuda.Event()
     end.record()
-    assert not end.query(), "the host has not waited for the device"
+    assert not end.query(), "the host did not wait for the device"
     for (images, labels), (seen, seen_labels) in zip(batches, kept, strict=True):
         assert torch.equal(images, seen.cpu())
         assert torch.equal(labels, seen_labels.cpu())
 
 
 @pytest.mark.cuda
-def test_a_copy_runs_beside_the_step_before_it() -> None:
+def test_copy_overlaps_with_the_previous_step() -> None:
     device = torch.device("cuda", 0)
     deliver = make_device_copy(device, lambda images: images)
     (first, labels), (second, _) = ((images.pin_memory(), labels.pin_memory()) for images, labels in host_batches(4, 4))
-    for images in (first, second):  # both slots are made, which waits for the step that may have held their memory
+    for images in (first, second):  # allocate both slots, which waits for earlier users of their memory
         deliver(images, labels)
     torch.cuda.synchronize()
     torch.cuda._sleep(2_000_000_000)
@@ -89,14 +89,14 @@ def test_a_copy_runs_beside_the_step_before_it() -> None:
     step_done.record()
     deliver(first, labels)
     deliver._side.synchronize()  # type: ignore[attr-defined]
-    assert not step_done.query(), "the copy has ended and the step before it has not"
+    assert not step_done.query(), "the copy ended before the previous step"
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("loader", EVERY)
+@pytest.mark.parametrize("loader", ALL_LOADERS)
 @pytest.mark.parametrize("channels_last", [True, False])
 @pytest.mark.parametrize("pin_memory", [True, False])
-def test_the_gpu_gets_what_the_cpu_gets(loader: str, channels_last: bool, pin_memory: bool, tree: Path) -> None:
+def test_gpu_batches_equal_cpu_batches(loader: str, channels_last: bool, pin_memory: bool, tree: Path) -> None:
     settled = config(loader, tree, channels_last=channels_last, pin_memory=pin_memory, batch_size=4)
     with opened(settled, device=torch.device("cuda", 0)) as live:
         images, labels = take(live, 6)
@@ -108,4 +108,4 @@ def test_the_gpu_gets_what_the_cpu_gets(loader: str, channels_last: bool, pin_me
     with opened(settled) as live:
         expected, expected_labels = take(live, 6)
     assert torch.equal(labels.cpu(), expected_labels)
-    assert (images.cpu() - expected).abs().max() < 0.02, "uint8 on the way costs half a level"
+    assert (images.cpu() - expected).abs().max() < 0.02, "uint8 transfer rounds by half a level"

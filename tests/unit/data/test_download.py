@@ -1,4 +1,4 @@
-"""``--download``: fetched once however many ask, and a clear line where it cannot be had."""
+"""``--download``: one download for all ranks, and clear errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import imagery
 import pytest
-from loading import of_memory
+from loading import memory_config
 from torchvision import datasets
 
 from ddpbench.data.datasets import files
@@ -23,7 +23,7 @@ from ddpbench.record.errors import UsageError
 
 
 class Mirror(SimpleHTTPRequestHandler):
-    """A folder served on this machine, and what was asked of it."""
+    """A local HTTP server for a folder that records requested paths."""
 
     asked: ClassVar[list[str]] = []
 
@@ -37,7 +37,7 @@ class Mirror(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """torchvision fetches MNIST from a server of this test's; the names of the files that it asks for."""
+    """Redirect torchvision's MNIST download to a local server; yields the requested paths."""
     raw = imagery.mnist(tmp_path / "served") / "MNIST" / "raw"
     Mirror.asked.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Mirror, directory=str(raw))) as server:
@@ -52,21 +52,21 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
         thread.join()
 
 
-def test_many_ask_and_one_fetches(mirror: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_concurrent_ranks_download_once(mirror: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     download_dataset("mnist", str(tmp_path / "alone"))
     once = len(mirror)
     target = tmp_path / "new" / "folder"
-    settled = of_memory("tensor", "mnist", target, download=True, batch_size=25)
+    settled = memory_config("tensor", "mnist", target, download=True, batch_size=25)
     with ThreadPoolExecutor(4) as ranks:
         list(ranks.map(lambda _: check_loader(settled, "mnist", 10, 2), range(4)))
-    assert len(mirror) == 2 * once >= 8, "four ranks ask for as much as one"
-    assert [path.name for path in target.iterdir()] == ["MNIST"], "nothing else is left behind"
+    assert len(mirror) == 2 * once >= 8, "four ranks request as much as one"
+    assert [path.name for path in target.iterdir()] == ["MNIST"], "no temporary files are left"
     assert capsys.readouterr().out == ""
     check_loader(settled, "mnist", 10, 2)
-    assert len(mirror) == 2 * once, "what is there is not fetched again"
+    assert len(mirror) == 2 * once, "existing files are not downloaded again"
 
 
-def test_what_is_half_there_is_made_whole(mirror: list[str], tmp_path: Path) -> None:
+def test_incomplete_dataset_is_completed(mirror: list[str], tmp_path: Path) -> None:
     target = tmp_path / "half"
     raw = imagery.mnist(target) / "MNIST" / "raw"
     for file in raw.glob("t10k-*"):
@@ -75,14 +75,14 @@ def test_what_is_half_there_is_made_whole(mirror: list[str], tmp_path: Path) -> 
     assert files.load_held_out("mnist", str(target)) is None
     download_dataset("mnist", str(target))
     assert files.load_held_out("mnist", str(target)) is not None
-    assert (raw / "notes.txt").read_text() == "mine", "what else lies there stays"
-    assert [path.name for path in target.iterdir()] == ["MNIST"], "nothing else is left behind"
+    assert (raw / "notes.txt").read_text() == "mine", "other files are kept"
+    assert [path.name for path in target.iterdir()] == ["MNIST"], "no temporary files are left"
 
 
 @pytest.mark.parametrize(("dataset", "title"), [("cifar10", "CIFAR-10"), ("mnist", "MNIST")])
-def test_no_network_is_one_line(dataset: str, title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_network_is_reported_in_one_line(dataset: str, title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # a port without a listener
     with pytest.raises(UsageError, match=f"cannot fetch {title}: ") as refused:
         download_dataset(dataset, str(tmp_path / "sets"))
     assert "\n" not in refused.value.message
@@ -90,12 +90,12 @@ def test_no_network_is_one_line(dataset: str, title: str, tmp_path: Path, monkey
     assert not any(path.name.startswith(".ddpbench") for path in (tmp_path / "sets").iterdir())
 
 
-def test_what_is_there_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_dataset_is_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     download_dataset("cifar10", str(imagery.cifar10(tmp_path)))
 
 
-def test_what_cannot_be_fetched_is_refused(tmp_path: Path) -> None:
+def test_unsupported_download_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="fetches CIFAR-10 and MNIST, not imagenet"):
         download_dataset("imagenet", str(tmp_path))
     with pytest.raises(UsageError, match="needs a folder to fetch into"):

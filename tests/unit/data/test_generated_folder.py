@@ -1,4 +1,4 @@
-"""A made set is whole or not there, whoever asks for it and however the making ends."""
+"""A generated dataset is complete or absent, also after concurrent or interrupted generation."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ IMAGES, CLASSES = 16, 4
 SMALL = ["--images", str(IMAGES), "--classes", str(CLASSES)]
 
 
-def unheard(done: int) -> None:
-    """Nobody listens."""
+def ignore_progress(done: int) -> None:
+    """Ignore progress."""
 
 
 def made(folder: Path) -> list[Path]:
-    """Every file of the made set in ``folder``."""
+    """Every file of the generated dataset in ``folder``."""
     return sorted(folder.rglob("*.JPEG"))
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("data") / "whole"
-    generate(target, generated_image_folder(IMAGES, CLASSES), unheard)
+    generate(target, generated_image_folder(IMAGES, CLASSES), ignore_progress)
     return target
 
 
-def test_a_second_call_makes_nothing(whole: Path) -> None:
+def test_second_call_generates_nothing(whole: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in made(whole)}
     generate(whole, generated_image_folder(IMAGES, CLASSES), lambda done: pytest.fail("it is there"))
     assert {file: file.stat().st_mtime_ns for file in made(whole)} == before
 
 
-def test_what_was_done_is_told(tmp_path: Path) -> None:
+def test_progress_is_reported(tmp_path: Path) -> None:
     told: list[int] = []
     generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), told.append)
     assert (told[0], told[-1], told) == (0, IMAGES + CLASSES, sorted(told))
 
 
-def test_many_processes_ask_and_one_makes(tmp_path: Path) -> None:
+def test_concurrent_processes_generate_once(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
         "from ddpbench.data.generated.folder import generate; from ddpbench.data.generated.image_tree import generated_image_folder\n"
@@ -61,7 +61,7 @@ def test_many_processes_ask_and_one_makes(tmp_path: Path) -> None:
     ranks = [subprocess.Popen([sys.executable, "-c", script, str(target)], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert sorted(rank.communicate(timeout=120)[0] for rank in ranks) == ["", "", "making\n"]
     assert [rank.returncode for rank in ranks] == [0, 0, 0]
-    assert [path.name for path in target.parent.iterdir()] == ["made"], "nothing else is left behind"
+    assert [path.name for path in target.parent.iterdir()] == ["made"], "no temporary files are left"
     assert len(made(target)) == IMAGES + CLASSES
 
 
@@ -73,7 +73,7 @@ def test_many_processes_ask_and_one_makes(tmp_path: Path) -> None:
         pytest.param(signal.SIGTERM, 143, id="SIGTERM"),
     ],
 )
-def test_a_half_made_set_is_never_used(start: Callable[..., Any], tmp_path: Path, sent: signal.Signals, code: int) -> None:
+def test_partially_generated_dataset_is_never_used(start: Callable[..., Any], tmp_path: Path, sent: signal.Signals, code: int) -> None:
     target = tmp_path / "made"
     running = start([*PLAIN, "make-data", "imagenet", str(target), "--images", "100000"])
     running.until(lambda: len(made(tmp_path / ".made.unfinished")) > IMAGES)
@@ -83,45 +83,45 @@ def test_a_half_made_set_is_never_used(start: Callable[..., Any], tmp_path: Path
     assert not target.exists()
     if sent is not signal.SIGKILL:
         assert errors(done.stderr) == [f"interrupted by {sent.name}"]
-        assert list(tmp_path.iterdir()) == [], "it takes away what it had made"
-    generate(target, generated_image_folder(IMAGES, CLASSES), unheard)
+        assert list(tmp_path.iterdir()) == [], "partial files are removed"
+    generate(target, generated_image_folder(IMAGES, CLASSES), ignore_progress)
     assert len(made(target)) == IMAGES + CLASSES
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
-def test_a_set_that_has_lost_files_is_made_anew(whole: Path, tmp_path: Path) -> None:
-    generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), unheard)
+def test_dataset_with_missing_files_is_regenerated(whole: Path, tmp_path: Path) -> None:
+    generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), ignore_progress)
     made(tmp_path / "made")[3].unlink()
-    generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), unheard)
+    generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), ignore_progress)
     assert [file.read_bytes() for file in made(tmp_path / "made")] == [file.read_bytes() for file in made(whole)]
 
 
-def test_another_folder_is_left_alone(whole: Path, tmp_path: Path) -> None:
+def test_unrelated_folder_is_not_overwritten(whole: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds something else than 17 images of 4 classes in the shape of ImageNet"):
-        generate(whole, generated_image_folder(IMAGES + 1, CLASSES), unheard)
+        generate(whole, generated_image_folder(IMAGES + 1, CLASSES), ignore_progress)
     (tmp_path / "photographs").mkdir()
     (tmp_path / "photographs" / "mine.jpg").touch()
     for theirs in (tmp_path / "photographs", tmp_path / "photographs" / "mine.jpg"):
         with pytest.raises(UsageError, match="holds something else"):
-            generate(theirs, generated_image_folder(IMAGES, CLASSES), unheard)
+            generate(theirs, generated_image_folder(IMAGES, CLASSES), ignore_progress)
     assert [path.name for path in (tmp_path / "photographs").iterdir()] == ["mine.jpg"]
 
 
-def test_an_empty_folder_and_a_link_are_filled(tmp_path: Path) -> None:
+def test_empty_folder_and_symlink_are_filled(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "empty")
-    generate(tmp_path / "link", generated_image_folder(IMAGES, CLASSES), unheard)
+    generate(tmp_path / "link", generated_image_folder(IMAGES, CLASSES), ignore_progress)
     assert len(made(tmp_path / "empty")) == IMAGES + CLASSES
     assert (tmp_path / "link").is_symlink()
 
 
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_unwritable_folder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"cannot make 16 images .* in '.*/file/made': .*: '.*/file'"):
-        generate(tmp_path / "file" / "made", generated_image_folder(IMAGES, CLASSES), unheard)
+        generate(tmp_path / "file" / "made", generated_image_folder(IMAGES, CLASSES), ignore_progress)
 
 
-def test_a_set_that_is_too_large_is_refused_before_it_is_made(launch: Callable[..., Any], tmp_path: Path) -> None:
+def test_dataset_larger_than_the_disk_is_rejected(launch: Callable[..., Any], tmp_path: Path) -> None:
     done = launch([*PLAIN, "make-data", "imagenet", str(tmp_path / "made"), "--images", "10000000000"])
     assert done.returncode == 2
     (said,) = errors(done.stderr)
@@ -131,20 +131,20 @@ def test_a_set_that_is_too_large_is_refused_before_it_is_made(launch: Callable[.
 
 @pytest.fixture
 def short_files() -> Iterator[None]:
-    """Files cannot grow past 20 kB."""
+    """Limit file sizes to 20 kB."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_file_that_cannot_be_written_leaves_nothing(short_files: None, tmp_path: Path) -> None:
+def test_write_error_leaves_no_files(short_files: None, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot make 16 images .*: File too large"):
-        generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), unheard)
+        generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), ignore_progress)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_one_line(launch: Callable[..., Any], tmp_path: Path) -> None:
+def test_full_disk_is_reported_in_one_line(launch: Callable[..., Any], tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("a full disk is made by mounting a small one, which needs root")
     (tmp_path / "disk").mkdir()
@@ -159,8 +159,8 @@ def test_a_full_disk_is_one_line(launch: Callable[..., Any], tmp_path: Path) -> 
     assert done.stdout == "", "nothing is left on the disk"
 
 
-def test_the_marker_alone_is_no_set(tmp_path: Path) -> None:
+def test_marker_file_without_images_is_not_a_dataset(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / MARKER_FILE).write_text(generated_image_folder(IMAGES, CLASSES).name)
-    generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), unheard)
+    generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), ignore_progress)
     assert len(made(tmp_path / "made")) == IMAGES + CLASSES

@@ -1,4 +1,4 @@
-"""The made stand-in for ImageNet: as heavy as photographs and as mixed, learnable, the same everywhere."""
+"""The generated substitute for ImageNet: realistic sizes, learnable, reproducible."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def pixels(photo: bytes) -> np.ndarray:
 
 
 def tile(photo: bytes) -> np.ndarray:
-    """The mean of every tile of the image, as far as it has whole ones: what grain leaves of the class."""
+    """Mean of all complete tiles of the image, which averages the grain out and keeps the class pattern."""
     period = photographs.CELL * photographs.CELLS
     image = pixels(photo)
     down, across = image.shape[0] // period, image.shape[1] // period
@@ -54,12 +54,12 @@ def tile(photo: bytes) -> np.ndarray:
 
 
 def in_colour_and_full(photo: bytes) -> bool:
-    """Whether the squares have their colour and their size."""
+    """Whether the image is RGB and large enough for complete squares."""
     image = opened(photo)
     return image.mode == "RGB" and 375 <= max(image.size) <= photographs.MAX_DRAWN_WIDTH and min(image.size) >= 250
 
 
-def test_it_is_read_as_a_folder_of_images(tree: Path) -> None:
+def test_generated_tree_is_read_as_image_folder(tree: Path) -> None:
     read, held_out = image_folder.read_index(str(tree)), image_folder.read_held_out_index(str(tree))
     assert (len(read.files), set(read.labels), read.generated) == (IMAGES, set(range(CLASSES)), True)
     assert read.description == f"made set in the shape of ImageNet, {IMAGES} JPEGs"
@@ -71,7 +71,7 @@ def test_it_is_read_as_a_folder_of_images(tree: Path) -> None:
     assert not is_generated(str(tree.parent))
 
 
-def test_files_are_as_heavy_as_photographs(photos: list[bytes]) -> None:
+def test_file_sizes_match_imagenet(photos: list[bytes]) -> None:
     sizes = sorted(map(len, photos))
     assert 102_000 < fmean(sizes) < 119_000
     assert fmean(sizes) == pytest.approx(photographs.MEAN_BYTES, rel=0.08)
@@ -79,7 +79,7 @@ def test_files_are_as_heavy_as_photographs(photos: list[bytes]) -> None:
     assert sizes[-20] > 160_000
 
 
-def test_they_are_as_large_and_as_mixed(photos: list[bytes]) -> None:
+def test_image_sizes_and_modes_match_imagenet(photos: list[bytes]) -> None:
     images = [opened(photo) for photo in photos]
     widths, heights = zip(*(image.size for image in images), strict=True)
     assert (median(widths), median(heights)) == (500, 375)
@@ -93,7 +93,7 @@ def test_they_are_as_large_and_as_mixed(photos: list[bytes]) -> None:
     assert {JpegImagePlugin.get_sampling(image) for image in images if image.mode == "RGB"} == {2}, "4:2:0"
 
 
-def test_the_spectrum_falls_as_a_photographs(photos: list[bytes]) -> None:
+def test_spectrum_falls_like_that_of_photographs(photos: list[bytes]) -> None:
     frequency = np.hypot(np.fft.fftfreq(375)[:, None], np.fft.rfftfreq(500))
     same = [photo for photo in photos if opened(photo).size == (500, 375)][:20]
     grey = np.mean([np.abs(np.fft.rfft2(pixels(photo).mean(-1))) for photo in same], 0)
@@ -103,16 +103,16 @@ def test_the_spectrum_falls_as_a_photographs(photos: list[bytes]) -> None:
     assert slope == pytest.approx(-1, abs=0.3)
 
 
-def test_a_class_is_known_by_its_tile(photos: list[bytes]) -> None:
+def test_classes_are_distinguishable(photos: list[bytes]) -> None:
     learnt = [[tile(photo) for photo in photos[label:200:CLASSES] if in_colour_and_full(photo)] for label in range(CLASSES)]
     seen = [np.mean(tiles, 0) for tiles in learnt]
     new = [(number % CLASSES, tile(photos[number])) for number in range(200, 400) if in_colour_and_full(photos[number])]
     right = [int(np.argmin([np.abs(found - each).mean() for each in seen])) == label for label, found in new]
     assert len(right) > 100
-    assert fmean(right) > 0.9, "where chance is 0.25"
+    assert fmean(right) > 0.9, "chance is 0.25"
 
 
-def test_it_is_the_same_on_every_machine(tree: Path, tmp_path: Path) -> None:
+def test_generated_tree_is_identical_on_every_machine(tree: Path, tmp_path: Path) -> None:
     assert hashlib.sha1(photographs.noise_field().tobytes()).hexdigest()[:8] == "80ffb672"
     generate(tmp_path / "again", generated_image_folder(IMAGES, CLASSES), lambda done: None)
     files = sorted(path.relative_to(tree) for path in tree.rglob("*.JPEG"))

@@ -1,4 +1,4 @@
-"""Held-out data: every sample once over all ranks, as it is."""
+"""Held-out data: every sample once over all ranks, without augmentation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import imagery
 import pytest
 import torch
-from loading import IN_MEMORY, config, of_memory, opened, shard, take
+from loading import IN_MEMORY_LOADERS, config, memory_config, opened, shard, take
 
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.preflight import check_loader
@@ -24,10 +24,10 @@ def shares(settled: ResolvedConfig, dataset: str, classes: int, world_size: int)
     return [list(share) for share in found if share is not None]
 
 
-@pytest.mark.parametrize("loader", IN_MEMORY)
+@pytest.mark.parametrize("loader", IN_MEMORY_LOADERS)
 @pytest.mark.parametrize("world_size", [1, 3, 20])
-def test_the_shares_of_all_ranks_are_the_whole_set(loader: str, world_size: int, tmp_path: Path) -> None:
-    settled = of_memory(loader, "mnist", imagery.mnist(tmp_path), batch_size=2)
+def test_shards_of_all_ranks_cover_the_dataset_once(loader: str, world_size: int, tmp_path: Path) -> None:
+    settled = memory_config(loader, "mnist", imagery.mnist(tmp_path), batch_size=2)
     told = shares(settled, "mnist", 10, world_size)
     images = Counter(round(float(image.sum()), 2) for share in told for batch, _ in share for image in batch)
     assert len(images) == sum(images.values()) == imagery.MNIST_HELD_OUT, "each once"
@@ -39,13 +39,13 @@ def test_the_shares_of_all_ranks_are_the_whole_set(loader: str, world_size: int,
     )
 
 
-@pytest.mark.parametrize("loader", IN_MEMORY)
-def test_it_is_normalised_as_in_training_and_not_augmented(loader: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("loader", IN_MEMORY_LOADERS)
+def test_held_out_data_are_normalized_but_not_augmented(loader: str, tmp_path: Path) -> None:
     root = imagery.cifar10(tmp_path)
     held = (root / "cifar-10-batches-py" / "test_batch").read_bytes()
     for number in range(1, 6):
         (root / "cifar-10-batches-py" / f"data_batch_{number}").write_bytes(held)
-    settled = of_memory(loader, "cifar10", root, batch_size=imagery.CIFAR10_BATCH, shuffle=False, augment=False, channels_last=True)
+    settled = memory_config(loader, "cifar10", root, batch_size=imagery.CIFAR10_BATCH, shuffle=False, augment=False, channels_last=True)
     ((images, labels),) = shares(settled, "cifar10", 10, 1)[0]
     with opened(settled, "cifar10", classes=10) as live:
         trained, trained_labels = take(live, 1)
@@ -54,24 +54,25 @@ def test_it_is_normalised_as_in_training_and_not_augmented(loader: str, tmp_path
     assert images.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_augmentation_leaves_it_alone(tmp_path: Path) -> None:
+def test_augmentation_does_not_change_held_out_data(tmp_path: Path) -> None:
     root = imagery.cifar10(tmp_path)
     (plain, _), (augmented, _) = (
-        shares(of_memory("tensor", "cifar10", root, batch_size=50, augment=augment), "cifar10", 10, 1)[0][0] for augment in (False, True)
+        shares(memory_config("tensor", "cifar10", root, batch_size=50, augment=augment), "cifar10", 10, 1)[0][0]
+        for augment in (False, True)
     )
     assert torch.equal(plain, augmented)
 
 
-def test_the_disc_is_judged_on_the_points_it_trains_on() -> None:
-    ((points, labels),) = shares(of_memory("tensor", "disc", batch_size=1000), "disc", 2, 1)[0]
-    with opened(of_memory("tensor", "disc", batch_size=1000, shuffle=False), "disc", classes=2) as live:
+def test_disc_is_validated_on_its_training_points() -> None:
+    ((points, labels),) = shares(memory_config("tensor", "disc", batch_size=1000), "disc", 2, 1)[0]
+    with opened(memory_config("tensor", "disc", batch_size=1000, shuffle=False), "disc", classes=2) as live:
         trained, trained_labels = take(live, 1)
     assert torch.equal(points, trained)
     assert torch.equal(labels, trained_labels)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_images_of_a_tree_bear_the_labels_of_training(workers: int, tmp_path: Path) -> None:
+def test_held_out_labels_match_training_labels(workers: int, tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=4, images=2, texture=0)
     imagery.image_tree(tmp_path, classes=4, images=3, texture=0, part="val")
     for image in (tmp_path / "val" / "n00000001").iterdir():
@@ -81,17 +82,17 @@ def test_images_of_a_tree_bear_the_labels_of_training(workers: int, tmp_path: Pa
     assert Counter(int(label) for share in told for _, labels in share for label in labels) == {0: 3, 2: 3, 3: 3}
     assert [sum(len(labels) for _, labels in share) for share in told] == [5, 4]
     again = shares(config("torch", tmp_path, workers=workers), "imagenet", 1000, 2)
-    assert torch.equal(told[0][0][0], again[0][0][0]), "nothing is drawn"
+    assert torch.equal(told[0][0][0], again[0][0][0]), "nothing is random"
 
 
-def test_a_class_that_training_has_not_is_named(tmp_path: Path) -> None:
+def test_held_out_class_missing_in_training_is_named(tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=2)
     (tmp_path / "val" / "n00000009").mkdir(parents=True)
     with pytest.raises(UsageError, match="n00000009' is a class that training has not"):
         check_loader(config("torch", tmp_path), "imagenet", 1000, 1)
 
 
-def test_classes_without_an_image_are_refused_before_anything_trains(tmp_path: Path) -> None:
+def test_held_out_folder_without_images_is_rejected(tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=2)
     empty = tmp_path / "val" / "n00000001"
     empty.mkdir(parents=True)
@@ -101,13 +102,13 @@ def test_classes_without_an_image_are_refused_before_anything_trains(tmp_path: P
     assert held_out_batches(config("own_loaders:generated", tmp_path), shard()) is None
 
 
-def test_nothing_is_held_out_where_a_folder_of_ones_own_is_laid_out_otherwise(tmp_path: Path) -> None:
+def test_user_loader_folder_has_no_held_out_data(tmp_path: Path) -> None:
     assert held_out_batches(config("own_loaders:generated", tmp_path), shard()) is None
-    assert held_out_batches(of_memory("own_loaders:generated", "gemm", tmp_path), shard("gemm", 8)) is None
+    assert held_out_batches(memory_config("own_loaders:generated", "gemm", tmp_path), shard("gemm", 8)) is None
 
 
 @pytest.mark.cuda
-def test_the_last_batch_may_be_smaller_on_a_gpu_too(tmp_path: Path) -> None:
+def test_last_batch_may_be_smaller_on_gpu(tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=5, images=2, texture=0)
     imagery.image_tree(tmp_path, classes=5, images=2, texture=0, part="val")
     held = held_out_batches(config("torch", tmp_path, batch_size=4), shard(device=torch.device("cuda", 0)))
@@ -120,10 +121,10 @@ def test_the_last_batch_may_be_smaller_on_a_gpu_too(tmp_path: Path) -> None:
         assert torch.equal(labels, same_labels)
 
 
-def test_nothing_is_held_out_of_synthetic_batches_or_where_the_folder_has_none(tmp_path: Path) -> None:
+def test_synthetic_or_missing_held_out_data_give_none(tmp_path: Path) -> None:
     imagery.image_tree(tmp_path / "tree")
     imagery.cifar10(tmp_path / "cifar")
     (tmp_path / "cifar" / "cifar-10-batches-py" / "test_batch").unlink()
     assert held_out_batches(config("torch", tmp_path / "tree"), shard()) is None
-    assert held_out_batches(of_memory("torch", "cifar10", tmp_path / "cifar"), shard("cifar10", 10)) is None
-    assert held_out_batches(of_memory("synthetic", "mnist"), shard("mnist", 10)) is None
+    assert held_out_batches(memory_config("torch", "cifar10", tmp_path / "cifar"), shard("cifar10", 10)) is None
+    assert held_out_batches(memory_config("synthetic", "mnist"), shard("mnist", 10)) is None

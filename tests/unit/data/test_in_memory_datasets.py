@@ -1,4 +1,4 @@
-"""The data sets that fit in memory: read as their files have them, made where there are none, the same on every machine."""
+"""In-memory datasets: read from files or generated reproducibly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddpbench.data.normalize import make_normalize
 CPU = torch.device("cpu")
 
 
-def test_cifar10_pixels_stand_where_they_stood(tmp_path: Path) -> None:
+def test_cifar10_pixel_layout_is_preserved(tmp_path: Path) -> None:
     root = imagery.cifar10(tmp_path)
     read = cifar10.read(str(root / "cifar-10-batches-py"), "train")
     raw = cifar10._unpickle(root / "cifar-10-batches-py" / "data_batch_2")[b"data"]
@@ -30,7 +30,7 @@ def test_cifar10_pixels_stand_where_they_stood(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_mnist_pixels_stand_where_they_stood(packed: bool, tmp_path: Path) -> None:
+def test_mnist_pixel_layout_is_preserved(packed: bool, tmp_path: Path) -> None:
     root = imagery.mnist(tmp_path, packed)
     ramp = np.arange(3 * 28 * 28).reshape(3, 28, 28) % 251
     for old in (root / "MNIST" / "raw").glob("t10k*"):
@@ -43,7 +43,7 @@ def test_mnist_pixels_stand_where_they_stood(packed: bool, tmp_path: Path) -> No
     assert mnist.read(str(root), "train").description == "MNIST, 50 images"
 
 
-def test_an_unpacked_file_is_read_before_a_packed_one(tmp_path: Path) -> None:
+def test_unpacked_file_takes_precedence_over_packed(tmp_path: Path) -> None:
     raw = imagery.mnist(tmp_path) / "MNIST" / "raw"
     imagery.idx(raw / "train-labels-idx1-ubyte", np.full(imagery.MNIST_IMAGES, 3))
     assert set(mnist.read(str(tmp_path), "train").labels) == {3}
@@ -53,9 +53,7 @@ def test_an_unpacked_file_is_read_before_a_packed_one(tmp_path: Path) -> None:
     ("dataset", "held_out", "digests"),
     [("cifar10", 10_000, ("9b9ebf26", "e7f38581")), ("mnist", 10_000, ("04b77414", "88df680c"))],
 )
-def test_a_made_set_is_the_same_on_every_machine_and_as_large_as_the_real_one(
-    dataset: str, held_out: int, digests: tuple[str, str]
-) -> None:
+def test_generated_dataset_is_reproducible_and_as_large_as_the_original(dataset: str, held_out: int, digests: tuple[str, str]) -> None:
     parts = files.load_train(dataset, None), files.load_held_out(dataset, None)
     assert [len(part.labels) for part in parts if part] == [{"cifar10": 50_000, "mnist": 60_000}[dataset], held_out]
     for part, digest in zip(parts, digests, strict=True):
@@ -67,7 +65,7 @@ def test_a_made_set_is_the_same_on_every_machine_and_as_large_as_the_real_one(
 
 
 @pytest.mark.parametrize("dataset", list(arrays.GENERATED))
-def test_a_made_set_can_be_learnt(dataset: str) -> None:
+def test_generated_dataset_is_learnable(dataset: str) -> None:
     train, held_out = files.load_train(dataset, None), files.load_held_out(dataset, None)
     assert held_out
     channels = train.samples.shape[-1]
@@ -76,23 +74,23 @@ def test_a_made_set_can_be_learnt(dataset: str) -> None:
         *(nn.Conv2d(channels, 16, 4, 4), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten()), nn.LazyLinear(10)
     )
     accuracy = trained(net, dataset, train, held_out, epochs=1, batch_size=64, samples=6400, lr=0.05)
-    assert accuracy > 0.6, "where chance is 0.1"
+    assert accuracy > 0.6, "chance is 0.1"
 
 
-def test_the_points_of_the_disc() -> None:
+def test_disc_points_match_the_publication() -> None:
     points = files.points()
     assert points.samples.shape == (1000, 2)
     assert points.samples.mean(0) == pytest.approx([0, 0], abs=1e-6)
     assert points.samples.std(0) == pytest.approx([1, 1], abs=1e-6)
-    assert points.labels.mean() == 0.131, "the published share of the minority, which is its error where a net names only the majority"
+    assert points.labels.mean() == 0.131, "the published minority share, the error of predicting only the majority"
     inside, outside = points.samples[points.labels == 1], points.samples[points.labels == 0]
     corner = points.samples.min(0)
-    assert np.linalg.norm(inside - corner, axis=1).max() < 1.1 * np.linalg.norm(outside - corner, axis=1).min(), "nearest to the origin"
+    assert np.linalg.norm(inside - corner, axis=1).max() < 1.1 * np.linalg.norm(outside - corner, axis=1).min(), "minority near the corner"
     assert not points.generated
 
 
 @pytest.mark.parametrize(("layers", "error"), [(2, 0.025), (5, 0.025)])
-def test_the_disc_is_learnt_within_the_published_error(layers: int, error: float) -> None:
+def test_disc_is_learned_within_the_published_error(layers: int, error: float) -> None:
     from ddpbench.record.names import import_object
     from ddpbench.workloads.registry import find_workload
 
@@ -113,7 +111,7 @@ def trained(
     samples: int,
     lr: float,
 ) -> float:
-    """The held-out accuracy of ``net`` after plain SGD on the first ``samples`` of ``train``, in order."""
+    """Held-out accuracy of ``net`` after plain SGD on the first ``samples`` of ``train``, in order."""
     finish = make_normalize(dataset, None if dataset == "disc" else train.samples.shape[1], False, CPU)
     inputs, labels = finish(torch.from_numpy(train.samples[:samples])), torch.from_numpy(train.labels[:samples])
     net(inputs[:2])

@@ -1,4 +1,4 @@
-"""Sets that fit in memory come alike from DataLoader and from the device's own memory."""
+"""In-memory datasets give the same batches from DataLoader and from device memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import imagery
 import pytest
 import torch
-from loading import IN_MEMORY, OF_PIXELS, of_memory, opened, take
+from loading import IMAGE_LOADERS, IN_MEMORY_LOADERS, memory_config, opened, take
 
 from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.crop import CropAndFlip, crop_indices
@@ -25,13 +25,13 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | None]:
     return {"cifar10": imagery.cifar10(root / "cifar"), "mnist": imagery.mnist(root / "mnist"), "disc": None}
 
 
-@pytest.mark.parametrize("loader", IN_MEMORY)
+@pytest.mark.parametrize("loader", IN_MEMORY_LOADERS)
 @pytest.mark.parametrize("channels_last", [True, False])
 @pytest.mark.parametrize(("dataset", "shape"), [("cifar10", (3, 32, 32)), ("mnist", (1, 28, 28)), ("disc", (2,))])
-def test_shape_dtype_and_layout(
+def test_batch_has_expected_shape_dtype_and_layout(
     loader: str, channels_last: bool, dataset: str, shape: tuple[int, ...], folders: dict[str, Path | None]
 ) -> None:
-    with opened(of_memory(loader, dataset, folders[dataset], channels_last=channels_last), dataset, classes=CLASSES[dataset]) as live:
+    with opened(memory_config(loader, dataset, folders[dataset], channels_last=channels_last), dataset, classes=CLASSES[dataset]) as live:
         samples, labels = live.next_batch(lambda: None)
     assert (samples.shape, samples.dtype) == ((2, *shape), torch.float32)
     assert (labels.shape, labels.dtype) == ((2,), torch.int64)
@@ -40,10 +40,10 @@ def test_shape_dtype_and_layout(
 
 
 @pytest.mark.parametrize("dataset", list(CLASSES))
-def test_without_augmentation_both_loaders_give_the_same_batches(dataset: str, folders: dict[str, Path | None]) -> None:
+def test_unaugmented_batches_are_equal_between_loaders(dataset: str, folders: dict[str, Path | None]) -> None:
     taken = []
-    for loader in IN_MEMORY:
-        settled = of_memory(loader, dataset, folders[dataset], augment=False, batch_size=7, seed=3)
+    for loader in IN_MEMORY_LOADERS:
+        settled = memory_config(loader, dataset, folders[dataset], augment=False, batch_size=7, seed=3)
         with opened(settled, dataset, rank=1, world_size=2, classes=CLASSES[dataset]) as live:
             taken.append(take(live, 20))
             assert (live.data.loader, live.data.generated) == (loader, False)
@@ -52,12 +52,12 @@ def test_without_augmentation_both_loaders_give_the_same_batches(dataset: str, f
 
 
 @pytest.mark.parametrize("loader", ["torch", "torch-uint8"])
-def test_clocks_are_read_for_a_batch_of_small_samples_and_not_for_each(
+def test_stopwatch_runs_once_per_batch_of_small_samples(
     loader: str, folders: dict[str, Path | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     laps: list[str] = []
     monkeypatch.setattr(Stopwatch, "lap", lambda watch, stage, lap=Stopwatch.lap: (laps.append(stage), lap(watch, stage)))
-    with opened(of_memory(loader, "cifar10", folders["cifar10"], batch_size=7), "cifar10", classes=10) as live:
+    with opened(memory_config(loader, "cifar10", folders["cifar10"], batch_size=7), "cifar10", classes=10) as live:
         take(live, 2)
         told = live.pop_stats()
     assert laps == ["augment", "collate"] * 2
@@ -65,13 +65,13 @@ def test_clocks_are_read_for_a_batch_of_small_samples_and_not_for_each(
     assert set(told.cpu_s) == {"augment", "collate"}
 
 
-@pytest.mark.parametrize("loader", OF_PIXELS)
+@pytest.mark.parametrize("loader", IMAGE_LOADERS)
 @pytest.mark.parametrize("dataset", ["cifar10", "mnist"])
-def test_pixels_are_those_of_the_files(loader: str, dataset: str, folders: dict[str, Path | None]) -> None:
+def test_pixels_match_the_files(loader: str, dataset: str, folders: dict[str, Path | None]) -> None:
     from ddpbench.data.datasets import files
 
     arrays, known = files.load_train(dataset, str(folders[dataset])), NORMALIZATION[dataset]
-    settled = of_memory(loader, dataset, folders[dataset], augment=False, shuffle=False, batch_size=len(arrays.labels))
+    settled = memory_config(loader, dataset, folders[dataset], augment=False, shuffle=False, batch_size=len(arrays.labels))
     with opened(settled, dataset, classes=10) as live:
         images, labels = take(live, 1)
         assert live.data.description == arrays.description
@@ -80,13 +80,13 @@ def test_pixels_are_those_of_the_files(loader: str, dataset: str, folders: dict[
     assert torch.equal(labels, torch.from_numpy(arrays.labels))
 
 
-@pytest.mark.parametrize("loader", IN_MEMORY)
+@pytest.mark.parametrize("loader", IN_MEMORY_LOADERS)
 @pytest.mark.parametrize("dataset", list(CLASSES))
-def test_the_seed_decides_every_batch_bit_for_bit(loader: str, dataset: str, folders: dict[str, Path | None]) -> None:
+def test_batches_are_bit_identical_for_the_same_seed(loader: str, dataset: str, folders: dict[str, Path | None]) -> None:
     drawn = []
     for seed in (7, 7, 8):
-        torch.manual_seed(seed)  # the transforms of DataLoader's own process draw from it
-        with opened(of_memory(loader, dataset, folders[dataset], seed=seed), dataset, classes=CLASSES[dataset]) as live:
+        torch.manual_seed(seed)  # transforms in the main process use the global generator
+        with opened(memory_config(loader, dataset, folders[dataset], seed=seed), dataset, classes=CLASSES[dataset]) as live:
             drawn.append(take(live, 8))
     (samples, labels), (again, same_labels), (others, _) = drawn
     assert torch.equal(samples, again)
@@ -94,45 +94,45 @@ def test_the_seed_decides_every_batch_bit_for_bit(loader: str, dataset: str, fol
     assert not torch.equal(samples, others)
 
 
-@pytest.mark.parametrize("loader", IN_MEMORY)
-def test_ranks_share_out_every_epoch(loader: str, folders: dict[str, Path | None]) -> None:
-    world_size, share = 3, 17  # 50 images on 3 ranks: one of them twice; batches of 2 run over the epochs' ends
+@pytest.mark.parametrize("loader", IN_MEMORY_LOADERS)
+def test_ranks_cover_every_epoch(loader: str, folders: dict[str, Path | None]) -> None:
+    world_size, share = 3, 17  # 50 images on 3 ranks: one repeated; batches of 2 cross epoch ends
     seen: list[list[float]] = []
     for rank in range(world_size):
-        with opened(of_memory(loader, "mnist", folders["mnist"]), "mnist", rank=rank, world_size=world_size, classes=10) as live:
+        with opened(memory_config(loader, "mnist", folders["mnist"]), "mnist", rank=rank, world_size=world_size, classes=10) as live:
             seen.append(take(live, share)[0].sum((1, 2, 3)).tolist())
     for epoch in range(2):
         told = Counter(round(image, 2) for own in seen for image in own[epoch * share : (epoch + 1) * share])
-        assert len(told) == imagery.MNIST_IMAGES, "no image is lost"
-        assert sum(told.values()) == imagery.MNIST_IMAGES + 1, "and none comes twice but to fill up"
+        assert len(told) == imagery.MNIST_IMAGES, "no image is missing"
+        assert sum(told.values()) == imagery.MNIST_IMAGES + 1, "only padding is repeated"
 
 
-@pytest.mark.parametrize("loader", OF_PIXELS)
+@pytest.mark.parametrize("loader", IMAGE_LOADERS)
 def test_unshuffled_epochs_are_in_order(loader: str, folders: dict[str, Path | None]) -> None:
-    with opened(of_memory(loader, "cifar10", folders["cifar10"], shuffle=False, batch_size=30), "cifar10", classes=10) as live:
+    with opened(memory_config(loader, "cifar10", folders["cifar10"], shuffle=False, batch_size=30), "cifar10", classes=10) as live:
         assert take(live, 5)[1].tolist() == [number % 10 for number in range(150)]
 
 
-@pytest.mark.parametrize("loader", OF_PIXELS)
+@pytest.mark.parametrize("loader", IMAGE_LOADERS)
 @pytest.mark.parametrize(("dataset", "image_size"), [("cifar10", 48), ("mnist", 14)])
-def test_another_size(loader: str, dataset: str, image_size: int, folders: dict[str, Path | None]) -> None:
-    settled = of_memory(loader, dataset, folders[dataset], image_size=image_size)
+def test_images_are_resized_to_image_size(loader: str, dataset: str, image_size: int, folders: dict[str, Path | None]) -> None:
+    settled = memory_config(loader, dataset, folders[dataset], image_size=image_size)
     with opened(settled, dataset, classes=10) as live:
         assert take(live, 1)[0].shape[2:] == (image_size, image_size)
 
 
-@pytest.mark.parametrize("loader", OF_PIXELS)
+@pytest.mark.parametrize("loader", IMAGE_LOADERS)
 def test_only_cifar10_is_cropped_and_flipped(loader: str, folders: dict[str, Path | None]) -> None:
     for dataset in CLASSES.keys() & set(find_loader(loader).datasets):
         taken = []
         for augment in (True, False):
-            settled = of_memory(loader, dataset, folders[dataset], augment=augment, batch_size=50)
+            settled = memory_config(loader, dataset, folders[dataset], augment=augment, batch_size=50)
             with opened(settled, dataset, classes=CLASSES[dataset]) as live:
                 taken.append(take(live, 1)[0])
         assert torch.equal(*taken) == (dataset != "cifar10")
 
 
-def test_every_view_is_a_crop_out_of_a_black_frame_flipped_or_not() -> None:
+def test_augmented_views_are_all_padded_crops_with_and_without_flip() -> None:
     image = torch.arange(1, 3 * 5 * 5 + 1, dtype=torch.uint8).view(1, 5, 5, 3)
     framed = torch.nn.functional.pad(image[0], (0, 0, 4, 4, 4, 4))
     crops = [framed[top : top + 5, left : left + 5] for top in range(9) for left in range(9)]
@@ -140,21 +140,21 @@ def test_every_view_is_a_crop_out_of_a_black_frame_flipped_or_not() -> None:
     augmented = CropAndFlip(image, torch.Generator().manual_seed(0))
     seen = Counter(bytes(view.flatten().tolist()) for view in augmented[torch.zeros(9000, dtype=torch.int64)])
     assert len(crop_indices(5)) == len(seen) == 162
-    assert set(seen) == plain | flipped, "all of them, and nothing else"
-    assert 4200 < sum(seen[view] for view in flipped) < 4800, "every second one is flipped"
+    assert set(seen) == plain | flipped, "exactly these views"
+    assert 4200 < sum(seen[view] for view in flipped) < 4800, "half of the views are flipped"
 
 
-@pytest.mark.parametrize("loader", IN_MEMORY)
-def test_a_made_set_stands_in_for_files_that_nobody_named(loader: str) -> None:
-    with opened(of_memory(loader, "mnist"), "mnist", classes=10) as live:
+@pytest.mark.parametrize("loader", IN_MEMORY_LOADERS)
+def test_generated_dataset_replaces_unspecified_files(loader: str) -> None:
+    with opened(memory_config(loader, "mnist"), "mnist", classes=10) as live:
         live.next_batch(lambda: None)
         assert live.data.generated
         assert (live.data.num_samples, live.data.description) == (60_000, "made set in the shape of MNIST, 60,000 images")
 
 
-def test_in_hand_is_called_once_a_batch(folders: dict[str, Path | None]) -> None:
+def test_on_host_ready_is_called_once_per_batch(folders: dict[str, Path | None]) -> None:
     calls: list[int] = []
-    with opened(of_memory("tensor", "cifar10", folders["cifar10"]), "cifar10", classes=10) as live:
+    with opened(memory_config("tensor", "cifar10", folders["cifar10"]), "cifar10", classes=10) as live:
         for batch in range(4):
             live.next_batch(lambda batch=batch: calls.append(batch))  # type: ignore[misc]
         assert (live.max_prefetched, live.worker_pids()) == (0, [])
@@ -163,15 +163,15 @@ def test_in_hand_is_called_once_a_batch(folders: dict[str, Path | None]) -> None
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("dataset", list(CLASSES))
-def test_the_host_never_waits_for_the_gpu(dataset: str, folders: dict[str, Path | None]) -> None:
+def test_resident_loader_never_synchronizes_with_the_gpu(dataset: str, folders: dict[str, Path | None]) -> None:
     device = torch.device("cuda", 0)
-    with opened(of_memory("tensor", dataset, folders[dataset]), dataset, classes=CLASSES[dataset], device=device) as live:
+    with opened(memory_config("tensor", dataset, folders[dataset]), dataset, classes=CLASSES[dataset], device=device) as live:
         assert isinstance(live, DeviceResidentLoader)
         assert isinstance(live._indices, IndexStream)
         take(live, 3)
         torch.cuda.set_sync_debug_mode("error")
         try:
-            for _ in range(200):  # over the ends of epochs
+            for _ in range(200):  # across epoch ends
                 samples, labels = live.next_batch(lambda: None)
         finally:
             torch.cuda.set_sync_debug_mode("default")
@@ -181,10 +181,10 @@ def test_the_host_never_waits_for_the_gpu(dataset: str, folders: dict[str, Path 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("dataset", list(CLASSES))
-def test_the_gpu_gets_what_the_cpu_gets(dataset: str, folders: dict[str, Path | None]) -> None:
+def test_gpu_batches_equal_cpu_batches(dataset: str, folders: dict[str, Path | None]) -> None:
     taken = []
     for device in (torch.device("cpu"), torch.device("cuda", 0)):
-        settled = of_memory("tensor", dataset, folders[dataset], augment=False)
+        settled = memory_config("tensor", dataset, folders[dataset], augment=False)
         with opened(settled, dataset, classes=CLASSES[dataset], device=device) as live:
             taken.append([part.cpu() for part in take(live, 30)])
     torch.testing.assert_close(taken[0][0], taken[1][0], rtol=0, atol=2e-6)

@@ -1,4 +1,4 @@
-"""How a loader ends: told to, with its rank, or by a damaged image or a lost worker, which it names."""
+"""End of a loader: closed, killed with its rank, or by a damaged image or dead worker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Collecting(Dataset[Sample]):
-    """Collects garbage in the worker, as Python does sooner or later."""
+    """Collect garbage in the worker, as Python does eventually."""
 
     def __len__(self) -> int:
         return 4
@@ -44,16 +44,16 @@ class Collecting(Dataset[Sample]):
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("loader", ["torch", "torch-uint8"])
-def test_a_damaged_image_is_named_by_torch(loader: str, workers: int, tmp_path: Path) -> None:
-    check_that_a_damaged_image_is_named(config(loader, tmp_path, workers=workers), tmp_path)
+def test_damaged_image_is_named_by_torch_loaders(loader: str, workers: int, tmp_path: Path) -> None:
+    check_damaged_image_is_named(config(loader, tmp_path, workers=workers), tmp_path)
 
 
 @NO_DALI
-def test_a_damaged_image_is_named_by_dali(tmp_path: Path) -> None:
-    check_that_a_damaged_image_is_named(config("dali-cpu", tmp_path), tmp_path)
+def test_damaged_image_is_named_by_dali(tmp_path: Path) -> None:
+    check_damaged_image_is_named(config("dali-cpu", tmp_path), tmp_path)
 
 
-def check_that_a_damaged_image_is_named(settled: ResolvedConfig, root: Path) -> None:
+def check_damaged_image_is_named(settled: ResolvedConfig, root: Path) -> None:
     damaged = imagery.image_tree(root) / "train" / "n00000002" / "1.JPEG"
     imagery.truncate(damaged)
     with opened(settled) as live, pytest.raises(BenchError, match=str(damaged)) as told:
@@ -61,9 +61,9 @@ def check_that_a_damaged_image_is_named(settled: ResolvedConfig, root: Path) -> 
     assert "\n" not in told.value.message
 
 
-def test_workers_that_do_not_start_leave_the_signal_of_a_childs_end_as_it_was() -> None:
+def test_failed_worker_start_restores_the_sigchld_handler() -> None:
     def start() -> None:
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # as torch does, with one of its own
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # as torch does with its own handler
         raise OSError("no more processes")
 
     before = signal.getsignal(signal.SIGCHLD)
@@ -72,7 +72,7 @@ def test_workers_that_do_not_start_leave_the_signal_of_a_childs_end_as_it_was() 
     assert signal.signal(signal.SIGCHLD, before) is before
 
 
-def test_a_worker_that_dies_is_named(tree: Path) -> None:
+def test_dead_worker_is_reported_with_its_signal(tree: Path) -> None:
     with opened(config("torch", tree, workers=2)) as live:
         take(live, 1)
         victim = live.worker_pids()[1]
@@ -93,8 +93,8 @@ def test_closing_ends_the_workers(tree: Path) -> None:
 
 
 @NO_DALI
-def test_closing_ends_the_threads_of_dali(tree: Path) -> None:
-    with opened(config("dali-cpu", tree)) as live:  # what DALI keeps for good is there afterwards
+def test_closing_ends_the_dali_threads(tree: Path) -> None:
+    with opened(config("dali-cpu", tree)) as live:  # creates what DALI keeps permanently
         take(live, 1)
     threads = psutil.Process().num_threads
     before = threads()
@@ -106,7 +106,7 @@ def test_closing_ends_the_threads_of_dali(tree: Path) -> None:
 
 
 @NO_DALI
-def test_workers_start_where_a_pipeline_of_dali_is_garbage(tree: Path) -> None:
+def test_workers_start_while_a_dali_pipeline_is_garbage(tree: Path) -> None:
     gc.disable()
     try:
         with opened(config("dali-cpu", tree)) as live:
@@ -125,7 +125,7 @@ def test_workers_start_where_a_pipeline_of_dali_is_garbage(tree: Path) -> None:
 
 
 @pytest.mark.slow
-def test_workers_die_with_a_killed_rank_even_when_they_hang(tree: Path) -> None:
+def test_hung_workers_exit_with_their_killed_rank(tree: Path) -> None:
     script = """
 import sys, time, torch
 from ddpbench.data.loaders.open import open_loader
@@ -150,7 +150,7 @@ time.sleep(600)
     assert eventually(lambda: not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers), 30)
 
 
-def test_ctrl_c_is_left_to_the_rank(tree: Path) -> None:
+def test_workers_ignore_ctrl_c(tree: Path) -> None:
     with opened(config("torch", tree, workers=1)) as live:
         take(live, 1)
         os.kill(live.worker_pids()[0], signal.SIGINT)

@@ -1,4 +1,4 @@
-"""What a loader tells of its workers: every stage of what was handed over, once, into the trace of the round."""
+"""Loader stats: every stage of delivered batches, once, in the trace of the round."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import imagery
 import pytest
 import torch
 import training
-from loading import CPU, config, of_memory, opened, shard, take
+from loading import CPU, config, memory_config, opened, shard, take
 from torch import nn
 
 from ddpbench.data.device_copy import DeviceLoader
@@ -27,7 +27,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("loader", ["torch", "torch-uint8"])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_all_stages_of_what_was_handed_over_are_told_once(loader: str, workers: int, tree: Path) -> None:
+def test_all_stages_of_delivered_batches_are_reported_once(loader: str, workers: int, tree: Path) -> None:
     with opened(config(loader, tree, workers=workers, batch_size=4)) as live:
         take(live, 2)
         assert live.pop_stats()
@@ -44,7 +44,7 @@ def test_all_stages_of_what_was_handed_over_are_told_once(loader: str, workers: 
         assert live.pop_stats() is None
 
 
-def test_a_sheet_is_on_the_clock_of_the_trainer(tree: Path) -> None:
+def test_worker_timing_uses_the_clock_of_the_trainer(tree: Path) -> None:
     from time import perf_counter
 
     before = perf_counter()
@@ -54,8 +54,8 @@ def test_a_sheet_is_on_the_clock_of_the_trainer(tree: Path) -> None:
     assert all(sheet is not None and before < sheet.start_s < sheet.end_s < perf_counter() for sheet in sheets)
 
 
-def test_sets_in_memory_are_augmented_and_collated(tmp_path: Path) -> None:
-    with opened(of_memory("torch", "cifar10", imagery.cifar10(tmp_path)), "cifar10", classes=10) as live:
+def test_in_memory_datasets_report_augment_and_collate(tmp_path: Path) -> None:
+    with opened(memory_config("torch", "cifar10", imagery.cifar10(tmp_path)), "cifar10", classes=10) as live:
         take(live, 2)
         loading = live.pop_stats()
     assert loading
@@ -63,14 +63,14 @@ def test_sets_in_memory_are_augmented_and_collated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("loader", ["synthetic", "tensor"])
-def test_batches_that_lie_on_the_device_have_nothing_to_tell(loader: str) -> None:
-    with opened(of_memory(loader, "mnist"), "mnist", classes=10) as live:
+def test_device_resident_batches_have_no_stats(loader: str) -> None:
+    with opened(memory_config(loader, "mnist"), "mnist", classes=10) as live:
         take(live, 2)
         assert live.pop_stats() is None
 
 
 class Silent:
-    """Tells of every second batch."""
+    """A host loader with worker timing for every second batch."""
 
     data, max_prefetched = DatasetInfo(loader="silent", description=""), 0
 
@@ -91,7 +91,7 @@ class Silent:
         pass
 
 
-def test_what_has_no_sheet_is_not_counted() -> None:
+def test_batches_without_worker_timing_are_not_counted() -> None:
     delivered = DeviceLoader(Silent(), CPU)
     for _ in range(4):
         delivered.next_batch(lambda: None)
@@ -101,7 +101,7 @@ def test_what_has_no_sheet_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize("drain", [True, False])
-def test_a_round_tells_of_its_own_batches(drain: bool, tree: Path) -> None:
+def test_round_reports_stats_of_its_own_batches(drain: bool, tree: Path) -> None:
     world = training.world_of_one()
     settled = training.config(loader="torch", data_dir=str(tree), workers=1, prefetch=1)
     loader = open_loader(settled, shard(classes=training.CLASSES))

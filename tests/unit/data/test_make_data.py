@@ -1,4 +1,4 @@
-"""``make-data``: sets in the files of the real ones, where they lie, and the one that stands for ImageNet where nobody names a folder."""
+"""``make-data``: generated datasets in the file formats of the originals, and the default substitute for ImageNet."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ddpbench.record.errors import UsageError
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache folder, of this test alone; not there yet."""
+    """A private cache folder that does not exist yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     return tmp_path / "xdg" / "ddpbench"
 
@@ -34,7 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("dataset", "workload", "held_out"), [("imagenet", "resnet50", 10), ("cifar10", "vgg16-cifar10", 20), ("mnist", "mnist-cnn", 17)]
 )
-def test_it_says_where_the_set_lies_and_how_to_use_it(
+def test_make_data_prints_the_path_and_how_to_use_it(
     cache: Path, capsys: pytest.CaptureFixture[str], dataset: str, workload: str, held_out: int
 ) -> None:
     words = ["make-data", dataset, "--images", "100", "--classes", "10"]
@@ -45,15 +45,15 @@ def test_it_says_where_the_set_lies_and_how_to_use_it(
     assert title.endswith(f", and {held_out} held out")
     assert where == told
     assert shlex.split(how) == ["use", "ddpbench", workload, "--data-dir", told]
-    assert first.err.startswith("ddpbench: making 100 images of 10 classes")
+    assert first.err.startswith("ddpbench: generating 100 images of 10 classes")
     assert main(words) == 0
-    assert (capsys.readouterr()) == (first.out, ""), "the second call makes nothing"
+    assert (capsys.readouterr()) == (first.out, ""), "the second call generates nothing"
     assert main([*words, "--quiet"]) == 0
     assert capsys.readouterr().out == f"{told}\n"
 
 
 @pytest.mark.parametrize("dataset", list(arrays.GENERATED))
-def test_a_made_set_is_read_as_the_real_one(dataset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_generated_dataset_is_read_as_the_original(dataset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["make-data", dataset, str(tmp_path / "my set"), "--images", "1000"]) == 0
     assert "my set'" in capsys.readouterr().out, "a name with a space is quoted"
     assert files.check_dataset(dataset, str(tmp_path / "my set"), 10) == 1000
@@ -69,8 +69,8 @@ def test_a_made_set_is_read_as_the_real_one(dataset: str, tmp_path: Path, capsys
         assert (found.generated, found.description) == (True, same.description)
 
 
-def test_python_batches_are_as_python_2_wrote_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torchvision reads them, and takes text for text; the one thing that they cannot have is the digest of the real ones."""
+def test_cifar10_batches_are_readable_by_torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchvision reads them except for the checksum, which only the original files have."""
     main(["make-data", "cifar10", str(tmp_path / "set"), "--images", "50", "--classes", "3", "--quiet"])
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
     read = datasets.CIFAR10(str(tmp_path / "set"))
@@ -85,13 +85,13 @@ def test_python_batches_are_as_python_2_wrote_them(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["imagnet"], "unknown data set 'imagnet'"),
+        (["imagnet"], "unknown dataset 'imagnet'"),
         (["cifar10", "--classes", "11"], "CIFAR-10 has 10 classes, and not 11"),
         (["imagenet", "--images", "5", "--classes", "6"], "5 images are too few for 6 classes"),
         (["mnist", "--images", "0"], "--images cannot be '0'"),
     ],
 )
-def test_what_cannot_be_made_is_refused(cache: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str) -> None:
+def test_impossible_dataset_is_rejected(cache: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["make-data", *words])
     assert ended.value.code == 2
@@ -99,14 +99,14 @@ def test_what_cannot_be_made_is_refused(cache: Path, capsys: pytest.CaptureFixtu
     assert not cache.exists()
 
 
-@pytest.mark.parametrize(("name", "hint"), [("imagnet", "did you mean 'imagenet'?"), ("faces", "it is imagenet or cifar10 or mnist")])
-def test_a_set_that_cannot_be_made_is_told_which_can(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("name", "hint"), [("imagnet", "did you mean 'imagenet'?"), ("faces", "choose imagenet, cifar10, mnist")])
+def test_unknown_dataset_suggests_existing_ones(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["make-data", name])
-    assert capsys.readouterr().err == f"ddpbench: error: unknown data set '{name}'\nhint: {hint}\n"
+    assert capsys.readouterr().err == f"ddpbench: error: unknown dataset '{name}'\nhint: {hint}\n"
 
 
-def test_the_set_that_is_made_unasked_is_the_one_that_is_made_asked() -> None:
+def test_default_dataset_equals_the_explicitly_generated_one() -> None:
     assert default_imagenet(256, 1000, cuda=True).name == generated_dataset("imagenet").name
     assert (generated_dataset("imagenet").train_images, generated_dataset("imagenet").classes) == GPU_SIZE
     assert (default_imagenet(16, 1000, cuda=False).train_images, default_imagenet(16, 10, cuda=False).classes) == (CPU_SIZE[0], 10)
@@ -114,13 +114,13 @@ def test_the_set_that_is_made_unasked_is_the_one_that_is_made_asked() -> None:
     assert default_imagenet(12_801, 1000, cuda=True).train_images == 25_600
 
 
-def test_the_cache_is_where_the_desktop_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_dir_follows_xdg_cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_dir({"XDG_CACHE_HOME": "/scratch"}) == Path("/scratch/ddpbench")
     assert cache_dir({}) == cache_dir({"XDG_CACHE_HOME": "relative"}) == tmp_path / ".cache" / "ddpbench"
 
 
-def test_arms_without_a_folder_share_one_set(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_arms_without_data_dir_share_one_generated_dataset(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def arm(loader: str, data_dir: Path | None = None, batch_size: int = 8) -> Config:
         return config(loader, data_dir, batch_size=batch_size, device="cpu")
 
@@ -134,7 +134,7 @@ def test_arms_without_a_folder_share_one_set(cache: Path, capsys: pytest.Capture
     assert capsys.readouterr().err == ""
 
 
-def test_a_cache_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_cache_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(UsageError, match="cannot make 512 images") as refused:
@@ -143,7 +143,7 @@ def test_a_cache_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_two_ranks_without_a_folder_train_on_the_made_set(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+def test_two_ranks_without_data_dir_train_on_the_generated_dataset(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     small = ["--device", "cpu", "--image-size", "32", "-b", "2", "--rounds", "2", "--steps", "2", "-w", "1", "-j", "1"]
     words = [*TORCHRUN, "resnet18", "--loader", "torch", *small, "--validate", "-o", str(results)]
     done = launch(words, env={"XDG_CACHE_HOME": str(tmp_path / "xdg")})

@@ -1,4 +1,4 @@
-"""The same real batches again and again, out of host memory."""
+"""Replay of the same real batches from host memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return imagery.image_tree(tmp_path_factory.mktemp("tree"), classes=4, images=12)
 
 
-def test_it_replays_what_torch_gives(tree: Path) -> None:
+def test_replay_gives_the_batches_of_torch(tree: Path) -> None:
     with opened(config("torch", tree)) as live:
         images, labels = take(live, BATCHES)
     with opened(config("replay", tree)) as live:
@@ -38,7 +38,7 @@ def test_it_replays_what_torch_gives(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("loader", ["torch-uint8", pytest.param("dali-cpu", marks=NO_DALI)])
-def test_another_loader_is_replayed_as_its_bytes(loader: str, tree: Path) -> None:
+def test_other_loaders_are_replayed_as_raw_bytes(loader: str, tree: Path) -> None:
     settled = config(loader, tree)
     with opened(settled) as live:
         images, labels = take(live, BATCHES)
@@ -54,22 +54,22 @@ def test_another_loader_is_replayed_as_its_bytes(loader: str, tree: Path) -> Non
     live.close()
 
 
-def test_batches_that_are_made_on_the_device_have_no_host_side() -> None:
+def test_device_loader_cannot_be_replayed() -> None:
     with pytest.raises(UsageError, match="makes its batches on the device"):
         open_host_loader(config("synthetic"), shard())
 
 
-def test_no_more_is_kept_than_the_host_has_room_for(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replayed_batches_are_limited_by_host_memory(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = HostBatch(torch.zeros(2**20 + 1, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8))
     assert max_batches_in_memory(batch, pinned=False, ranks=2, free_bytes=100 * 2**20) == 9
-    assert max_batches_in_memory(batch, pinned=True, ranks=2, free_bytes=100 * 2**20) == 4, "which torch rounds up to twice as much"
+    assert max_batches_in_memory(batch, pinned=True, ranks=2, free_bytes=100 * 2**20) == 4, "torch rounds pinned allocations up"
     monkeypatch.setattr(replay, "max_batches_in_memory", lambda batch, pinned: 1)
     with opened(config("replay", tree)) as live:
         assert live.data.description.startswith(f"{MIN_REPLAY_BATCHES} batches of torch")
 
 
 @pytest.mark.cuda
-def test_they_wait_in_pinned_memory(tree: Path) -> None:
+def test_replayed_batches_are_in_pinned_memory(tree: Path) -> None:
     device = torch.device("cuda", 0)
     for pin_memory in (True, False):
         host = open_host_loader(config("replay", tree, pin_memory=pin_memory), shard(device=device))

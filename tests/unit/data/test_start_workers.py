@@ -1,4 +1,4 @@
-"""Workers that hang in their fork, and workers that die there."""
+"""Workers that hang or die during fork."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ddpbench.data.loaders.start_workers import start_workers
 from ddpbench.record.errors import BenchError
 
 hanging: list[int] = []
-"""As many of the next children hang as it has entries."""
+"""Its only element is the number of next children that hang."""
 
 pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture
 def forks_that_hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """What happens where a thread that held a lock is not there to give it back, but for how many one wants."""
+    """Make a chosen number of forked children hang, as if a lock had been held by a missing thread."""
     monkeypatch.setattr(module, "START_TIMEOUT_S", 1.0)
     if not hanging:
         os.register_at_fork(before=_count, after_in_child=_hang)
@@ -50,7 +50,7 @@ def loader(workers: int, **more: object) -> DataLoader[tuple[torch.Tensor, ...]]
     return DataLoader(TensorDataset(torch.arange(8)), batch_size=2, num_workers=workers, **more)  # type: ignore[arg-type]
 
 
-def test_workers_are_started_again_where_one_does_not_begin(forks_that_hang: list[int], capfd: pytest.CaptureFixture[str]) -> None:
+def test_workers_are_restarted_if_one_does_not_start(forks_that_hang: list[int], capfd: pytest.CaptureFixture[str]) -> None:
     forks_that_hang[0] = 1
     stream, workers = start_workers(loader(2), "")
     assert [batch.tolist() for (batch,) in stream] == [[0, 1], [2, 3], [4, 5], [6, 7]]
@@ -60,14 +60,14 @@ def test_workers_are_started_again_where_one_does_not_begin(forks_that_hang: lis
 
 
 @pytest.mark.slow
-def test_workers_that_never_begin_are_an_error(forks_that_hang: list[int]) -> None:
+def test_workers_that_never_start_are_an_error(forks_that_hang: list[int]) -> None:
     forks_that_hang[0] = 100
     with pytest.raises(BenchError, match="did not begin within 1 s, 3 times"):
         start_workers(loader(1), "is the machine overloaded?")
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_is_told_of_where_a_batch_is_asked_for() -> None:
+def test_dead_worker_raises_on_the_next_batch() -> None:
     stream, (worker,) = start_workers(loader(1, worker_init_fn=lambda number: os._exit(3)), "")
     with pytest.raises(RuntimeError):
         next(stream)

@@ -1,4 +1,4 @@
-"""Bytes that stay bytes are the same images: the parts that are drawn, the pixels that are decoded, whatever the file."""
+"""The uint8 loader gives the same crops and pixels as PIL for every file format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ddpbench.record.errors import BenchError
 
 
 def photograph(width: int, height: int, mode: str = "RGB", form: str = "JPEG", **how: object) -> bytes:
-    """So smooth that half the size loses nothing, and a part of a pixel more or less shows little."""
+    """A smooth image that survives decoding at half size and sub-pixel shifts."""
     rng = np.random.default_rng(0)
     coarse = Image.fromarray(rng.integers(0, 256, (5, 6, 3), dtype=np.uint8))
     written = io.BytesIO()
@@ -30,24 +30,24 @@ def photograph(width: int, height: int, mode: str = "RGB", form: str = "JPEG", *
     return written.getvalue()
 
 
-def by_pil(content: bytes, side: int) -> torch.Tensor:
-    """(S, S, 3) in levels, as the loader torch has them."""
+def decode_with_pil(content: bytes, side: int) -> torch.Tensor:
+    """(S, S, 3) pixel levels of the loader ``torch``."""
     known = NORMALIZATION["imagenet"]
     sample = PilTransform(side, augment=False)(content, "file", Stopwatch()).permute(1, 2, 0)
     return (sample * torch.tensor(known.std) + torch.tensor(known.mean)) * 255
 
 
-def in_bytes(content: bytes, side: int) -> torch.Tensor:
+def decode_uint8(content: bytes, side: int) -> torch.Tensor:
     return Uint8Transform(side, augment=False)(content, "file", Stopwatch())
 
 
 @pytest.mark.parametrize("size", [(500, 375), (375, 500), (60, 80), (900, 640), (33, 1200), (2000, 1500)])
-def test_pixels_are_those_of_pil(size: tuple[int, int]) -> None:
+def test_uint8_pixels_match_pil(size: tuple[int, int]) -> None:
     content = photograph(*size)
-    seen, expected = in_bytes(content, 64), by_pil(content, 64)
+    seen, expected = decode_uint8(content, 64), decode_with_pil(content, 64)
     assert (seen.dtype, seen.shape) == (torch.uint8, (64, 64, 3))
     difference = (seen - expected).abs()
-    assert difference.mean() < 5, "a crop starts at a whole pixel of what was decoded, and not of the resized image"
+    assert difference.mean() < 5, "crops start at whole pixels of the decoded image, not the resized one"
     assert abs(float(seen.float().mean() - expected.mean())) < 0.5
 
 
@@ -55,56 +55,56 @@ def test_pixels_are_those_of_pil(size: tuple[int, int]) -> None:
     ("mode", "form"),
     [("L", "JPEG"), ("CMYK", "JPEG"), ("RGB", "PNG"), ("RGBA", "PNG"), ("P", "PNG"), ("LA", "PNG"), ("1", "BMP"), ("L", "PPM")],
 )
-def test_whatever_the_colours_and_the_suffix(mode: str, form: str) -> None:
+def test_uint8_pixels_match_pil_for_every_mode_and_format(mode: str, form: str) -> None:
     content = photograph(300, 240, mode, form)
-    assert (in_bytes(content, 64) - by_pil(content, 64)).abs().mean() < (2.5 if mode not in ("P", "1") else 10)
+    assert (decode_uint8(content, 64) - decode_with_pil(content, 64)).abs().mean() < (2.5 if mode not in ("P", "1") else 10)
 
 
 @pytest.mark.parametrize("how", [{"progressive": True}, {"subsampling": 0}, {"exif": b"Exif\0\0" + bytes(3000)}, {"quality": 30}])
-def test_every_kind_of_jpeg_tells_its_size(how: dict[str, object]) -> None:
+def test_jpeg_size_is_read_from_every_kind_of_jpeg(how: dict[str, object]) -> None:
     content = photograph(301, 203, **how)
     assert jpeg.jpeg_size(content) == (301, 203)
-    assert (in_bytes(content, 64) - by_pil(content, 64)).abs().mean() < 2.5
+    assert (decode_uint8(content, 64) - decode_with_pil(content, 64)).abs().mean() < 2.5
 
 
-def test_what_is_no_jpeg_has_no_size() -> None:
+def test_non_jpeg_has_no_jpeg_size() -> None:
     whole = photograph(300, 200)
     assert jpeg.jpeg_size(photograph(30, 20, form="PNG")) is None
     assert [jpeg.jpeg_size(content) for content in (b"", whole[:2], whole[:40], b"\xff\xd8\xff" + bytes(100))] == [None] * 4
-    assert jpeg.jpeg_size(whole[:2] + b"\xff\xff" + whole[2:]) == (300, 200), "a marker may be filled up"
+    assert jpeg.jpeg_size(whole[:2] + b"\xff\xff" + whole[2:]) == (300, 200), "markers may be padded"
 
 
-def test_without_a_decoder_of_its_own_pil_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pil_decodes_if_no_jpeg_decoder_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
     content = photograph(400, 300)
-    decoded = in_bytes(content, 224)
-    assert jpeg.find_decoder() is not None, "torchvision has one"
+    decoded = decode_uint8(content, 224)
+    assert jpeg.find_decoder() is not None, "torchvision provides one"
     monkeypatch.setattr(uint8, "find_decoder", lambda: None)
-    assert (in_bytes(content, 224).int() - decoded.int()).abs().max() <= 1
+    assert (decode_uint8(content, 224).int() - decoded.int()).abs().max() <= 1
 
 
 @pytest.mark.filterwarnings("error")
-def test_torchvision_decodes_without_a_word_about_its_age() -> None:
+def test_torchvision_decoder_emits_no_deprecation_warning() -> None:
     assert jpeg._torchvision_decoder()(photograph(30, 20)).shape == (3, 20, 30)
 
 
 @pytest.mark.parametrize("side", [224, 64])
-def test_damaged_files_are_named(side: int) -> None:
+def test_damaged_file_is_named(side: int) -> None:
     whole = photograph(600, 400)
     for damaged in (whole[: len(whole) // 2], whole[:200], b"\xff\xd8\xff" + bytes(500), b"no image at all"):
         with pytest.raises(BenchError, match=r"cannot read the image 'some/file\.jpg'"):
             Uint8Transform(side, augment=True)(damaged, "some/file.jpg", Stopwatch())
 
 
-def test_a_large_image_is_decoded_at_a_part_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_image_is_decoded_at_reduced_size(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
     monkeypatch.setattr(uint8, "to_rgb", lambda image, file: sizes.append(image.size) or image.convert("RGB"))
     for width, height in ((4000, 3600), (1800, 1200), (900, 800)):
-        in_bytes(photograph(width, height), 224)
-    assert sizes == [(1000, 900), (900, 600)], "a quarter, a half; the last by the faster way, at its full size"
+        decode_uint8(photograph(width, height), 224)
+    assert sizes == [(1000, 900), (900, 600)], "a quarter, a half; the last takes the fast path at full size"
 
 
 @pytest.mark.parametrize("size", [(500, 375), (40, 300), (300, 40)])
-def test_parts_are_drawn_as_torchvision_draws_them(size: tuple[int, int]) -> None:
+def test_random_crops_match_torchvision(size: tuple[int, int]) -> None:
     torch.manual_seed(0)
     crop, like = v2.RandomResizedCrop(224), [torch.empty(3, size[1], size[0])]
     theirs = [crop.make_params(like) for _ in range(3000)]
@@ -118,14 +118,14 @@ def test_parts_are_drawn_as_torchvision_draws_them(size: tuple[int, int]) -> Non
     assert bool(((top + height <= size[1]) & (left + width <= size[0]) & (top >= 0) & (left >= 0) & (height > 0) & (width > 0)).all())
 
 
-def test_the_middle_is_what_resizing_and_cropping_leave() -> None:
+def test_center_crop_matches_resize_and_crop() -> None:
     assert center_crop(256, 256, 224) == CropBox(16, 16, 224, 224)
     assert center_crop(512, 256, 224) == CropBox(16, 144, 224, 224)
     assert center_crop(1, 3, 224) == CropBox(1, 0, 1, 1)
     assert center_crop(375, 500, 64) == CropBox(82, 21, 330, 329)
 
 
-def test_a_wrong_suffix_is_read_by_its_content(tmp_path: Path) -> None:
+def test_file_with_wrong_suffix_is_read_by_content(tmp_path: Path) -> None:
     from loading import config, opened, take
 
     for label, form in enumerate(("PNG", "JPEG")):

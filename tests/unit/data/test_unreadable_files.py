@@ -1,4 +1,4 @@
-"""Files that cannot be read: named at the moment they matter, or left out and counted; never a hang, never silence."""
+"""Unreadable files: named in an error, or skipped and counted; never a hang."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "gone": (Path.unlink, "No such file or directory"),
     "a folder": (lambda file: (file.unlink(), file.mkdir()), "Is a directory"),
 }
-"""What can happen to a file while a run goes on, and what is said of it."""
+"""Damage to a file during a run, and its message."""
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Twelve images that their labels tell apart."""
+    """Twelve images, distinguishable by label."""
     return imagery.image_tree(tmp_path, classes=12, images=1, texture=0)
 
 
@@ -52,9 +52,9 @@ def spoil(tree: Path, label: int, how: str = "text") -> Path:
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
 @pytest.mark.parametrize("how", list(DAMAGE))
-def test_a_file_that_cannot_be_read_is_named(loader: str, how: str, tree: Path) -> None:
+def test_unreadable_file_is_named(loader: str, how: str, tree: Path) -> None:
     with opened(config(loader, tree, workers=0, shuffle=False)) as live:
-        file = spoil(tree, 7, how)  # while the run goes on
+        file = spoil(tree, 7, how)  # during the run
         take(live, 3)
         with pytest.raises(BenchError) as told:
             take(live, 2)
@@ -65,22 +65,22 @@ def test_a_file_that_cannot_be_read_is_named(loader: str, how: str, tree: Path) 
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_as_many_as_allowed_are_left_out_told_once_and_counted(
+def test_allowed_bad_files_are_skipped_noted_once_and_counted(
     loader: str, workers: int, tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [spoil(tree, label) for label in (3, 4)]
     with opened(config(loader, tree, workers=workers, shuffle=False, skip_bad=2)) as live:
         labels = take(live, 12)[1].tolist()
         loading = live.pop_stats()
-    assert labels == 2 * [0, 1, 2, 5, 5, 5, *range(6, 12)], "the file behind takes the place"
+    assert labels == 2 * [0, 1, 2, 5, 5, 5, *range(6, 12)], "the next file takes its place"
     assert loading
-    assert len(loading.skipped_files) == 2, "each once, in however many epochs"
+    assert len(loading.skipped_files) == 2, "each once across epochs"
     notes = [f"ddpbench: note: left out: cannot read the image '{file}': not an image" for file in files]
     assert capsys.readouterr().err.splitlines() == notes
 
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
-def test_one_more_than_allowed_ends_the_run_by_its_name(loader: str, tree: Path) -> None:
+def test_one_bad_file_above_the_limit_ends_the_run(loader: str, tree: Path) -> None:
     for label in (1, 4):
         spoil(tree, label)
     last = spoil(tree, 9)
@@ -92,35 +92,35 @@ def test_one_more_than_allowed_ends_the_run_by_its_name(loader: str, tree: Path)
 
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
-def test_a_file_that_is_left_out_already_is_not_the_one_too_many(loader: str, tree: Path) -> None:
+def test_already_skipped_file_does_not_exceed_the_limit(loader: str, tree: Path) -> None:
     spoil(tree, 11)
     with opened(config(loader, tree, workers=0, shuffle=False, skip_bad=1)) as live:
         take(live, 6)
-        new = spoil(tree, 10)  # in its place comes number 11, which cannot be read either
+        new = spoil(tree, 10)  # replaced by number 11, which is unreadable too
         with pytest.raises(BenchError) as told:
             take(live, 6)
     assert told.value.message == f"cannot read the image '{new}': not an image, after 1 other left out"
 
 
 @pytest.mark.parametrize("allowed", [0, 3, 100])
-def test_nothing_hangs_where_no_file_can_be_read(allowed: int, tree: Path) -> None:
+def test_dataset_without_readable_files_fails_instead_of_hanging(allowed: int, tree: Path) -> None:
     for label in range(12):
         spoil(tree, label)
     with opened(config("torch", tree, workers=1, skip_bad=allowed)) as live, pytest.raises(BenchError, match="not an image") as told:
         take(live, 1)
     assert ("none of the 12 images can be read" in told.value.message) == (allowed == 100)
-    assert told.value.hint.endswith("--skip-bad N") == (allowed == 0), "what was given already is not advised"
+    assert told.value.hint.endswith("--skip-bad N") == (allowed == 0), "a given flag is not suggested"
 
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
-def test_a_folder_that_was_emptied_since_it_was_looked_at(loader: str, tree: Path) -> None:
+def test_folder_emptied_after_preflight_is_rejected(loader: str, tree: Path) -> None:
     for label in range(12):
         spoil(tree, label, "gone")
     with pytest.raises(UsageError, match="no images in"), opened(config(loader, tree)) as live:
         take(live, 1)
 
 
-def test_a_round_tells_of_the_files_that_were_left_out_before_it(tree: Path) -> None:
+def test_round_includes_files_skipped_before_it(tree: Path) -> None:
     for label in range(training.CLASSES, 12):
         shutil.rmtree(tree / "train" / f"n{label:08d}")
     spoil(tree, 3)
@@ -136,20 +136,20 @@ def test_a_round_tells_of_the_files_that_were_left_out_before_it(tree: Path) -> 
     assert [loading and len(loading.skipped_files) for loading in told] == [1, 0]
 
 
-def test_a_class_without_images_is_named(tree: Path) -> None:
+def test_class_without_images_is_named(tree: Path) -> None:
     (tree / "train" / "n00000005" / "0.JPEG").rename(tree / "train" / "n00000005" / "0.txt")
     with pytest.raises(UsageError, match=r"no images in the class folder '.*n00000005': 1 there, and none ends in \.jpg, \.jpeg, "):
         check_loader(config("torch", tree), "imagenet", 1000, 1)
 
 
-def test_files_of_other_endings_are_counted_and_hidden_ones_are_not(tree: Path) -> None:
+def test_files_with_other_suffixes_are_counted_except_hidden_files(tree: Path) -> None:
     (tree / "train" / "n00000005" / "1.DAT").touch()
     (tree / "train" / "n00000005" / "LICENSE").touch()
     (tree / "train" / "n00000006" / ".DS_Store").touch()
     assert image_folder.read_index(str(tree)).description == "ImageNet folder, 12 JPEGs, 2 left out (.dat, no ending)"
 
 
-def test_three_images_are_too_few_for_eight_ranks(tmp_path: Path) -> None:
+def test_too_few_images_for_the_ranks_are_rejected(tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=3, images=1)
     with pytest.raises(UsageError, match=r"3 found, 8 needed for one step of 1 x 8") as told:
         check_loader(config("torch-uint8", tmp_path, batch_size=1), "imagenet", 1000, 8)
@@ -165,7 +165,7 @@ def test_more_workers_than_files(loader: str, tmp_path: Path) -> None:
         assert Counter(take(live, 4)[1].tolist()) == {0: 4, 1: 4, 2: 4}
 
 
-def test_little_shared_memory_is_refused_with_what_would_be_needed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insufficient_shared_memory_is_rejected_with_the_required_size(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "shared_memory_free_bytes", lambda: 64 * 2**20)
     large = {"batch_size": 12, "image_size": 512, "workers": 3, "prefetch": 2}
     with pytest.raises(UsageError, match=r"/dev/shm has 64 MiB free, and batches on their way take 252: 1 x 7 of 36 MiB") as told:
@@ -180,9 +180,7 @@ def test_little_shared_memory_is_refused_with_what_would_be_needed(tree: Path, m
 
 
 @pytest.mark.parametrize(("loader", "needed"), [("torch-uint8", "315: 1 x 7 of 9 MiB and 36 MiB"), ("dali-cpu", "252: 1 x 7 of 36 MiB")])
-def test_what_validation_needs_beside_the_training_is_counted(
-    loader: str, needed: str, tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_validation_counts_towards_shared_memory(loader: str, needed: str, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "shared_memory_free_bytes", lambda: 64 * 2**20)
     monkeypatch.setattr("ddpbench.data.preflight._importable", lambda module: True)
     large = config(loader, tree, batch_size=12, image_size=512, workers=3, prefetch=2, validate=True)
@@ -194,7 +192,7 @@ def test_what_validation_needs_beside_the_training_is_counted(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("flags", "ends"), [((), 1), (("--skip-bad", "1"), 0)], ids=["named", "left out"])
-def test_a_name_that_is_no_utf8_is_told_escaped(
+def test_non_utf8_file_name_is_printed_escaped(
     flags: tuple[str, ...], ends: int, tree: Path, tmp_path: Path, launch: Callable[..., Any]
 ) -> None:
     spoilt = os.fsencode(tree / "train" / "n00000001") + b"/\xfc.jpg"

@@ -1,4 +1,4 @@
-"""``--loader module:name``: somebody's own batches are taken as they come, and what cannot be trained on is said."""
+"""``--loader module:name``: user-defined loaders, and errors for batches that cannot be trained on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def own(name: str, **asked: object) -> object:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_data_loader_is_given_its_rank_and_shuffles_anew(workers: int) -> None:
+def test_user_dataloader_is_sharded_by_rank_and_reshuffled(workers: int) -> None:
     seen = []
     for rank in range(2):
         settled = own("shared_out", workers=workers, batch_size=2)
@@ -47,31 +47,31 @@ def test_a_data_loader_is_given_its_rank_and_shuffles_anew(workers: int) -> None
             assert (live.data.respawns_workers, live.data.file_kind, live.data.workers) == (workers > 0, "", workers)
             seen.append(labels.tolist())
     epochs = [[own[epoch * 4 : epoch * 4 + 4] for own in seen] for epoch in range(3)]
-    assert all(len(Counter(first + second)) == 8 for first, second in epochs), "five a rank, of which one does not fill a batch"
+    assert all(len(Counter(first + second)) == 8 for first, second in epochs), "five per rank, of which one does not fill a batch"
     assert epochs[0] != epochs[1] != epochs[2]
 
 
-def test_its_workers_are_found_and_end_with_it() -> None:
+def test_user_loader_workers_are_found_and_end_with_it() -> None:
     with opened(own("shared_out", workers=2)) as live:
         take(live, 1)
         pids = live.worker_pids()
         assert len(pids) == 2
-        take(live, 8)  # over the epoch's end, where it starts others
+        take(live, 8)  # across the epoch end, where workers are respawned
         pids += live.worker_pids()
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 @pytest.mark.parametrize("name", ["staying", "kept_by_its_class"])
-def test_workers_of_a_loader_that_keeps_them_do_not_start_anew(name: str) -> None:
+def test_persistent_workers_are_not_respawned(name: str) -> None:
     with opened(own(name, workers=2)) as live:
         take(live, 1)
         pids = live.worker_pids()
-        take(live, 8)  # over the epoch's end
+        take(live, 8)  # across the epoch end
         assert live.worker_pids() == pids
         assert not live.data.respawns_workers
 
 
-def test_clocks_are_read_for_a_batch_of_samples_that_tell_nothing_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopwatch_runs_once_per_batch_without_separable_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     laps: list[str] = []
     monkeypatch.setattr(Stopwatch, "lap", lambda watch, stage, lap=Stopwatch.lap: (laps.append(stage), lap(watch, stage)))
     with opened(own("one_by_one", batch_size=2)) as live:
@@ -81,7 +81,7 @@ def test_clocks_are_read_for_a_batch_of_samples_that_tell_nothing_apart(monkeypa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_a_helper_of_its_that_hears_nothing_is_left_to_nobody(start: Callable[..., Any], results: Path, interrupted: bool) -> None:
+def test_unresponsive_helper_process_does_not_outlive_the_run(start: Callable[..., Any], results: Path, interrupted: bool) -> None:
     words = [
         "resnet18",
         "--image-size",
@@ -107,7 +107,7 @@ def test_a_helper_of_its_that_hears_nothing_is_left_to_nobody(start: Callable[..
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_stages_are_told_as_far_as_they_can_be_told_apart(workers: int, tmp_path: Path) -> None:
+def test_stages_are_reported_as_far_as_separable(workers: int, tmp_path: Path) -> None:
     imagery.image_tree(tmp_path)
     told = {"sample", "collate"}
     for name, stages in (("shared_out", told), ("at_once", told), ("folder", {"decode", "augment", "collate"})):
@@ -120,21 +120,21 @@ def test_stages_are_told_as_far_as_they_can_be_told_apart(workers: int, tmp_path
             assert (loading.samples, len(loading.batch_ms)) == (8, 4)
 
 
-def test_it_is_given_whatever_it_may_ask_for() -> None:
+def test_user_loader_receives_every_argument_it_accepts() -> None:
     assert accepted_kwargs(own_loaders.curious) == list(LOADER_KWARGS)
     with opened(own("curious", batch_size=4), "cifar10", classes=10, rank=1, world_size=3) as live:
         assert take(live, 1)[1].tolist() == [len("cifar10"), 9, 1, 3]
 
 
 @pytest.mark.parametrize("name", ["generated", "streamed", "without_questions"])
-def test_whatever_can_be_iterated_over_starts_again_at_its_end(name: str) -> None:
+def test_any_iterable_restarts_at_its_end(name: str) -> None:
     with opened(own(name)) as live:
         images, labels = take(live, 13)
     assert (images.shape, len(labels)) == ((26, 3, 32, 32), 26)
     assert len(set(labels.tolist())) > 2
 
 
-def test_nothing_is_held_out_of_what_nobody_knows(tmp_path: Path) -> None:
+def test_user_loader_has_no_held_out_data(tmp_path: Path) -> None:
     settled = own("without_questions")
     assert held_out_batches(settled, shard()) is None  # type: ignore[arg-type]
 
@@ -158,12 +158,12 @@ def test_nothing_is_held_out_of_what_nobody_knows(tmp_path: Path) -> None:
         ("with_a_class_below_0", 2, "gives labels from -1 to 999, and the model takes 0 to 999"),
     ],
 )
-def test_what_cannot_be_trained_on_is_said(name: str, batch_size: int, says: str) -> None:
+def test_invalid_user_batch_is_rejected(name: str, batch_size: int, says: str) -> None:
     with pytest.raises(BenchError, match=f"'own_loaders:{name}' {says}"), opened(own(name, batch_size=batch_size)) as live:
         take(live, 2)
 
 
-def test_matrices_are_trained_towards_matrices() -> None:
+def test_matrix_targets_are_supported() -> None:
     with opened(own("matrices"), "gemm", classes=8) as live:  # type: ignore[arg-type]
         assert take(live, 1)[1].shape == (2, 8)
     wrong = opened(own("matrices_with_labels"), "gemm", classes=8)  # type: ignore[arg-type]
@@ -171,12 +171,12 @@ def test_matrices_are_trained_towards_matrices() -> None:
         take(live, 1)
 
 
-def test_workers_of_every_epoch_leave_inherited_garbage_alone() -> None:
+def test_workers_of_every_epoch_freeze_inherited_garbage() -> None:
     with opened(own("collector_states")) as live:  # type: ignore[arg-type]
-        assert take(live, 4)[1].tolist() == [1] * 8, "of two epochs, each with a worker of its own"
+        assert take(live, 4)[1].tolist() == [1] * 8, "two epochs with a new worker each"
 
 
-def test_a_download_and_a_missing_folder_are_refused_at_once(tmp_path: Path) -> None:
+def test_download_and_missing_folder_are_rejected_for_user_loaders(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--download fetches for the loaders of ddpbench, and not for 'own_loaders:generated'"):
         check_loader(own("generated", data_dir=tmp_path, download=True), "cifar10", 10, 1)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"there is no folder '.*absent'"):
@@ -185,16 +185,16 @@ def test_a_download_and_a_missing_folder_are_refused_at_once(tmp_path: Path) -> 
     check_loader(own("generated", data_dir=tmp_path / "one-file"), "imagenet", 1000, 1)  # type: ignore[arg-type]
 
 
-def test_what_its_workers_raise_is_told_as_they_told_it() -> None:
+def test_worker_exception_is_reported_with_its_location() -> None:
     with opened(own("spoilt")) as live, pytest.raises(ValueError, match="Caught ValueError in DataLoader worker process 0") as problem:
         take(live, 1)
     told = describe_exception(problem.value)
-    assert told.reason == "bad sample 0:", "the first of its lines"
+    assert told.reason == "bad sample 0:", "only the first line"
     line = next(at for at, text in enumerate(Path(own_loaders.__file__).read_text().splitlines(), 1) if "bad sample" in text)
-    assert told.location == f"raised in {own_loaders.__file__}:{line}, in a worker of the DataLoader"
+    assert told.location == f"raised in {own_loaders.__file__}:{line}, in a DataLoader worker"
 
 
-def test_its_worker_that_dies_is_named_with_its_signal(tmp_path: Path) -> None:
+def test_dead_user_worker_is_reported_with_its_signal(tmp_path: Path) -> None:
     settled = own("folder", data_dir=imagery.image_tree(tmp_path, images=40), workers=1, batch_size=2)
     with opened(settled) as live:  # type: ignore[arg-type]
         take(live, 1)
@@ -204,7 +204,7 @@ def test_its_worker_that_dies_is_named_with_its_signal(tmp_path: Path) -> None:
             take(live, 100)
 
 
-def test_its_worker_that_owes_a_batch_is_named(tmp_path: Path) -> None:
+def test_stalled_user_worker_is_reported(tmp_path: Path) -> None:
     settled = own("folder", data_dir=imagery.image_tree(tmp_path, images=40), workers=1, batch_size=2)
     live = open_user_loader(settled, shard())  # type: ignore[arg-type]
     live.next_batch()
@@ -229,7 +229,7 @@ def test_its_worker_that_owes_a_batch_is_named(tmp_path: Path) -> None:
         ("1 / 0\n", "ZeroDivisionError"),
     ],
 )
-def test_a_module_that_does_not_run_is_one_line(text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_that_fails_to_import_is_reported_in_one_line(text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "odd.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError) as refused:
@@ -238,7 +238,7 @@ def test_a_module_that_does_not_run_is_one_line(text: str, says: str, tmp_path: 
     assert "syntax" in says or f"raised in {tmp_path}/odd.py:1" in (refused.value.hint or "")
 
 
-def test_a_bug_of_its_own_is_shown_as_it_is() -> None:
+def test_bug_in_user_loader_keeps_its_exception() -> None:
     with opened(own("broken")) as live, pytest.raises(ValueError, match="a bug of mine"):
         take(live, 1)
 
@@ -251,13 +251,13 @@ def test_a_bug_of_its_own_is_shown_as_it_is() -> None:
         ("own_loaders:demanding", "'own_loaders:demanding' asks for mood"),
     ],
 )
-def test_what_is_no_loader_is_refused_before_anything_is_opened(name: str, says: str) -> None:
+def test_invalid_loader_is_rejected_before_opening(name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         find_loader(name)
 
 
 @pytest.mark.slow
-def test_what_it_prints_does_not_spoil_a_record_on_stdout(launch: Callable[..., Any], tmp_path: Path) -> None:
+def test_user_loader_output_does_not_corrupt_json_on_stdout(launch: Callable[..., Any], tmp_path: Path) -> None:
     words = ["resnet18", "--loader", "own_loaders:talkative", "-b", "2", "--steps", "2", "--rounds", "1", "--warmup", "1"]
     where = ["--image-size", "32", "--device", "cpu", "--json", "-", "-o", str(tmp_path)]
     done = launch([sys.executable, "-m", "ddpbench", *words, *where], env={"PYTHONPATH": str(Path(own_loaders.__file__).parent)})

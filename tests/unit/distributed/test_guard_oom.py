@@ -1,4 +1,4 @@
-"""What ran out of memory says so, and holds nothing any more."""
+"""Out of memory is reported, and its tensors are released."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def exhausted() -> None:
     torch.empty(2**50)
 
 
-def test_what_was_in_use_is_free_once_it_is_said() -> None:
-    with pytest.raises(OutOfMemory, match=r"out of memory at batch 8 in round 2: peak .* GiB more asked for on rank 0 \(") as short:
+def test_memory_is_released_when_oom_is_reported() -> None:
+    with pytest.raises(OutOfMemory, match=r"out of memory at batch 8 in round 2: peak .* GiB more requested on rank 0 \(") as short:
         guard_oom(world_of_one(), "at batch 8 in round 2", exhausted)
     assert held[-1]() is None
-    assert short.value.__context__ is None, "it would hold on to the frames, and they to what is on the device"
+    assert short.value.__context__ is None, "the context would keep frames and their device tensors alive"
 
 
-def test_any_other_problem_is_raised_as_it_is() -> None:
+def test_other_exceptions_are_not_changed() -> None:
     with pytest.raises(RuntimeError, match="expected"):
         guard_oom(world_of_one(), "", lambda: torch.ones(2).dot(torch.ones(3)))

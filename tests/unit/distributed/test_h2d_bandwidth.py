@@ -1,4 +1,4 @@
-"""Copies of a batch to the device."""
+"""Host-to-device bandwidth."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from training import world_of_one
 from ddpbench.distributed.bandwidth import measure_h2d_bandwidth
 
 
-def test_a_processor_has_nothing_to_copy_to() -> None:
+def test_cpu_has_no_h2d_bandwidth() -> None:
     assert measure_h2d_bandwidth(world_of_one(), 2**20, 8) is None
 
 
 @pytest.mark.cuda
-def test_pinned_memory_is_copied_at_the_speed_of_a_bus() -> None:
+def test_pinned_bandwidth_is_plausible() -> None:
     found = measure_h2d_bandwidth(world_of_one("cuda"), 64 * 3 * 224 * 224 * 4, 64)
     assert found
     assert found.bytes_per_sample == 3 * 224 * 224 * 4
@@ -23,7 +23,7 @@ def test_pinned_memory_is_copied_at_the_speed_of_a_bus() -> None:
 
 
 @pytest.mark.cuda
-def test_a_small_batch_is_copied_too() -> None:
+def test_small_batch_is_measured() -> None:
     found = measure_h2d_bandwidth(world_of_one("cuda"), 4096, 4)
     assert found
     assert found.pinned_bytes_per_s > 0

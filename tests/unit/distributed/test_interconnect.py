@@ -1,6 +1,6 @@
-"""How gradients travel: what NCCL logs, what is made of it, and what is said where a fast network stays unused.
+"""Interconnects: NCCL logs, transports, and the check for unused InfiniBand.
 
-Lines of logs are as people have shown them in public issues of NCCL and of what builds on it.
+Log lines are taken from public issues of NCCL and of projects that use it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ H20-GPU-06:4015540:4015653 [1] NCCL INFO Connected all rings
 """
 
 
-# what NCCL logs
+# NCCL log lines
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ H20-GPU-06:4015540:4015653 [1] NCCL INFO Connected all rings
         ),
     ],
 )
-def test_a_connection_is_read_as_nccl_names_it(line: str, channel: tuple[int, int, str]) -> None:
+def test_nccl_channel_line_is_parsed(line: str, channel: tuple[int, int, str]) -> None:
     assert parse_channels(f"before\n{line}\nafter\n") == {NcclChannel(*channel)}
 
 
-def test_nothing_else_of_a_log_is_a_connection() -> None:
+def test_other_log_lines_are_ignored() -> None:
     assert parse_channels(TWO_NODES) == {
         NcclChannel(1, 3, "NET/IB/GDRDMA"),
         NcclChannel(3, 1, "NET/IB/GDRDMA"),
@@ -111,15 +111,15 @@ def test_nothing_else_of_a_log_is_a_connection() -> None:
         ("NET/Socket : Using [0]eth0:10.0.0.5<0>", ""),
     ],
 )
-def test_what_the_cards_speak(using: str, spoken: str) -> None:
+def test_nic_type_is_parsed_from_the_log(using: str, spoken: str) -> None:
     assert nic_type(f"n1:1:257 [0] NCCL INFO {using}\n") == spoken
 
 
-# how it is made to log
+# capturing the log
 
 
 def log_as_nccl_does(text: str) -> None:
-    """Opens the file that the environment names, and writes."""
+    """Write to NCCL_DEBUG_FILE like NCCL."""
     with open(os.environ["NCCL_DEBUG_FILE"].replace("%p", str(os.getpid())), "w") as file:
         file.write(text)
 
@@ -131,7 +131,7 @@ def no_log_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_log_asked_for")
-def test_a_log_lies_in_no_folder_and_asks_for_nothing_afterwards() -> None:
+def test_nccl_log_is_captured_and_environment_restored() -> None:
     before = dict(os.environ)
     with capture_nccl_log() as log:
         assert os.environ["NCCL_DEBUG"] == "INFO"
@@ -143,7 +143,7 @@ def test_a_log_lies_in_no_folder_and_asks_for_nothing_afterwards() -> None:
 
 @pytest.mark.usefixtures("no_log_asked_for")
 @pytest.mark.parametrize(("level", "read"), [("INFO", True), ("info", True), ("WARN", False)])
-def test_a_log_that_was_asked_for_is_left_as_it_is(level: str, read: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_user_requested_log_file_is_kept(level: str, read: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NCCL_DEBUG", level)
     monkeypatch.setenv("NCCL_DEBUG_FILE", str(tmp_path / "nccl.%p"))
     before = dict(os.environ)
@@ -155,38 +155,38 @@ def test_a_log_that_was_asked_for_is_left_as_it_is(level: str, read: bool, monke
 
 
 @pytest.mark.usefixtures("no_log_asked_for")
-def test_a_log_on_the_terminal_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_to_the_terminal_is_not_redirected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     with capture_nccl_log() as log:
         assert "NCCL_DEBUG_FILE" not in os.environ
     assert log() == ""
 
 
-# what is made of it
+# transports
 
 
 def world(places: Environment) -> World:
-    """Those ranks, of which this process is the first and the only one to be asked."""
+    """A world of these ranks in which this process is rank 0."""
     seat = RankEnv(host="node-01")
     notices = [RankInfo(place, records.SOFTWARE) for place in places.placements]
     return World(seat, open_device("cpu", seat, share_gpu=False), RankStore(dist.HashStore(), seat), notices, "none", 60.0)
 
 
-def test_a_rank_tells_which_ways_lead_to_another_host() -> None:
+def test_rank_reports_its_transports_to_other_hosts() -> None:
     seen = gather_interconnect(world(records.environment(4, nodes=2)), TWO_NODES)
     assert seen.transports == [P2P, replace(IB, link_type="RoCE")]
     far = TWO_NODES.replace("3[1]", "4[1]")
-    assert gather_interconnect(world(records.environment(4, nodes=2)), far).transports == [], "ranks of another world"
+    assert gather_interconnect(world(records.environment(4, nodes=2)), far).transports == [], "ranks outside this world"
 
 
 @pytest.mark.parametrize(
     ("ranks", "nodes", "across"), [(1, 1, []), (2, 1, [False]), (2, 2, [True]), (4, 2, [False, True])], ids=["one", "host", "nodes", "both"]
 )
-def test_gloo_goes_over_sockets(ranks: int, nodes: int, across: list[bool]) -> None:
+def test_gloo_uses_sockets(ranks: int, nodes: int, across: list[bool]) -> None:
     assert gloo_transports(records.environment(ranks, nodes=nodes).placements) == [Transport(via="TCP", inter_node=each) for each in across]
 
 
-def test_an_environment_takes_the_ways_that_its_ranks_can_go() -> None:
+def test_environment_includes_transports_between_its_ranks() -> None:
     fabric = Interconnect([NVLINK, IB], ["mlx5_0"])
     both = with_transport(records.environment(4, nodes=2, transport=[SOCKET]), fabric)
     assert (both.transport, both.infiniband_devices) == ([NVLINK, IB, SOCKET], ["mlx5_0"])
@@ -195,7 +195,7 @@ def test_an_environment_takes_the_ways_that_its_ranks_can_go() -> None:
     assert with_transport(records.environment(2, device="Xeon CPU"), fabric).transport == []
 
 
-# what is said
+# headers and checks
 
 
 @pytest.mark.parametrize(
@@ -212,13 +212,13 @@ def test_an_environment_takes_the_ways_that_its_ranks_can_go() -> None:
         (4, 1, [], ""),
     ],
 )
-def test_the_head_says_it_in_a_few_words(ranks: int, nodes: int, ways: list[Transport], told: str) -> None:
+def test_header_names_the_transports(ranks: int, nodes: int, ways: list[Transport], told: str) -> None:
     record = records.record([records.BUSY] * ranks, environment=records.environment(ranks, nodes=nodes, transport=ways))
     printed = "\n".join(line.plain for line in header_lines(record, Page(200, unicode=True)))
     assert (f"     {told}     " in printed) if told else (" over " not in printed)
 
 
-def test_gloo_over_sockets_is_said_once() -> None:
+def test_gloo_over_sockets_is_printed_once() -> None:
     ways = [Transport(via="TCP", inter_node=False), Transport(via="TCP", inter_node=True)]
     place = records.environment(4, nodes=2, device="Xeon CPU", transport=ways)
     printed = "\n".join(
@@ -232,7 +232,7 @@ def on_two_nodes(ways: Sequence[Transport], **changes: Any) -> Record:
     return records.record(environment=environment)
 
 
-def test_sockets_beside_infiniband_are_warned_of() -> None:
+def test_sockets_despite_infiniband_are_a_warning() -> None:
     unused = on_two_nodes([NVLINK, SOCKET], infiniband_devices=["mlx5_0"])
     assert run_checks(unused) == [NoInfiniband(severity="warning", disabled_by=[])]
     off = on_two_nodes([SOCKET], infiniband_devices=["mlx5_0", "mlx5_1"], variables={"NCCL_IB_DISABLE": "1"})
@@ -244,11 +244,11 @@ def test_sockets_beside_infiniband_are_warned_of() -> None:
     [([NVLINK, IB], ["mlx5_0"]), ([NVLINK, SOCKET], []), ([NVLINK], ["mlx5_0"]), ([], ["mlx5_0"])],
     ids=["used", "not there", "one host", "unknown"],
 )
-def test_where_nothing_is_lost_nothing_is_said(ways: list[Transport], infiniband: list[str]) -> None:
+def test_expected_transports_give_no_check(ways: list[Transport], infiniband: list[str]) -> None:
     assert run_checks(on_two_nodes(ways, infiniband_devices=infiniband)) == []
 
 
-def test_unequal_nodes_are_said() -> None:
+def test_unequal_nodes_are_info() -> None:
     environment = records.environment(4, nodes=2)
     places = [replace(place, host=f"node-{1 + (place.rank > 0):02}") for place in environment.placements]
     ranks = Imbalance(least=1, least_host="node-01", most=3, most_host="node-02")
@@ -260,10 +260,10 @@ def test_unequal_nodes_are_said() -> None:
     assert run_checks(unequal) == [UnequalNodes(severity="info", usable_cores=cores)]
 
 
-# what the kernel shows
+# InfiniBand devices in sysfs
 
 
-def test_only_infiniband_that_is_in_use_counts(tmp_path: Path) -> None:
+def test_only_active_infiniband_ports_count(tmp_path: Path) -> None:
     cards = {"mlx5_0": ("InfiniBand", "4: ACTIVE"), "mlx5_1": ("InfiniBand", "1: DOWN"), "mlx5_2": ("Ethernet", "4: ACTIVE")}
     for card, (layer, state) in cards.items():
         port = tmp_path / card / "ports" / "1"
@@ -274,12 +274,12 @@ def test_only_infiniband_that_is_in_use_counts(tmp_path: Path) -> None:
     assert active_infiniband_devices(tmp_path / "nowhere") == []
 
 
-# for real
+# real GPUs
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two ranks need two GPUs")
-def test_two_gpus_of_one_host_reach_each_other_by_memory(launch: Callable[..., Any], results: Path) -> None:
+def test_two_gpus_of_one_host_use_p2p_or_shared_memory(launch: Callable[..., Any], results: Path) -> None:
     words = ["resnet18", "--gpus", "2", "-b", "8", "--steps", "2", "--rounds", "1", "--warmup", "1"]
     done = launch([*PLAIN, *words, "-o", str(results)])
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""How busy the cores were, who stopped the job, and who had to wait: by the kernel's own files and real processes."""
+"""CPU usage, throttling and run-queue wait, from kernel files and real processes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ print(msgspec.json.encode(watch.finish()).decode())
 
 
 def burnt(before: str = "") -> CpuUsage:
-    """What a program sees that computes on one core for 0.6 seconds."""
+    """CpuUsage of a program that computes on one core for 0.6 seconds."""
     return msgspec.json.decode(printed(before + BURN), type=CpuUsage)
 
 
-def test_a_core_that_two_processes_want_is_busy_and_waited_for() -> None:
+def test_contended_core_is_busy_and_under_pressure() -> None:
     with busy_process():
         use = burnt()
-    assert use.num_cores == 1, "those of the affinity set alone"
+    assert use.num_cores == 1, "only cores of the affinity set"
     assert use.busy_s == pytest.approx(use.wall_s, rel=0.2)
     if PROC_PRESSURE_CPU.exists():
         assert use.cpu_pressure_fraction is not None
@@ -55,14 +55,14 @@ print(worked - before, runqueue_wait_s() - worked)
 
 
 @pytest.mark.skipif(not PROC_SCHEDSTAT.exists(), reason="this kernel does not count how long a thread waits for a core")
-def test_a_thread_queues_for_a_core_that_another_process_wants_and_not_while_it_sleeps() -> None:
+def test_runqueue_wait_counts_contention_but_not_sleep() -> None:
     with busy_process():
         working, sleeping = map(float, printed(QUEUE).split())
     assert working > 0.1
     assert working > 3 * sleeping
 
 
-def test_a_kernel_that_counts_no_queue_tells_nothing(tmp_path: Path) -> None:
+def test_runqueue_wait_is_unknown_without_kernel_counts(tmp_path: Path) -> None:
     counts = tmp_path / "schedstat"
     assert runqueue_wait_s(counts) is None
     counts.write_text("5000000 2500000000 7\n")
@@ -79,7 +79,7 @@ def test_only_work_counts_as_busy(tmp_path: Path) -> None:
     )
     assert cores_busy_s({0}, stat) == 63 / CLOCK_TICKS_PER_S
     assert cores_busy_s({0, 2}, stat) == 68 / CLOCK_TICKS_PER_S
-    assert cores_busy_s({0, 1}, stat) is None, "a core that is not told of"
+    assert cores_busy_s({0, 1}, stat) is None, "a core without counts"
     stat.write_text("cpu0 0 0 0 0 0 0 0 0 0 0\n")
     assert cores_busy_s({0}, stat) is None, "some containers write zeros"
     assert cores_busy_s({0}, tmp_path / "none") is None
@@ -113,7 +113,7 @@ def test_only_work_counts_as_busy(tmp_path: Path) -> None:
     ],
     ids=["v2", "the worst of two", "v1", "no quota", "no counts"],
 )
-def test_throttled_time_is_that_of_a_quota(tmp_path: Path, layout: dict[str, str], own: str, seconds: float | None) -> None:
+def test_throttled_time_belongs_to_the_cgroup_with_quota(tmp_path: Path, layout: dict[str, str], own: str, seconds: float | None) -> None:
     for name, text in layout.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -123,7 +123,7 @@ def test_throttled_time_is_that_of_a_quota(tmp_path: Path, layout: dict[str, str
 
 @pytest.fixture
 def fifth_of_a_core() -> Iterator[Path]:
-    """A real control group with a quota of 0.2 cores. Skips where none may be made."""
+    """A real cgroup with a quota of 0.2 cores; skips if it cannot be created."""
     root = cgroup.CGROUP_ROOT / "cpu" if (cgroup.CGROUP_ROOT / "cpu").is_dir() else cgroup.CGROUP_ROOT
     group = root / f"ddpbench-test-{uuid4().hex}"
     try:
@@ -145,7 +145,7 @@ def fifth_of_a_core() -> Iterator[Path]:
             group.rmdir()
 
 
-def test_a_real_quota_is_seen_and_what_it_took(fifth_of_a_core: Path) -> None:
+def test_real_cgroup_quota_and_its_throttling_are_measured(fifth_of_a_core: Path) -> None:
     join = f"import os; open('{fifth_of_a_core}/cgroup.procs', 'w').write(str(os.getpid()))\n"
     use = burnt(join)
     assert use.throttled_s is not None
@@ -154,7 +154,7 @@ def test_a_real_quota_is_seen_and_what_it_took(fifth_of_a_core: Path) -> None:
     assert float(usable) == 0.2
 
 
-def test_without_a_quota_nothing_is_said_of_throttling() -> None:
+def test_throttled_time_is_missing_without_quota() -> None:
     watch = CpuMonitor()
     watch.start()
     use = watch.finish()

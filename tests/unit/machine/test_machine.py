@@ -1,4 +1,4 @@
-"""Seats, cores, the board, the pulse, files: the small parts that every run stands on."""
+"""Rank environment, cores, rank store, watchdog and GPU telemetry."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def place(rank: int, **changes: object) -> RankPlacement:
     return RankPlacement(rank=rank, **{**standing, **changes})  # type: ignore[arg-type]
 
 
-def test_a_seat_by_torchrun() -> None:
+def test_rank_env_is_read_from_torchrun_variables() -> None:
     seat = from_env(TORCHRUN)
     assert (seat.rank, seat.world_size, seat.local_rank, seat.node_rank) == (5, 8, 1, 1)
     assert (seat.launched, seat.launcher, seat.is_rank0) == (True, "torchrun", False)
@@ -56,41 +56,41 @@ def test_a_seat_by_torchrun() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"RANK": "8"}, "there is no rank 8 in a world of 8"),
-        ({"RANK": "0", "WORLD_SIZE": "0"}, "there is no rank 0 in a world of 0"),
-        ({"RANK": "-1"}, "no number: RANK=-1"),
-        ({"LOCAL_WORLD_SIZE": "two"}, "no number: LOCAL_WORLD_SIZE=two"),
-        ({"MASTER_PORT": "65536"}, "there is no port 65536"),
+        ({"RANK": "8"}, "RANK=8 is out of range for WORLD_SIZE=8"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "RANK=0 is out of range for WORLD_SIZE=0"),
+        ({"RANK": "-1"}, "not a number: RANK=-1"),
+        ({"LOCAL_WORLD_SIZE": "two"}, "not a number: LOCAL_WORLD_SIZE=two"),
+        ({"MASTER_PORT": "65536"}, "MASTER_PORT=65536 is not a valid port"),
     ],
 )
-def test_a_seat_that_cannot_be_is_refused(changes: dict[str, str], said: str) -> None:
+def test_invalid_rank_variables_are_rejected(changes: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         from_env({**TORCHRUN, **changes})
 
 
-def test_a_number_of_slurms_that_is_none_is_refused() -> None:
-    with pytest.raises(UsageError, match="no number: SLURM_STEP_NUM_TASKS=abc"):
+def test_invalid_slurm_numbers_are_rejected() -> None:
+    with pytest.raises(UsageError, match="not a number: SLURM_STEP_NUM_TASKS=abc"):
         from_env({"SLURM_STEP_NUM_TASKS": "abc"})
     for broken in ("abc", "0", "-2"):
-        with pytest.raises(UsageError, match=f"SLURM_CPUS_ON_NODE is no number of cores: '{broken}'"):
+        with pytest.raises(UsageError, match=f"SLURM_CPUS_ON_NODE is not a number of cores: '{broken}'"):
             usable_cores({"SLURM_CPUS_ON_NODE": broken})
 
 
-def test_one_process_where_accelerate_was_asked_for_several_is_refused() -> None:
+def test_single_process_of_a_multi_process_accelerate_launch_is_rejected() -> None:
     alone = {"ACCELERATE_MIXED_PRECISION": "no"}
     assert not from_env(alone).launched
-    with pytest.raises(UsageError, match="asked for several processes and started one"):
+    with pytest.raises(UsageError, match="asked for several processes but started one"):
         from_env({**alone, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"})
 
 
-def test_a_meeting_that_was_said_before_accelerate_is_no_sign_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_master_addr_set_before_accelerate_does_not_mean_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     script = "from ddpbench.machine.rank_env import from_env; print(from_env().launched)"
     shell = ["sh", "-c", f'ACCELERATE_MIXED_PRECISION=no {sys.executable} -c "$0"; true', script]
     monkeypatch.setenv("MASTER_ADDR", "n1")
     assert subprocess.run(shell, capture_output=True, text=True, timeout=60).stdout == "False\n"
 
 
-def test_srun_without_torchrun_is_refused() -> None:
+def test_srun_without_torchrun_is_rejected() -> None:
     with pytest.raises(UsageError, match="4 tasks would each run alone"):
         from_env({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"})
 
@@ -106,7 +106,7 @@ def test_srun_without_torchrun_is_refused() -> None:
     ],
     ids=["v2 above", "v2 tree", "v1", "v1 without", "none"],
 )
-def test_usable_cores_reads_quotas_up_the_tree(tmp_path: Path, layout: dict[str, str], cgroup: str, cores: float | None) -> None:
+def test_usable_cores_respect_quotas_of_parent_cgroups(tmp_path: Path, layout: dict[str, str], cgroup: str, cores: float | None) -> None:
     for name, text in layout.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -115,7 +115,7 @@ def test_usable_cores_reads_quotas_up_the_tree(tmp_path: Path, layout: dict[str,
     assert usable_cores({}, tmp_path, own) == (cores or len(os.sched_getaffinity(0)))
 
 
-def test_usable_cores_heeds_slurm_and_affinity() -> None:
+def test_usable_cores_respect_slurm_and_affinity() -> None:
     nowhere = Path("/nowhere")
     assert usable_cores({"SLURM_CPUS_ON_NODE": "1"}, nowhere, nowhere) == 1
     one = subprocess.run(
@@ -127,7 +127,7 @@ def test_usable_cores_heeds_slurm_and_affinity() -> None:
     assert float(one.stdout) <= 1
 
 
-def test_mixed_ranks_are_refused_with_both_rows() -> None:
+def test_ranks_with_different_software_are_rejected_with_both_versions() -> None:
     other = RankInfo(place(1, host="n2"), Software(ddpbench="0.1.0", python="3.12", torch="2.15"))
     with pytest.raises(UsageError) as refused:
         check_ranks_match([RankInfo(place(0), SOFTWARE), other], share_gpu=False)
@@ -135,24 +135,24 @@ def test_mixed_ranks_are_refused_with_both_rows() -> None:
     assert "rank 1 (n2)  torch 2.15" in str(refused.value)
 
 
-def test_gpus_of_different_models_are_refused() -> None:
+def test_different_gpu_models_are_rejected() -> None:
     notices = [RankInfo(place(rank, host=f"n{rank}", device_name=device), SOFTWARE) for rank, device in enumerate(("H200", "H100"))]
     with pytest.raises(UsageError, match=r"rank 0 \(n0\)  device H200\n  rank 1 \(n1\)  device H100"):
         check_ranks_match(notices, share_gpu=False)
 
 
-def test_two_ranks_on_one_gpu_need_leave() -> None:
+def test_two_ranks_on_one_gpu_require_share_gpu() -> None:
     notices = [RankInfo(place(rank, device_id="GPU-a"), SOFTWARE) for rank in range(2)]
     with pytest.raises(UsageError, match="ranks 0 and 1 are on one GPU"):
         check_ranks_match(notices, share_gpu=False)
     check_ranks_match(notices, share_gpu=True)
 
 
-def test_cpu_ranks_share_their_processor() -> None:
+def test_cpu_ranks_may_share_a_cpu() -> None:
     check_ranks_match([RankInfo(place(rank, device_name="EPYC", device_id=""), SOFTWARE) for rank in range(2)], share_gpu=False)
 
 
-def test_ranks_that_found_other_files_are_refused() -> None:
+def test_ranks_with_different_data_are_rejected() -> None:
     notices = [RankInfo(place(rank, host=f"n{rank}"), SOFTWARE, f"{8 - rank} images") for rank in range(2)]
     with pytest.raises(UsageError) as refused:
         check_ranks_match(notices, share_gpu=False)
@@ -160,78 +160,78 @@ def test_ranks_that_found_other_files_are_refused() -> None:
     assert "the same files on every node" in (refused.value.hint or "")
 
 
-def test_ranks_that_were_asked_for_different_things_are_refused() -> None:
+def test_ranks_with_different_requests_are_rejected() -> None:
     asked = ({"--workload": "mnist-cnn", "--batch-size": "32"}, {"--workload": "mnist-cnn", "--precision": "amp-bf16"})
     notices = [RankInfo(place(rank, host=f"n{rank}"), SOFTWARE, requested=flags) for rank, flags in enumerate(asked)]
     with pytest.raises(UsageError) as refused:
         check_ranks_match(notices, share_gpu=False)
-    assert "rank 0 (n0)  --batch-size 32  --precision not given\n" in str(refused.value)
-    assert "rank 1 (n1)  --batch-size not given  --precision amp-bf16" in str(refused.value)
-    assert refused.value.hint == "the same command on every node"
+    assert "rank 0 (n0)  --batch-size 32  --precision not set\n" in str(refused.value)
+    assert "rank 1 (n1)  --batch-size not set  --precision amp-bf16" in str(refused.value)
+    assert refused.value.hint == "use the same command on every node"
     check_ranks_match([notices[0]] * 2, share_gpu=True)
 
 
 @pytest.fixture
-def boards() -> list[RankStore]:
-    """Two ranks' boards over one store."""
+def rank_stores() -> list[RankStore]:
+    """Rank stores of two ranks over one HashStore."""
     store = dist.HashStore()
     return [RankStore(store, RankEnv(rank=rank, world_size=2, host="n1")) for rank in range(2)]
 
 
-def test_a_dead_rank_is_told_from_one_that_left(boards: list[RankStore]) -> None:
+def test_dead_rank_differs_from_deregistered_rank(rank_stores: list[RankStore]) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         places = [place(0), place(1, pid=other.pid)]
-        assert boards[0].dead_ranks(places) == []
+        assert rank_stores[0].dead_ranks(places) == []
         other.kill()
-        assert eventually(lambda: bool(boards[0].dead_ranks(places)), 10)
-        assert boards[0].dead_ranks(places) == [1]
-        boards[1].deregister()
-        assert boards[0].dead_ranks(places) == []
+        assert eventually(lambda: bool(rank_stores[0].dead_ranks(places)), 10)
+        assert rank_stores[0].dead_ranks(places) == [1]
+        rank_stores[1].deregister()
+        assert rank_stores[0].dead_ranks(places) == []
 
 
 @pytest.mark.slow
-def test_a_rank_on_another_host_is_gone_when_its_mark_stops_beating(boards: list[RankStore]) -> None:
+def test_rank_on_another_host_is_dead_without_heartbeat(rank_stores: list[RankStore]) -> None:
     places = [place(0), place(1, host="n2", pid=2**22 + 1)]
     stop = threading.Event()
 
     def beat() -> None:
         while not stop.wait(0.1):
-            boards[1].heartbeat(Position(1, 1, "forward"))
+            rank_stores[1].heartbeat(Position(1, 1, "forward"))
 
     beating = threading.Thread(target=beat)
     beating.start()
     time.sleep(0.3)
-    alive = boards[0].dead_ranks(places)
+    alive = rank_stores[0].dead_ranks(places)
     stop.set()
     beating.join()
     assert alive == []
-    assert boards[0].dead_ranks(places) == [1]
+    assert rank_stores[0].dead_ranks(places) == [1]
 
 
-def test_one_rank_speaks_and_the_first_blame_stands(boards: list[RankStore]) -> None:
-    assert [board.claim_reporter() for board in boards] == [True, False]
-    boards[1].report_failure(FailureReport("failed", Fault(message="first")))
-    boards[0].report_failure(FailureReport("hung", Fault(message="second")))
-    blame = boards[0].get_failure_report()
+def test_one_rank_reports_and_the_first_failure_is_kept(rank_stores: list[RankStore]) -> None:
+    assert [board.claim_reporter() for board in rank_stores] == [True, False]
+    rank_stores[1].report_failure(FailureReport("failed", Fault(message="first")))
+    rank_stores[0].report_failure(FailureReport("hung", Fault(message="second")))
+    blame = rank_stores[0].get_failure_report()
     assert blame is not None
     assert (blame.status, blame.fault.message) == ("failed", "first")
 
 
-def test_missing_ranks_are_counted(boards: list[RankStore]) -> None:
-    boards[0].register(RankInfo(place(0), SOFTWARE))
-    with pytest.raises(UsageError, match=r"1 of 2 ranks came to .* missing: rank 1"):
-        boards[0].wait_for_ranks(0.1)
+def test_missing_ranks_are_listed(rank_stores: list[RankStore]) -> None:
+    rank_stores[0].register(RankInfo(place(0), SOFTWARE))
+    with pytest.raises(UsageError, match=r"1 of 2 ranks joined the rendezvous at .* missing: rank 1"):
+        rank_stores[0].wait_for_ranks(0.1)
 
 
-def test_a_store_that_nobody_serves_is_told_in_a_line(free_port: int, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_store_is_reported_in_one_line(free_port: int, capfd: pytest.CaptureFixture[str]) -> None:
     seat = RankEnv(rank=1, world_size=2, master_addr="127.0.0.1", master_port=free_port)
     with pytest.raises(RendezvousError) as unreachable:
         open_store(seat, timeout_s=0.5)
     assert unreachable.value.message == f"rank 1 of 2 cannot reach 127.0.0.1:{free_port}: Connection refused"
-    assert capfd.readouterr().err == "", "torch's own waiting fills stderr with frames of C++"
+    assert capfd.readouterr().err == "", "torch's own wait would print C++ stack frames"
 
 
-def test_a_store_that_comes_late_is_waited_for(free_port: int) -> None:
+def test_late_store_is_waited_for(free_port: int) -> None:
     first, second = (RankEnv(rank=rank, world_size=2, master_addr="127.0.0.1", master_port=free_port) for rank in (0, 1))
     served = []
     late = threading.Timer(0.5, lambda: served.append(open_store(first, timeout_s=10.0, serve=True)))
@@ -241,9 +241,9 @@ def test_a_store_that_comes_late_is_waited_for(free_port: int) -> None:
     assert RankStore(served[0], first).try_get("here") == "1"
 
 
-def test_a_shortage_tells_what_was_held_and_what_was_asked_for() -> None:
+def test_oom_description_states_peak_and_requested_size() -> None:
     device = open_device("cpu", RankEnv(), share_gpu=False)
-    for asked, told in ((2**50, "1,048,576 GiB more asked for"), (600 * 2**30, "600 GiB more asked for"), (10, "0.01 GiB more asked for")):
+    for asked, told in ((2**50, "1,048,576 GiB more requested"), (600 * 2**30, "600 GiB more requested"), (10, "0.01 GiB more requested")):
         short = device.describe_oom(RuntimeError(f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {asked} bytes."))
         peak = re.fullmatch(rf"peak ([\d.]+) of [\d.,]+ GiB, {told}", short)
         assert peak is not None, short
@@ -251,11 +251,11 @@ def test_a_shortage_tells_what_was_held_and_what_was_asked_for() -> None:
     assert device.describe_oom(ValueError("no")) == ""
 
 
-def test_the_watchdog_calls_a_stall_once_and_only_when_nothing_moves() -> None:
+def test_watchdog_reports_a_stall_once_and_only_without_progress() -> None:
     pulse, stalls, ticks = ProgressMarker(timeout_s=0.6), [], []
     watchdog = Watchdog(pulse, ticks.append, stalls.append, lambda: None)
     watchdog.start()
-    for _ in range(6):  # 1.2 s of marks, twice the patience
+    for _ in range(6):  # 1.2 s of progress, twice the timeout
         time.sleep(0.2)
         pulse.enter("moving")
     assert stalls == []
@@ -264,7 +264,7 @@ def test_the_watchdog_calls_a_stall_once_and_only_when_nothing_moves() -> None:
     assert ticks[-1].phase == "moving"
 
 
-def test_a_long_rest_is_no_stall_and_is_looked_into_again_and_again() -> None:
+def test_paused_marker_is_no_stall_and_is_polled_repeatedly() -> None:
     pulse, stalls, looks = ProgressMarker(timeout_s=0.1), [], threading.Semaphore(0)
     watchdog = Watchdog(pulse, lambda mark: None, stalls.append, looks.release)
     pulse.pause()
@@ -275,28 +275,28 @@ def test_a_long_rest_is_no_stall_and_is_looked_into_again_and_again() -> None:
     assert stalls == []
 
 
-def test_a_mark_survives_the_store() -> None:
+def test_position_round_trips_through_its_encoding() -> None:
     mark = Position(12, 3, "gathering | the round")
     assert Position.decode(mark.encode(7)) == (7, mark)
 
 
-def test_without_nvml_health_is_missing_and_the_reason_is_known() -> None:
+def test_health_is_missing_without_nvml_with_the_reason() -> None:
     gpu, why = Gpu.find("GPU-00000000-0000-0000-0000-000000000000")
-    assert gpu is None, "no GPU has this name, whether there is a driver or not"
+    assert gpu is None, "no GPU has this UUID, with or without a driver"
     assert why
     watch = GpuTelemetry(gpu, ranks_on_gpu=1)
     watch.start()
     assert watch.finish() is None
 
 
-def test_what_nvml_refuses_to_tell_is_not_told() -> None:
-    watch = GpuTelemetry(Gpu(None), ranks_on_gpu=1)  # no GPU has this handle
+def test_unavailable_nvml_values_are_missing() -> None:
+    watch = GpuTelemetry(Gpu(None), ranks_on_gpu=1)  # not a valid handle
     watch.start()
     assert watch.finish() == Health(samples=0)
 
 
 @pytest.mark.cuda
-def test_nvml_sees_a_round_of_work() -> None:
+def test_nvml_measures_a_busy_gpu() -> None:
     device = open_device("cuda", RankEnv(host="here"), share_gpu=False)
     assert device.health_unavailable_reason == ""
     watch = GpuTelemetry(device.gpu, ranks_on_gpu=1)
@@ -314,12 +314,12 @@ def test_nvml_sees_a_round_of_work() -> None:
     assert health.energy_j
 
 
-def test_nodes_of_one_name_are_told_apart_where_they_are_not_one_machine() -> None:
+def test_hosts_with_equal_names_are_distinguished_by_machine() -> None:
     def met(*standing: tuple[str, int, str]) -> list[str]:
         notices = [RankInfo(place(rank, host=host, node_rank=node), SOFTWARE, "", on) for rank, (host, node, on) in enumerate(standing)]
         return [notice.placement.host for notice in disambiguate_hosts(notices)]
 
     assert met(("vm", 0, "a"), ("vm", 0, "a"), ("vm", 1, "b")) == ["vm#0", "vm#0", "vm#1"]
     assert met(("vm", 0, "a"), ("vm", 1, "a")) == ["vm", "vm"], "two launchers on one machine"
-    assert met(("vm", 0, "a"), ("vm", 0, "b")) == ["vm", "vm"], "a container for each rank of one node"
+    assert met(("vm", 0, "a"), ("vm", 0, "b")) == ["vm", "vm"], "one container per rank of a node"
     assert met(("n1", 0, "a"), ("n2", 1, "b")) == ["n1", "n2"]

@@ -1,4 +1,4 @@
-"""What a node offers to the job, and who else is there."""
+"""State of a node: cores, memory, NUMA and other processes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def place(pid: int, rank: int = 0, device_id: str = "") -> RankPlacement:
     return RankPlacement(rank=rank, host="n1", pid=pid, local_rank=rank, node_rank=0, device_name="some", device_id=device_id)
 
 
-def test_a_node_as_this_process_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_state_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "3")
     free = shared_memory_free_bytes()
-    monkeypatch.setattr("ddpbench.machine.node_state.shared_memory_free_bytes", lambda: free)  # others take of it at any time
+    monkeypatch.setattr("ddpbench.machine.node_state.shared_memory_free_bytes", lambda: free)  # other processes change it at any time
     found = collect_node_state([place(os.getpid())], sample_s=0.05)
     assert (found.host, found.slurm_cores, found.affinity_cores) == ("n1", 3, len(os.sched_getaffinity(0)))
     assert found.cpu_quota_cores == min(cgroup.cpu_quotas(), default=None)
@@ -34,7 +34,7 @@ def test_a_node_as_this_process_finds_it(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.shm_free_bytes == free
 
 
-def test_ranks_on_cores_of_their_own_count_together() -> None:
+def test_affinity_of_all_ranks_is_combined() -> None:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("one core only")
@@ -47,27 +47,27 @@ def test_ranks_on_cores_of_their_own_count_together() -> None:
         assert [(each.rank, bool(each.core_nodes)) for each in found.numa] == [(0, True), (1, True)]
 
 
-def test_others_are_those_outside_of_the_job() -> None:
+def test_busy_cores_of_others_exclude_the_job() -> None:
     with busy_process(), idle_process() as rank:
         found = collect_node_state([place(rank)])
     if found.other_busy_cores is None:
         pytest.skip("the kernel tells nothing of these cores")
-    assert 0.5 < found.other_busy_cores < 1.2, "one core is all that the rank may use"
+    assert 0.5 < found.other_busy_cores < 1.2, "the rank may use only one core"
 
 
-def test_a_rank_that_cannot_be_seen_is_left_out() -> None:
-    """As in a container beside this one: its pid is none here."""
+def test_invisible_rank_makes_other_busy_cores_unknown() -> None:
+    """As in another container, whose PIDs are not visible here."""
     with idle_process() as gone:
         pass
     found = collect_node_state([place(os.getpid()), place(gone, rank=1)], sample_s=0.05)
     assert (found.affinity_cores, found.other_busy_cores) == (len(os.sched_getaffinity(0)), None), (
-        "what it does would pass for somebody else's"
+        "its CPU use would count as that of others"
     )
     assert found.numa[1] == RankNumaNodes(rank=1)
     assert collect_node_state([place(gone)], sample_s=0.05).affinity_cores == len(os.sched_getaffinity(0))
 
 
-def test_what_the_job_does_itself_is_no_others() -> None:
+def test_cpu_use_of_the_job_is_not_counted_as_others() -> None:
     with busy_process() as rank:
         began, before = perf_counter(), cpu_seconds([rank])
         found = collect_node_state([place(rank)])
@@ -75,7 +75,7 @@ def test_what_the_job_does_itself_is_no_others() -> None:
     if found.other_busy_cores is None:
         pytest.skip("the kernel tells nothing of these cores")
     assert own > 0.05
-    assert found.other_busy_cores + own < 1.25, "counted once, not twice"
+    assert found.other_busy_cores + own < 1.25, "not counted twice"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_the_job_does_itself_is_no_others() -> None:
     ],
     ids=["v2", "v1", "another controller"],
 )
-def test_memory_limits_up_the_tree(tmp_path: Path, layout: dict[str, str], own: str, limits: list[int]) -> None:
+def test_memory_limits_of_parent_cgroups(tmp_path: Path, layout: dict[str, str], own: str, limits: list[int]) -> None:
     for name, text in layout.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -99,15 +99,15 @@ def test_memory_limits_up_the_tree(tmp_path: Path, layout: dict[str, str], own: 
     assert list(cgroup.memory_limits(tmp_path, tmp_path / "own")) == limits
 
 
-def test_memory_is_never_more_than_the_hosts() -> None:
+def test_usable_memory_is_at_most_host_memory() -> None:
     assert 0 < usable_memory_bytes() <= host_memory_bytes()
 
 
-def test_no_shared_memory_is_no_number() -> None:
+def test_missing_shm_has_no_size() -> None:
     assert shared_memory_free_bytes("/nowhere") is None
 
 
-def test_nodes_of_cores(tmp_path: Path) -> None:
+def test_numa_nodes_of_cores(tmp_path: Path) -> None:
     for node, cores in {0: "0-3,8", 1: "4-7", 10: "9"}.items():
         folder = tmp_path / "devices/system/node" / f"node{node}"
         folder.mkdir(parents=True)
@@ -117,12 +117,12 @@ def test_nodes_of_cores(tmp_path: Path) -> None:
     assert numa_nodes_of_cores({2}, tmp_path / "none") == []
 
 
-def test_a_gpu_that_is_not_there_has_no_node() -> None:
+def test_unknown_gpu_has_no_numa_node() -> None:
     assert numa_nodes_of_gpu("GPU-00000000-0000-0000-0000-000000000000") == []
 
 
 @pytest.mark.cuda
-def test_a_gpus_node_is_told_by_the_kernel() -> None:
+def test_numa_node_of_gpu_is_read_from_the_kernel() -> None:
     import torch
 
     from ddpbench.machine.gpu import Gpu

@@ -1,4 +1,4 @@
-"""Which environment variables a record keeps."""
+"""Environment variables kept in records."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def test_variables_are_sorted_by_name() -> None:
     assert list(speed_variables({"OMP_NUM_THREADS": "1", "NCCL_NET": "IB"})) == ["NCCL_NET", "OMP_NUM_THREADS"]
 
 
-def test_no_listed_name_is_that_of_a_secret() -> None:
+def test_listed_names_contain_no_secrets() -> None:
     assert [name for name in SPEED_VARIABLES if re.search("PSK|TOKEN|KEY|SECRET|PASS|AUTH|CRED|JWT", name)] == []
 
 
-def test_every_variable_that_an_analysis_reads_is_recorded() -> None:
+def test_every_variable_used_by_analysis_is_recorded() -> None:
     assert {*IB_DISABLING_VARIABLES, "OMP_NUM_THREADS", "SLURM_JOB_ID"} <= SPEED_VARIABLES

@@ -1,4 +1,4 @@
-"""Phases by a clock that the test turns: exact figures, contiguous, and summing to the step."""
+"""Step timers with a fake clock: exact, contiguous phases that sum to the step."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ STEPS_MS = [(5.0, 1.0, 0.5, 10.0, 20.0, 3.0, 2.0), (7.0, 1.0, 0.25, 10.0, 21.0, 
 
 
 @pytest.fixture
-def turned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """perf_counter_ns walks through STEPS_MS."""
+def fake_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace perf_counter_ns by a clock that steps through STEPS_MS."""
     stamps: Iterator[float] = accumulate([1_000.0, *(ms for step in STEPS_MS for ms in step), 9.0])
     monkeypatch.setattr(step_timer, "perf_counter_ns", lambda: int(next(stamps) * 1e6))
 
 
-def test_phases_are_exact_and_sum_to_the_step(turned: None) -> None:
+def test_phases_are_exact_and_sum_to_the_step(fake_clock: None) -> None:
     pulse = ProgressMarker(timeout_s=1.0)
     host = step_timer.HostStepTimer(pulse)
     host.begin(len(STEPS_MS))
@@ -39,27 +39,25 @@ def test_phases_are_exact_and_sum_to_the_step(turned: None) -> None:
     assert pulse.phase == "data"
 
 
-def test_a_second_round_forgets_the_first(turned: None) -> None:
+def test_second_round_does_not_contain_the_first(fake_clock: None) -> None:
     host = step_timer.HostStepTimer(ProgressMarker(timeout_s=1.0))
     for _ in range(2):
         host.begin(1)
         for phase in range(len(PHASES)):
             host.mark(phase)
-    second = [*STEPS_MS[1][1:], 9.0]  # the stamp that opens the second round takes the place of its first phase
+    second = [*STEPS_MS[1][1:], 9.0]  # the start timestamp of the second round consumes its first phase
     assert list(host.read().phases_ms.values()) == [[ms] for ms in second]
 
 
 @pytest.mark.parametrize(
     ("second", "expected"),
     [
-        ([17, 18, 19, 19.5, 20, 21, 21.5], 0.0),  # the whole step before the device comes to it
-        ([46, 47, 47.5, 55, 56, 57, 58], 5.25),  # the forward, which the device begins at 49.75
-        ([46, 47, 49.7, 59, 80, 81, 84], 31.5),  # the three of them almost to their ends; no more than the whole optimizer
+        ([17, 18, 19, 19.5, 20, 21, 21.5], 0.0),  # the whole step before the device reaches it
+        ([46, 47, 47.5, 55, 56, 57, 58], 5.25),  # the forward, which the device starts at 49.75
+        ([46, 47, 49.7, 59, 80, 81, 84], 31.5),  # all three almost to their ends, capped at the optimizer phase
     ],
 )
-def test_a_phase_that_the_host_still_issues_when_the_device_has_begun_it_may_have_waited_for_it(
-    second: list[float], expected: float
-) -> None:
+def test_host_issue_time_counts_phases_issued_after_the_device_started(second: list[float], expected: float) -> None:
     reached = [*accumulate((ms for step in STEPS_MS for ms in step), initial=0.0)]
     ahead = [0, 0.1, 0.2, 0.3, 1, 2, 3, 3.5]
     assert step_timer.host_issue_ms(reached, [*ahead, *second]) == [0.0, pytest.approx(expected)]
@@ -67,11 +65,11 @@ def test_a_phase_that_the_host_still_issues_when_the_device_has_begun_it_may_hav
 
 @pytest.mark.cuda
 @pytest.mark.parametrize(("sleeps_ms", "least", "most"), [(0.0, 0.0, 5.0), (50.0, 50.0, 60.0)])
-def test_a_gpu_that_stands_still_while_its_host_sleeps_is_told(sleeps_ms: float, least: float, most: float) -> None:
+def test_gpu_idle_during_host_sleep_is_measured(sleeps_ms: float, least: float, most: float) -> None:
     device = torch.device("cuda", 0)
     on_gpu = step_timer.make_step_timer(ProgressMarker(timeout_s=1.0), device)
     busy = torch.randn(4096, 4096, device=device)
-    for _ in range(2):  # the second pass has warm events
+    for _ in range(2):  # events are warm in the second pass
         torch.cuda.synchronize()
         on_gpu.begin(2)
         for _ in range(2):
@@ -89,11 +87,11 @@ def test_a_gpu_that_stands_still_while_its_host_sleeps_is_told(sleeps_ms: float,
 
 
 @pytest.mark.cuda
-def test_cuda_phases_sum_to_the_time_between_two_synchronisations() -> None:
+def test_cuda_phases_sum_to_the_time_between_synchronizations() -> None:
     device = torch.device("cuda", 0)
     busy = torch.randn(4096, 4096, device=device)
     on_gpu = step_timer.make_step_timer(ProgressMarker(timeout_s=1.0), device)
-    for _ in range(2):  # the second pass has warm events
+    for _ in range(2):  # events are warm in the second pass
         torch.cuda.synchronize()
         on_gpu.begin(3)
         start = step_timer.perf_counter_ns()
@@ -107,4 +105,4 @@ def test_cuda_phases_sum_to_the_time_between_two_synchronisations() -> None:
     total = sum(sum(durations) for durations in told.phases_ms.values())
     assert total == pytest.approx(wall_ms, rel=0.05)
     assert len(told.host_lead_ms) == 3
-    assert told.host_lead_ms[-1] > 0, "products this large leave the host ahead of the GPU"
+    assert told.host_lead_ms[-1] > 0, "large matrix products leave the host ahead of the GPU"

@@ -1,4 +1,4 @@
-"""Real files, the kernel's page cache, and what reading them proves."""
+"""Storage benchmark on real files and the kernel's page cache."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHM = Path("/dev/shm")
 
 
 def written(folder: Path) -> list[str]:
-    """Files of slightly different sizes, so that a mean names the sample."""
+    """Files of different sizes, so that their mean identifies the sample."""
     for index in range(COUNT):
         (folder / f"{index}.jpg").write_bytes(os.urandom(SIZE + index * index))
     return [str(folder / f"{index}.jpg") for index in range(COUNT)]
@@ -33,7 +33,7 @@ def written(folder: Path) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder whose files lie on a storage. Skips where temporary files lie in memory."""
+    """A folder on storage; skips if temporary files are kept in memory."""
     if file_system(str(tmp_path)) in IN_MEMORY_FILE_SYSTEMS | OWN_CACHE_FILE_SYSTEMS:
         pytest.skip(f"temporary files lie on {file_system(str(tmp_path))}")
     return tmp_path
@@ -52,7 +52,7 @@ def in_memory() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_the_file_system_is_that_of_the_mount_nearest_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_is_that_of_the_nearest_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, linked = tmp_path / "my data", tmp_path / "link"
     data.mkdir()
     linked.symlink_to(data)
@@ -73,22 +73,22 @@ def test_the_file_system_is_that_of_the_mount_nearest_above(tmp_path: Path, monk
     assert file_system("/") == "-"
 
 
-def test_a_file_is_in_the_page_cache_until_it_is_dropped(files: list[str]) -> None:
+def test_file_is_cached_until_evicted(files: list[str]) -> None:
     content = Path(files[7]).read_bytes()
-    assert cached_bytes(files[7]) == len(content), "a file just written is there to its last byte"
+    assert cached_bytes(files[7]) == len(content), "a new file is fully cached"
     evict(files[7])
     assert cached_bytes(files[7]) == 0
     assert Path(files[7]).read_bytes() == content
     assert cached_bytes(files[7]) == len(content)
 
 
-def test_an_empty_file_is_nowhere(folder: Path) -> None:
+def test_empty_file_has_no_cached_bytes(folder: Path) -> None:
     (folder / "empty").touch()
     evict(str(folder / "empty"))
     assert cached_bytes(str(folder / "empty")) == 0
 
 
-def test_files_just_written_are_read_warm_and_cold(folder: Path, files: list[str]) -> None:
+def test_new_files_are_read_warm_and_cold(folder: Path, files: list[str]) -> None:
     before = [Path(file).read_bytes() for file in files]
     found = benchmark_storage(str(folder), files, threads=4, budget_s=20)
     assert (found.path, found.num_files, found.cached_fraction) == (str(folder), COUNT, 1.0)
@@ -97,12 +97,12 @@ def test_files_just_written_are_read_warm_and_cold(folder: Path, files: list[str
     assert found.warm_files_per_s
     assert found.cold_files_per_s
     assert found.no_cold_rate_reason is None
-    assert found.verified or found.file_system.startswith("fuse"), "the kernel fetched what was read"
-    assert all(cached_bytes(file) == len(content) for file, content in zip(files, before, strict=True)), "left as found"
+    assert found.verified or found.file_system.startswith("fuse"), "the kernel read the files from the device"
+    assert all(cached_bytes(file) == len(content) for file, content in zip(files, before, strict=True)), "the cached state is restored"
     assert [Path(file).read_bytes() for file in files] == before
 
 
-def test_what_lay_on_the_storage_is_left_there(folder: Path, files: list[str]) -> None:
+def test_cached_state_of_files_is_restored(folder: Path, files: list[str]) -> None:
     for file in files[::2]:
         evict(file)
     found = benchmark_storage(str(folder), files, threads=2, budget_s=20)
@@ -111,16 +111,16 @@ def test_what_lay_on_the_storage_is_left_there(folder: Path, files: list[str]) -
     assert [cached_bytes(file) > 0 for file in files] == [index % 2 == 1 for index in range(COUNT)]
 
 
-def test_a_file_system_in_memory_has_no_cold_rate(in_memory: Path) -> None:
+def test_in_memory_file_system_has_no_cold_rate(in_memory: Path) -> None:
     found = benchmark_storage(str(in_memory), written(in_memory), threads=2, budget_s=20)
     assert (found.file_system, found.cached_fraction, found.cold_files_per_s, found.verified) == ("tmpfs", 1.0, None, False)
     assert found.no_cold_rate_reason == "in_memory"
     assert found.warm_files_per_s
 
 
-def test_files_that_are_held_in_memory_have_no_cold_rate(folder: Path, files: list[str]) -> None:
+def test_mapped_files_have_no_cold_rate(folder: Path, files: list[str]) -> None:
     held = [_mapped(file) for file in files]
-    assert sum(sum(part[:: mmap.PAGESIZE]) for part in held) > 0, "every page was looked at"
+    assert sum(sum(part[:: mmap.PAGESIZE]) for part in held) > 0, "every page was touched"
     found = benchmark_storage(str(folder), files, threads=2, budget_s=20)
     assert found.cold_files_per_s is None
     assert found.no_cold_rate_reason in ("not_evicted", "unknown_residency")
@@ -135,7 +135,7 @@ def _mapped(path: str) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 
 
-def test_to_a_reader_who_does_not_own_the_files_residency_is_unknown_and_cold_reads_still_proved() -> None:
+def test_residency_is_unknown_but_cold_reads_verified_without_ownership() -> None:
     if os.geteuid():
         pytest.skip("only root can be somebody else")
     with tempfile.TemporaryDirectory() as private:
@@ -146,18 +146,18 @@ def test_to_a_reader_who_does_not_own_the_files_residency_is_unknown_and_cold_re
         files = written(folder)
         script = (
             "import os, sys, msgspec\nfrom ddpbench.machine.storage import benchmark_storage\nos.setresuid(65534, 65534, 65534)\n"
-            "import ctypes; ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)\n"  # PR_SET_DUMPABLE: /proc/self is this user's again
+            "import ctypes; ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)\n"  # PR_SET_DUMPABLE: this user owns /proc/self again
             "print(msgspec.json.encode(benchmark_storage(sys.argv[1], sys.argv[2:], 2, 20)).decode())"
         )
         done = subprocess.run([sys.executable, "-c", script, private, *files], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
     found = msgspec.json.decode(done.stdout, type=Storage)
-    assert found.cached_fraction is None, "the kernel says 'all' to strangers"
+    assert found.cached_fraction is None, "the kernel reports everything as cached to other users"
     assert found.cold_files_per_s
     assert found.verified
 
 
-def test_the_sample_is_the_same_each_time(folder: Path, files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sample_is_deterministic(folder: Path, files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = benchmark_storage(str(folder), files, threads=1, budget_s=20)
     monkeypatch.setattr(module, "MAX_SAMPLE_FILES", 5)
     once, again = (benchmark_storage(str(folder), files, threads=1, budget_s=20) for _ in range(2))
@@ -165,13 +165,13 @@ def test_the_sample_is_the_same_each_time(folder: Path, files: list[str], monkey
     assert once.num_files == COUNT
 
 
-def test_without_time_there_are_no_rates(folder: Path, files: list[str]) -> None:
+def test_no_time_gives_no_rates(folder: Path, files: list[str]) -> None:
     found = benchmark_storage(str(folder), files, threads=2, budget_s=0)
     assert (found.warm_files_per_s, found.cold_files_per_s) == (None, None)
     assert found.no_cold_rate_reason == "no_time"
 
 
-def test_files_that_are_gone_are_left_out(folder: Path, files: list[str]) -> None:
+def test_missing_files_are_skipped(folder: Path, files: list[str]) -> None:
     for file in files[:3]:
         Path(file).unlink()
     found = benchmark_storage(str(folder), files, threads=0, budget_s=20)
@@ -182,7 +182,7 @@ def test_files_that_are_gone_are_left_out(folder: Path, files: list[str]) -> Non
     assert gone.no_cold_rate_reason == "unreadable"
 
 
-def test_what_does_not_stay_in_memory_has_no_warm_rate(folder: Path, files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_evicted_during_the_benchmark_have_no_warm_rate(folder: Path, files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def short_of_memory(portion: Sequence[str], *how: Any) -> FileReadStats:
         for file in portion:
             evict(file)

@@ -1,4 +1,4 @@
-"""Published rows and claims against cells whose figures are known; the published tables against themselves."""
+"""Published rows and claims, compared with examples of known figures and with themselves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def about(results: list[ClaimResult], words: str) -> ClaimResult:
     return next(result for result in results if words in result.claim)
 
 
-def test_the_published_v100_agrees_with_itself() -> None:
+def test_published_v100_rows_match_themselves() -> None:
     results = [result for result in compare_rows(VGG, sweeps.published_vgg("V100")) if result.row.gpu == "V100"]
     assert len(results) == 15
     for result in results:
@@ -49,7 +49,7 @@ def test_the_published_v100_agrees_with_itself() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "pays", "does_not"), [("V100", True, False), ("1080 Ti", False, True), ("TITAN X", False, True)])
-def test_the_sweeps_claims_hold_on_the_gpus_that_they_are_made_of(gpu: str, pays: bool, does_not: bool) -> None:
+def test_batch_sweep_claims_hold_on_their_gpus(gpu: str, pays: bool, does_not: bool) -> None:
     ours, before = check_claims(VGG, sweeps.published_vgg(gpu))
     assert (ours.holds, before.holds) == (pays, does_not)
     assert "at batch 2048" in ours.explanation
@@ -57,7 +57,7 @@ def test_the_sweeps_claims_hold_on_the_gpus_that_they_are_made_of(gpu: str, pays
     assert published == pytest.approx([1.3245, 0.5563, 1.0821, 0.6355], abs=1e-4)
 
 
-def test_leftovers_are_told_from_the_clean_peak() -> None:
+def test_leftover_memory_is_separated_from_the_clean_peak() -> None:
     result = about(check_claims(T4, sweeps.t4()), "1.17 times the memory")
     assert result.holds is True
     assert result.explanation == (
@@ -65,14 +65,14 @@ def test_leftovers_are_told_from_the_clean_peak() -> None:
     )
 
 
-def test_the_published_leftovers_stand_beside_the_cell_that_has_them() -> None:
+def test_published_leftover_row_matches_the_leftover_arm() -> None:
     amp = next(result for result in compare_rows(T4, sweeps.t4()) if result.row.max_memory_allocated_bytes == 1_577_232_384)
     assert amp.record is not None
     assert amp.record.role == EARLIER_MODEL_ALIVE
     assert amp.figures["allocated"].ratio == pytest.approx(1_619_000_000 / 1_577_232_384)
 
 
-def test_mnist_takes_the_same_time_because_it_waits_for_its_loader() -> None:
+def test_mnist_time_is_equal_because_of_the_loader() -> None:
     result = about(check_claims(T4, sweeps.t4(wait=0.83)), "0.98 of the time")
     assert result.holds is True
     assert result.explanation.endswith("because 83% of the step waits for the loader")
@@ -82,39 +82,39 @@ def test_mnist_takes_the_same_time_because_it_waits_for_its_loader() -> None:
     assert about(computes, "does not name one").holds is False
 
 
-def test_a_cell_whose_limit_cannot_be_told_names_no_bottleneck() -> None:
+def test_inconclusive_arm_names_no_bottleneck() -> None:
     job = sweeps.t4(wait=0.83)
     one = next(record for record in job.records if record.config.workload == "mnist-cnn")
     one.rounds = [replace(timed, traces=[replace(trace, steps=2) for trace in timed.traces]) for timed in one.rounds[:1]]
     assert about(check_claims(T4, job), "does not name one").holds is None
 
 
-def test_what_has_not_been_measured_is_open() -> None:
+def test_unmeasured_claims_are_open() -> None:
     empty = sweeps.job(sweeps.cell(), command="reproduce t4-tensor-cores")
     assert {result.holds for name in (T4, WRN, DISC, IMAGENET) for result in check_claims(name, empty)} == {None}
     assert all(result.record is None for result in compare_rows(T4, empty))
 
 
-def test_o3_that_dies_is_a_result() -> None:
+def test_o3_that_diverges_confirms_its_claim() -> None:
     result = about(check_claims(WRN, sweeps.wrn()), "O3 does not converge")
     assert result.holds is True
     assert "not finite from step 41" in result.explanation
 
 
 @pytest.mark.parametrize(("reached", "holds"), [(0.10, True), (0.86, False)])
-def test_o3_is_measured_by_what_o0_reaches(reached: float, holds: bool) -> None:
+def test_o3_is_compared_with_the_accuracy_of_o0(reached: float, holds: bool) -> None:
     job = sweeps.wrn()
     job.records = [record for record in job.records if record.config.precision != "fp16"]
     job.records.append(sweeps.cell("wrn28x10-cifar10", "O3", accuracy=[reached] * 5, num_parameters=36_500_000))
     assert about(check_claims(WRN, job), "O3 does not converge").holds is holds
 
 
-def test_o3_of_a_training_too_short_for_o0_is_open() -> None:
+def test_o3_is_open_if_o0_did_not_learn() -> None:
     short = [sweeps.cell("wrn28x10-cifar10", level, accuracy=[0.12] * 5) for level in ("O0", "O3")]
     assert about(check_claims(WRN, sweeps.job(*short)), "O3 does not converge").holds is None
 
 
-def test_two_cores_hide_the_level_for_both_models() -> None:
+def test_two_cores_hide_the_precision_for_both_models() -> None:
     result = about(check_claims(WRN, sweeps.wrn()), "two weak vCPUs")
     assert result.holds is True
     assert "wrn16x4-cifar10" in result.explanation
@@ -124,12 +124,12 @@ def test_two_cores_hide_the_level_for_both_models() -> None:
     assert about(check_claims(WRN, cells), "two weak vCPUs").holds is None
 
 
-def test_levels_that_gain_are_no_p100() -> None:
+def test_precision_gains_contradict_the_p100_claim() -> None:
     t4, p100, *_ = check_claims(WRN, sweeps.wrn())
     assert (t4.holds, p100.holds) == (True, False)
 
 
-def test_the_loader_explains_what_the_networks_size_was_blamed_for() -> None:
+def test_loader_explains_the_gain_attributed_to_model_size() -> None:
     doubled, environments, size = check_claims(IMAGENET, sweeps.imagenet())
     assert doubled.holds is True
     assert doubled.explanation.endswith("as under slurm")
@@ -143,7 +143,7 @@ def test_the_loader_explains_what_the_networks_size_was_blamed_for() -> None:
     assert (both[0].holds, both[2].holds) == (False, False)
 
 
-def test_a_gain_that_rounds_do_not_tell_from_none_says_nothing_of_a_networks_size() -> None:
+def test_uncertain_gain_leaves_the_model_size_claim_open() -> None:
     job = sweeps.imagenet(gains=(1.04, 1.06), phases=sweeps.COMPUTES)
     for record in job.records:
         slow = [1.0, 1.5, 0.7] if record.config.precision == "o2" else [1.0, 1.0, 1.0]
@@ -152,7 +152,7 @@ def test_a_gain_that_rounds_do_not_tell_from_none_says_nothing_of_a_networks_siz
     assert check_claims(IMAGENET, job)[2].holds is None
 
 
-def test_speeds_of_single_steps_and_losses_stand_beside_the_published() -> None:
+def test_step_speeds_and_losses_are_compared_with_the_published() -> None:
     slurm = next(result for result in compare_rows(IMAGENET, sweeps.imagenet()) if result.row.environment == "slurm")
     assert set(slurm.figures) == {"speed", "least-speed", "greatest-speed", "last-loss", "mean-loss"}
     container = [result for result in compare_rows(IMAGENET, sweeps.imagenet()) if result.row.environment == "container"][-1]
@@ -162,7 +162,7 @@ def test_speeds_of_single_steps_and_losses_stand_beside_the_published() -> None:
     assert MIN_STEP_SAMPLES_PER_S.values(record) == pytest.approx(MAX_STEP_SAMPLES_PER_S.values(record))
 
 
-def test_a_crossing_near_ten_layers_holds_and_one_far_off_does_not() -> None:
+def test_crossover_near_ten_layers_confirms_the_claim() -> None:
     crossing, errors = check_claims(DISC, sweeps.crossing_disc())
     assert crossing.holds is True
     assert "9.9 layers" in crossing.explanation
@@ -173,7 +173,7 @@ def test_a_crossing_near_ten_layers_holds_and_one_far_off_does_not() -> None:
     assert check_claims(DISC, never)[0].holds is False
 
 
-def test_models_that_do_not_reach_the_published_crossing_leave_it_open() -> None:
+def test_models_below_the_published_crossover_leave_it_open() -> None:
     small = check_claims(DISC, sweeps.disc([1.0, 2.0], [1.5, 2.5], [2, 6]))[0]
     assert (small.holds, small.explanation) == (None, "here no crossing: CPU is faster than GPU at every model, 22 to 2,982 parameters")
     large = check_claims(DISC, sweeps.disc([1.0, 2.0], [0.5, 0.4], [11, 12]))[0]
@@ -185,7 +185,7 @@ def test_models_that_do_not_reach_the_published_crossing_leave_it_open() -> None
     )
 
 
-def test_training_errors_are_told_for_every_depth() -> None:
+def test_training_error_is_reported_for_every_depth() -> None:
     job = sweeps.crossing_disc()
     for record in job.records[:2]:
         record.rounds = sweeps.cell("disc-mlp-2", batch=100, accuracy=[0.869] * 5).rounds
@@ -194,7 +194,7 @@ def test_training_errors_are_told_for_every_depth() -> None:
     assert "2: 13.1%, 3: 0.2%" in errors.explanation
 
 
-def test_quick_batches_stand_for_the_published_in_order_and_are_no_ratio() -> None:
+def test_quick_batch_sizes_match_published_rows_in_order_without_ratio() -> None:
     cells = [sweeps.cell(name=name, batch=batch, process=1) for name in ("fp32", "o2", "amp-fp16") for batch in (4, 8)]
     quick = sweeps.job(*cells, command="reproduce vgg16-cifar10-batch-sweep --quick")
     results = {(result.row.gpu, result.row.precision, result.row.batch_size): result for result in compare_rows(VGG, quick)}
@@ -207,7 +207,7 @@ def test_quick_batches_stand_for_the_published_in_order_and_are_no_ratio() -> No
     assert protocol_deviations(quick)[0].startswith("quick")
 
 
-def test_a_shrunk_wide_resnet_stands_for_the_published_one() -> None:
+def test_smaller_wide_resnet_substitutes_the_published_one() -> None:
     small = [sweeps.cell(f"wrn{depth}x1-cifar10", "O0", 8, num_parameters=parameters) for depth, parameters in ((10, 80), (16, 170))]
     quick = sweeps.job(*small, command="reproduce wrn-cifar10-apex-levels --quick")
     record = compare_rows(WRN, quick)[0].record
@@ -217,13 +217,13 @@ def test_a_shrunk_wide_resnet_stands_for_the_published_one() -> None:
     assert substituted_workloads(load_publication(WRN), sweeps.wrn()) == {}
 
 
-def test_a_narrow_vgg16_stands_for_the_published_one_on_cifar10_alone() -> None:
+def test_narrow_vgg16_substitutes_the_published_one_only_on_cifar10() -> None:
     cells = [sweeps.cell("vgg16-4-cifar10", num_parameters=4), sweeps.cell("vgg16", num_parameters=138_357_544)]
     quick = sweeps.job(*cells, command="reproduce vgg16-cifar10-batch-sweep --quick")
     assert substituted_workloads(load_publication(VGG), quick) == {"vgg16-cifar10": "vgg16-4-cifar10"}
 
 
-def test_departures_from_the_protocol_are_said() -> None:
+def test_protocol_deviations_are_listed() -> None:
     made = sweeps.cell(device="Some CPU", data=DatasetInfo(loader="tensor", description="made", generated=True))
     said = " ".join(protocol_deviations(sweeps.job(made)))
     assert "made data" in said
@@ -231,7 +231,7 @@ def test_departures_from_the_protocol_are_said() -> None:
     assert protocol_deviations(sweeps.published_vgg("V100")) == []
 
 
-def test_a_ratio_agrees_only_where_its_whole_interval_does() -> None:
+def test_ratio_agrees_only_if_its_whole_interval_does() -> None:
     def agrees(published: float, low: float, high: float) -> bool | None:
         return PublishedRatio("", published, PairedRatio((low + high) / 2, low, high, pairs=5)).agrees
 
@@ -239,11 +239,11 @@ def test_a_ratio_agrees_only_where_its_whole_interval_does() -> None:
     assert agrees(1.8, 2.5, 2.6) is True
     assert agrees(1.8, 1.01, 1.02) is False
     assert agrees(0.98, 1.01, 1.2) is None
-    assert agrees(1.0, 0.8, 1.3) is None, "from less to more: none lies between"
+    assert agrees(1.0, 0.8, 1.3) is None, "the interval spans both directions"
     assert PublishedRatio("", 1.8, None).agrees is None
 
 
-def test_ratios_pair_rounds_and_a_cell_that_is_not_trusted_has_none_of_speed() -> None:
+def test_ratios_pair_rounds_and_invalid_arms_have_no_speed_ratio() -> None:
     base = sweeps.cell(seconds=(1.0, 2.0, 4.0), allocated=100)
     other = sweeps.cell(name="o2", seconds=(0.5, 1.0, 2.0), allocated=50)
     paired = paired_ratio(SECONDS, base, other)
@@ -256,14 +256,14 @@ def test_ratios_pair_rounds_and_a_cell_that_is_not_trusted_has_none_of_speed() -
     assert paired_ratio(ALLOCATED, base, dead) is not None
 
 
-def test_memory_is_one_measure_for_all_cells() -> None:
+def test_memory_metric_is_common_to_all_arms() -> None:
     told, silent = sweeps.cell(process=5), sweeps.cell()
     assert memory_metric([told, told]) is PROCESS_MEMORY
     assert memory_metric([told, silent]) is not PROCESS_MEMORY
     assert memory_metric([told, sweeps.no_memory("o2", 64)]) is PROCESS_MEMORY
 
 
-def test_two_rounds_give_a_range_and_no_interval() -> None:
+def test_two_rounds_give_a_range_without_interval() -> None:
     assert ratio_of([1.0, 1.0], [0.9, 1.1]) == PairedRatio(pytest.approx(0.995, abs=1e-3), 0.9, 1.1, pairs=2)
     assert PublishedRatio("", None, ratio_of([1.0, 1.0], [0.9, 1.1])).text == "0.99 (2 rounds: 0.90 to 1.10)"
     assert PublishedRatio("", None, ratio_of([1.0], [0.9])).text == "0.90 (1 round)"
@@ -272,7 +272,7 @@ def test_two_rounds_give_a_range_and_no_interval() -> None:
     assert "rounds" not in PublishedRatio("", None, three).text
 
 
-def test_middles_and_spreads() -> None:
+def test_mean_std_and_median_with_interval() -> None:
     assert mean_std([]) is None
     assert mean_std([3.0]).std is None  # type: ignore[union-attr]
 
@@ -288,7 +288,7 @@ def test_middles_and_spreads() -> None:
     assert low < 1.0 < center == 1.1 < 1.2 < high
 
 
-def test_an_accuracy_lies_between_none_and_all() -> None:
+def test_accuracy_interval_is_within_0_and_1() -> None:
     def middle(*reached: float) -> tuple[float, float, float]:
         found = ACCURACY.median_and_interval(sweeps.cell(seconds=(1.0,) * len(reached), accuracy=reached))
         assert found is not None
@@ -297,22 +297,22 @@ def test_an_accuracy_lies_between_none_and_all() -> None:
     assert middle(0.97, 0.99, 1.0) == (0.99, pytest.approx(0.9487, abs=1e-4), 1.0)
     assert middle(0.0, 0.01, 0.04) == (0.01, 0.0, pytest.approx(0.0684, abs=1e-4))
     center, low, high = middle(0.4, 0.5, 0.6)
-    assert center - low == pytest.approx(high - center), "on the plain scale"
+    assert center - low == pytest.approx(high - center), "symmetric on the linear scale"
 
 
 @pytest.mark.parametrize("name", sweeps.PUBLISHED)
-def test_of_an_unfinished_job_every_claim_says_what_is_missing(name: str) -> None:
+def test_claims_on_unfinished_jobs_name_what_is_missing(name: str) -> None:
     whole = check_claims(name, sweeps.PUBLISHED[name]())
     for job in sweeps.unfinished(sweeps.PUBLISHED[name]):
         for result, finished in zip(check_claims(name, job), whole, strict=True):
             assert result.explanation
             assert not {"-", "None", "nan"} & set(result.explanation.replace(",", "").split()), result.explanation
             if result.holds is not finished.holds:
-                assert finished.holds is not None, f"{result.explanation}: more cells have not told it"
-                assert result.holds is None, f"{result.explanation}: more cells have told otherwise"
+                assert finished.holds is not None, f"{result.explanation}: the complete job leaves it open"
+                assert result.holds is None, f"{result.explanation}: a complete job decides differently"
 
 
-def test_missing_cells_are_named_with_the_reason() -> None:
+def test_missing_arms_are_named_with_the_reason() -> None:
     job = sweeps.t4()
     fp32 = job.records[0]
     job.records[0] = replace(fp32, rounds=[], status="failed", fault=sweeps.no_memory("fp32", 512).fault)
@@ -328,16 +328,16 @@ def test_missing_cells_are_named_with_the_reason() -> None:
     assert memory == "missing: fp32, amp-fp16 (no memory of a GPU), amp-fp16 with the earlier model alive (not measured)"
 
 
-def test_a_leftover_that_failed_gives_way_to_the_clean_cell() -> None:
+def test_failed_leftover_arm_falls_back_to_the_clean_arm() -> None:
     job = sweeps.t4()
     job.records[2] = replace(job.records[2], rounds=[], status="failed")
     assert check_claims(T4, job)[0].holds is True
     assert about(check_claims(T4, job), "1.17 times the memory").holds is None
 
 
-def test_a_factor_far_from_the_published_one_is_the_same_way_and_no_more() -> None:
+def test_factor_far_from_the_published_one_is_reported() -> None:
     job = sweeps.wrn()
-    assert check_claims(WRN, job)[0].far_ratios != [], "2.7 times as fast on the page, 1.83 published"
+    assert check_claims(WRN, job)[0].far_ratios != [], "2.7 times as fast here, 1.83 published"
     for record in job.records[1:3]:
         record.rounds = sweeps.cell(seconds=sweeps.repeats(301.0 / 1.9, 0.3), process=6_600 * sweeps.MIB).rounds
     near = check_claims(WRN, job)[0]
@@ -347,7 +347,7 @@ def test_a_factor_far_from_the_published_one_is_the_same_way_and_no_more() -> No
     assert PublishedRatio("", 0.42, PairedRatio(0.31, 0.31, 0.31, pairs=1)).is_far
 
 
-def test_every_published_batch_is_looked_at() -> None:
+def test_every_published_batch_size_is_checked() -> None:
     job = sweeps.published_vgg("V100")
     first = check_claims(VGG, job)[0]
     assert first.holds is True
@@ -361,7 +361,7 @@ def test_every_published_batch_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("worst", [(0, 0), (1, 2)], ids=["CPU, first round", "GPU, a round in the midst"])
-def test_errors_are_those_of_every_round_on_both_devices(worst: tuple[int, int]) -> None:
+def test_training_errors_cover_every_round_on_both_devices(worst: tuple[int, int]) -> None:
     job, (place, turn) = sweeps.crossing_disc(), worst
     reached = [0.869 if at == turn else 0.998 for at in range(5)]
     job.records[place].rounds = sweeps.cell("disc-mlp-2", batch=100, accuracy=reached).rounds
@@ -370,14 +370,14 @@ def test_errors_are_those_of_every_round_on_both_devices(worst: tuple[int, int])
     assert "2: 0.2% to 13.1%, 3: 0.2%" in errors.explanation
 
 
-def test_what_takes_two_records_names_commands_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_claims_on_two_records_name_existing_commands(capsys: pytest.CaptureFixture[str]) -> None:
     sentence = check_claims(IMAGENET, sweeps.imagenet())[1].explanation
     for words in re.findall(r"'ddpbench ([^']+)'", sentence):
         assert main([words.split()[0], "--help"]) == 0
     assert IMAGENET in sentence
 
 
-def test_batches_are_compared_only_with_their_like() -> None:
+def test_batch_sizes_are_compared_only_with_equal_ones() -> None:
     job = sweeps.published_vgg("V100")
     job.records = [record for record in job.records if record.config.precision != "amp-fp16" or record.config.batch_size == 256]
     first = check_claims(VGG, job)[0]
@@ -386,13 +386,13 @@ def test_batches_are_compared_only_with_their_like() -> None:
     assert first.holds is None
 
 
-def test_a_quick_job_settles_nothing() -> None:
+def test_quick_job_decides_no_claim() -> None:
     for name, whole in sweeps.PUBLISHED.items():
         job = whole()
         job.command.append("--quick")
         assert {result.holds for result in check_claims(name, job)} == {None}
 
 
-def test_a_name_that_is_none_is_refused() -> None:
+def test_unknown_publication_is_rejected() -> None:
     with pytest.raises(UsageError):
         check_claims("t5", Job(started="", command=[], records=[]))

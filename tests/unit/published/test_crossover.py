@@ -1,4 +1,4 @@
-"""Where two devices cross, on times whose crossing is known beforehand."""
+"""Crossover of two devices, on times with a known crossover."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddpbench.record.roles import side_role
 
 
 def points(ratios: dict[int, float], spread: float = 0.01, rounds: int = 5) -> list[CrossoverPoint]:
-    """Models whose time on the second device is that many times the time on the first, a layer each factor of four."""
+    """Models with the given time ratios of second to first device, one layer each."""
     first = [1.0] * rounds
     return [
         CrossoverPoint(parameters, layer, first, [ratio * (1 + spread * (place - (rounds - 1) / 2)) for place in range(rounds)])
@@ -23,7 +23,7 @@ def points(ratios: dict[int, float], spread: float = 0.01, rounds: int = 5) -> l
     ]
 
 
-def test_one_round_has_no_interval_and_says_so() -> None:
+def test_single_round_crossover_has_no_interval() -> None:
     once = find_crossing("CPU", "GPU", points({1_000: 4.0, 10_000: 2.0, 100_000: 0.5}, rounds=1))
     assert describe_crossing(once) == "GPU is faster than CPU from 31,600 parameters (no interval) on, 3.5 layers"
 
@@ -41,12 +41,12 @@ MODELS = {1_000: 4.0, 10_000: 1.5, 100_000: 0.6, 1_000_000: 0.3}
         ((5, 1, 1, 5), "no interval)"),
     ],
 )
-def test_the_interval_is_called_what_the_models_around_it_give(rounds: Sequence[int], said: str) -> None:
+def test_interval_label_depends_on_the_rounds_around_the_crossover(rounds: Sequence[int], said: str) -> None:
     measured = [each for (size, ratio), count in zip(MODELS.items(), rounds, strict=True) for each in points({size: ratio}, rounds=count)]
     assert f"from 27,700 parameters ({said}" in describe_crossing(find_crossing("CPU", "GPU", measured))
 
 
-def test_it_lies_where_the_logs_meet() -> None:
+def test_crossover_is_interpolated_on_log_scales() -> None:
     found = find_crossing("CPU", "GPU", points({100: 4.0, 10_000: 0.25}, spread=0.0))
     assert (found.winner, found.loser) == ("GPU", "CPU")
     assert found.parameters == pytest.approx(1000)
@@ -54,7 +54,7 @@ def test_it_lies_where_the_logs_meet() -> None:
     assert not found.has_interval
 
 
-def test_the_interval_holds_it_and_narrows_with_the_rounds_spread() -> None:
+def test_interval_contains_the_crossover_and_narrows_with_less_noise() -> None:
     wide, narrow = (find_crossing("CPU", "GPU", points({100: 2.0, 1000: 1.1, 10_000: 0.5}, spread=spread)) for spread in (0.05, 0.01))
     for found in (wide, narrow):
         assert found.low is not None
@@ -64,7 +64,7 @@ def test_the_interval_holds_it_and_narrows_with_the_rounds_spread() -> None:
     assert wide.high / wide.low > narrow.high / narrow.low  # type: ignore[operator]
 
 
-def test_the_interval_is_where_the_band_of_the_ratio_touches_one() -> None:
+def test_interval_ends_where_the_ratio_interval_touches_one() -> None:
     ours = points({100: 1.5, 10_000: 1 / 1.5}, spread=0.02)
     found = find_crossing("CPU", "GPU", ours)
     reach = sqrt(ours[0].ratio.high / ours[0].ratio.low)
@@ -74,34 +74,34 @@ def test_the_interval_is_where_the_band_of_the_ratio_touches_one() -> None:
     assert found.high == pytest.approx(high.parameters, rel=0.01)
 
 
-def test_a_device_that_wins_everywhere_crosses_nowhere() -> None:
+def test_device_that_always_wins_has_no_crossover() -> None:
     found = find_crossing("CPU", "GPU", points({100: 0.9, 1000: 0.5}))
     assert (found.winner, found.parameters) == ("GPU", None)
     found = find_crossing("CPU", "GPU", points({100: 1.5, 1000: 1.4}))
     assert (found.winner, found.parameters) == ("CPU", None)
 
 
-def test_the_winner_is_the_faster_one_at_the_largest_model_in_either_order() -> None:
+def test_winner_is_the_faster_device_at_the_largest_model() -> None:
     falling = find_crossing("CPU", "GPU", points({100: 2.0, 10_000: 0.5}, spread=0.0))
     rising = find_crossing("GPU", "CPU", points({100: 0.5, 10_000: 2.0}, spread=0.0))
     assert (falling.winner, rising.winner) == ("GPU", "GPU")
     assert falling.parameters == pytest.approx(rising.parameters)
 
 
-def test_of_several_crossings_the_last_counts() -> None:
+def test_last_of_several_crossovers_counts() -> None:
     found = find_crossing("CPU", "GPU", points({1: 2.0, 10: 0.5, 100: 2.0, 1000: 0.5}, spread=0.0))
     assert found.parameters == pytest.approx(sqrt(100 * 1000))
 
 
-def test_an_end_beyond_the_models_is_open() -> None:
+def test_interval_end_beyond_the_models_is_open() -> None:
     found = find_crossing("CPU", "GPU", points({100: 1.5, 1000: 0.99}, spread=0.05))
     assert found.parameters is not None
     assert found.low is not None
     assert found.high is None
 
 
-def test_of_rounds_that_scatter_the_interval_holds_the_truth() -> None:
-    """Eleven depths, three rounds that share their luck, and noise of 1%: the interval is narrow, and nearly always right."""
+def test_interval_covers_the_true_crossover_with_noisy_rounds() -> None:
+    """Eleven depths, three rounds with shared noise, and 1% noise: the interval is narrow and nearly always correct."""
     noise = Random(1)
     sizes = {depth: sweeps.disc_parameters(depth) for depth in range(2, 13)}
     first_s = {depth: 0.4 + 4.5e-6 * parameters for depth, parameters in sizes.items()}
@@ -128,7 +128,7 @@ def test_of_rounds_that_scatter_the_interval_holds_the_truth() -> None:
     assert median(widths) < 1.25
 
 
-def test_rounds_are_paired_by_their_index() -> None:
+def test_crossover_rounds_are_paired_by_index() -> None:
     job = sweeps.crossing_disc()
     whole = crossing_of(job)
     for record in job.records:
@@ -146,7 +146,7 @@ def test_single_rounds_give_no_interval() -> None:
     assert (found.low, found.high) == (None, None)
 
 
-def test_a_job_is_read_by_labels_and_depth() -> None:
+def test_crossover_is_read_from_sides_and_depths() -> None:
     assert sweeps.disc_parameters(10) == 703_142
     found = crossing_of(sweeps.crossing_disc())
     assert found is not None
@@ -156,7 +156,7 @@ def test_a_job_is_read_by_labels_and_depth() -> None:
     assert 9 < found.layers_at(found.parameters) < 10
 
 
-def test_a_model_that_one_device_never_finished_is_left_out() -> None:
+def test_model_unfinished_on_one_device_is_omitted() -> None:
     job = sweeps.crossing_disc()
     job.records[-1].rounds = []
     found = crossing_of(job)
@@ -164,7 +164,7 @@ def test_a_model_that_one_device_never_finished_is_left_out() -> None:
     assert found.points[-1].layers == 11
 
 
-def test_one_device_and_other_workloads_cross_nothing() -> None:
+def test_single_device_and_other_workloads_have_no_crossover() -> None:
     assert crossing_of(sweeps.t4()) is None
     job = sweeps.crossing_disc()
     job.records = [record for record in job.records if record.role == side_role("CPU")]

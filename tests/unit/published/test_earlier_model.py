@@ -1,4 +1,4 @@
-"""What a published script still held when its next training began: there for the first step's forward, and gone with its loss."""
+"""Leftover memory of a published script: alive in the first forward, released with its loss."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ddpbench.record.record import Round
 
 
 def trained(precision: str, steps: int, beside: Callable[[Device], object] | None, device: str, workload: str) -> list[Round]:
-    """Two rounds of products under the published protocol, shortened."""
+    """Two shortened rounds under the published protocol."""
     asked = Config(workload=workload, precision=precision, steps=steps, rounds=2, fresh=True, set_to_none=False, validate=False)
     arm = Arm(resolve_config(asked, device == "cuda", 1), world_of_one(device), ProgressMarker(60.0), ArmOptions(leftover_factory=beside))
     arm.activate()
@@ -29,7 +29,7 @@ def trained(precision: str, steps: int, beside: Callable[[Device], object] | Non
     return [timed for timed in rounds if timed is not None]
 
 
-def test_leftovers_lie_there_from_a_rounds_begin_to_its_first_loss() -> None:
+def test_leftovers_live_from_round_start_to_first_loss() -> None:
     happened: list[str] = []
 
     class Leftovers:
@@ -47,17 +47,17 @@ def test_leftovers_lie_there_from_a_rounds_begin_to_its_first_loss() -> None:
     trained("fp32", 3, lambda _: Leftovers(), "cpu", "gemm-mlp-16")
     handle.remove()
     before = happened.index("made")
-    assert set(happened[:before]) == {"loss"}, "the warm-up has none"
+    assert set(happened[:before]) == {"loss"}, "the warm-up has no leftovers"
     assert happened[before:] == ["made", "loss", "gone", "loss", "loss"] * 2
 
 
 PUBLISHED = {"fp32": 1_350_681_600, "amp-fp16": 1_577_232_384}
-"""Peak bytes of torch's allocator, of the Tesla T4 comparison."""
+"""Peak allocated bytes of the published Tesla T4 comparison."""
 
 
 @pytest.mark.cuda
-def test_products_take_the_memory_that_was_published() -> None:
-    """Beside the workspaces of the matrix libraries, which were outside of torch's allocator then."""
+def test_gemm_memory_matches_the_publication() -> None:
+    """Without cuBLAS workspaces, which were outside of torch's allocator at that time."""
 
     def peak(precision: str, beside: Callable[[Device], object] | None = None) -> int:
         held = [timed.traces[0].memory for timed in trained(precision, 20, beside, "cuda", "gemm-mlp")]
@@ -68,4 +68,4 @@ def test_products_take_the_memory_that_was_published() -> None:
 
     assert peak("fp32") == pytest.approx(PUBLISHED["fp32"], rel=0.02)
     assert peak("amp-fp16", earlier_model) == pytest.approx(PUBLISHED["amp-fp16"], rel=0.02)
-    assert peak("amp-fp16") < 0.95 * PUBLISHED["amp-fp16"], "most of the published increase is what was left over"
+    assert peak("amp-fp16") < 0.95 * PUBLISHED["amp-fp16"], "most of the published increase is leftover memory"

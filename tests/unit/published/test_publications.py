@@ -1,4 +1,4 @@
-"""The published experiments as package data: typed, whole, and in words that this tool knows."""
+"""Published experiments as package data: typed, complete, and with known names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.registry import find_precision
 
 
-def test_five_experiments_have_the_workloads_that_they_are_known_for() -> None:
+def test_publications_have_their_workloads() -> None:
     workloads = {name: [each.workload for each in load_publication(name).experiments] for name in published_names()}
     assert workloads == {
         "t4-tensor-cores": ["gemm-mlp", "mnist-cnn"],
@@ -22,14 +22,14 @@ def test_five_experiments_have_the_workloads_that_they_are_known_for() -> None:
 
 
 @pytest.mark.parametrize("name", published_names())
-def test_every_precision_is_one_of_ours_and_every_claim_has_its_check(name: str) -> None:
+def test_every_row_has_a_known_precision_and_every_claim_a_check(name: str) -> None:
     publication = load_publication(name)
     assert publication.id == name
     assert all(find_precision(row.precision) for each in publication.experiments for row in each.rows if row.precision)
     assert len(CLAIM_CHECKS[name]) == len(publication.claims) > 0
 
 
-def test_figures_are_those_of_the_sources() -> None:
+def test_figures_match_the_sources() -> None:
     gemm = load_publication("t4-tensor-cores").experiments[0].rows
     assert [(row.seconds, row.max_memory_allocated_bytes) for row in gemm] == [(7.02, 1_350_681_600), (2.524, 1_577_232_384)]
     vgg = load_publication("vgg16-cifar10-batch-sweep").experiments[0].rows
@@ -42,7 +42,7 @@ def test_figures_are_those_of_the_sources() -> None:
     assert (crossing.crossover_parameters, crossing.crossover_layers) == (700_000, 10)
 
 
-def test_an_unknown_name_is_met_with_the_one_that_was_meant() -> None:
+def test_unknown_publication_suggests_the_nearest_name() -> None:
     with pytest.raises(UsageError) as refused:
         load_publication("t4-tensor-core")
     assert "did you mean 't4-tensor-cores'" in refused.value.hint

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, also where the disk has no room."""
+"""Atomic file writes, including on a full disk."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import sys
 from pathlib import Path
 
 import pytest
-from full_disk import no_room
+from full_disk import limited_file_size
 
 from ddpbench.record.files import atomic_write
 
 LARGE = b"x" * 4096
 
 
-def test_a_file_that_finds_no_room_leaves_the_old_one(tmp_path: Path) -> None:
+def test_write_on_a_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
     target = tmp_path / "run.json"
     target.write_text("mine")
-    with no_room(), pytest.raises(OSError, match="File too large"):
+    with limited_file_size(), pytest.raises(OSError, match="File too large"):
         atomic_write(target, LARGE)
     assert target.read_text() == "mine"
-    assert list(tmp_path.iterdir()) == [target], "no temporary file stays"
+    assert list(tmp_path.iterdir()) == [target], "no temporary file is left"
 
 
-def test_a_new_file_that_finds_no_room_is_not_there(tmp_path: Path) -> None:
-    with no_room(), pytest.raises(OSError, match="File too large"):
+def test_new_file_on_a_full_disk_is_removed(tmp_path: Path) -> None:
+    with limited_file_size(), pytest.raises(OSError, match="File too large"):
         atomic_write(tmp_path / "run.json", LARGE, overwrite=False)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_a_new_file_is_made_where_none_may_be_overwritten(tmp_path: Path) -> None:
+def test_existing_file_is_not_overwritten_unless_allowed(tmp_path: Path) -> None:
     target = tmp_path / "run.json"
     atomic_write(target, b"first", overwrite=False)
     with pytest.raises(FileExistsError):
@@ -40,7 +40,7 @@ def test_only_a_new_file_is_made_where_none_may_be_overwritten(tmp_path: Path) -
     assert target.read_bytes() == b"third"
 
 
-def test_a_link_stays_one(tmp_path: Path) -> None:
+def test_symlink_is_kept_and_its_target_replaced(tmp_path: Path) -> None:
     target, link = tmp_path / "run.json", tmp_path / "latest.json"
     target.write_text("old")
     link.symlink_to(target.name)
@@ -48,13 +48,13 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
     assert (link.is_symlink(), target.read_text()) == (True, "new")
 
 
-def test_a_device_that_is_full_is_an_error_and_stays_a_device() -> None:
+def test_full_device_is_an_error_and_is_not_replaced() -> None:
     with pytest.raises(OSError, match="No space left on device"):
         atomic_write(Path("/dev/full"), LARGE)
     assert Path("/dev/full").is_char_device()
 
 
-def test_a_pipe_is_written_into() -> None:
+def test_pipe_is_written_to() -> None:
     reader, writer = os.pipe()
     atomic_write(Path(f"/dev/fd/{writer}"), b"through")
     assert os.read(reader, 100) == b"through"
@@ -62,8 +62,8 @@ def test_a_pipe_is_written_into() -> None:
     os.close(writer)
 
 
-def test_the_file_that_stdout_goes_to_is_written_into(tmp_path: Path) -> None:
-    """One in its place would be lost on whoever reads it, and so would what was printed before."""
+def test_file_behind_stdout_is_appended_to(tmp_path: Path) -> None:
+    """Replacing it would lose the text printed before, and its reader would keep the old file open."""
     script = "from pathlib import Path; from ddpbench.record.files import atomic_write\n"
     script += "print('report', flush=True); atomic_write(Path('/dev/stdout'), b'record')"
     printed = tmp_path / "printed"

@@ -1,4 +1,4 @@
-"""Earlier runs count only where they were the same run on the same machine."""
+"""Earlier runs are used only if config, machine and software are the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddpbench.record.record import Record
 
 
 def launch(number: int, pace: float = 1.0, **changes: Any) -> Record:
-    """A run of its own processes."""
+    """A run in separate processes."""
     record = records.record(longer=[pace * each for each in records.STEADY], **changes)
     places = [msgspec.structs.replace(place, pid=place.pid + 100 * number) for place in record.environment.placements]
     record.environment = msgspec.structs.replace(record.environment, placements=places)
@@ -32,20 +32,20 @@ def keep(folder: Path, name: str, *of_job: Record) -> None:
     save(records.job(*of_job), folder / f"{name}.json")
 
 
-def test_figures_of_the_same_run_oldest_first(tmp_path: Path) -> None:
+def test_throughputs_of_the_same_run_are_ordered_oldest_first(tmp_path: Path) -> None:
     for number, pace in enumerate([1.0, 1.01, 0.99]):
         keep(tmp_path, f"2026110{number}", launch(number, pace))
     assert earlier_figures(tmp_path, launch(9)) == pytest.approx([1024 / 0.0444 / pace for pace in (1.0, 1.01, 0.99)])
 
 
-def test_a_profilers_traces_are_no_runs(tmp_path: Path) -> None:
+def test_profiler_traces_are_ignored(tmp_path: Path) -> None:
     keep(tmp_path, "20261101", launch(1))
     for rank in range(MAX_PREVIOUS_FILES):
         (tmp_path / f"20261101-rank{rank}.trace.json").write_text("{}")
     assert len(earlier_figures(tmp_path, launch(9))) == 1
 
 
-def test_other_configs_machines_software_and_states_do_not_count(tmp_path: Path) -> None:
+def test_runs_with_other_config_machine_software_or_status_are_ignored(tmp_path: Path) -> None:
     keep(tmp_path, "batch", launch(1, config=msgspec.structs.replace(records.RESNET50, batch_size=128)))
     keep(tmp_path, "device", launch(2, environment=records.environment(4, device="NVIDIA A100")))
     keep(tmp_path, "host", launch(3, environment=records.environment(4, nodes=2)))
@@ -56,23 +56,23 @@ def test_other_configs_machines_software_and_states_do_not_count(tmp_path: Path)
     assert earlier_figures(tmp_path, launch(9)) == []
 
 
-def test_a_record_is_not_its_own_history(tmp_path: Path) -> None:
+def test_record_is_not_its_own_previous_run(tmp_path: Path) -> None:
     record = launch(1)
     keep(tmp_path, "itself", record)
     assert earlier_figures(tmp_path, record) == []
 
 
-def test_arms_of_earlier_jobs_count(tmp_path: Path) -> None:
+def test_arms_of_earlier_jobs_are_used(tmp_path: Path) -> None:
     keep(tmp_path, "arms", launch(1), launch(1, config=msgspec.structs.replace(records.RESNET50, precision="fp32")))
     assert len(earlier_figures(tmp_path, launch(9))) == 1
 
 
 @pytest.mark.parametrize("wrong", bad_files.WRONG)
-def test_a_neighbour_that_cannot_be_read_is_skipped(tmp_path: Path, wrong: str) -> None:
+def test_unreadable_file_is_skipped(tmp_path: Path, wrong: str) -> None:
     keep(tmp_path, "good", launch(1))
     bad_files.put(tmp_path / "2.json", wrong)
     assert len(earlier_figures(tmp_path, launch(9))) == 1
 
 
-def test_a_folder_that_is_not_there_has_no_history(tmp_path: Path) -> None:
+def test_missing_folder_has_no_previous_runs(tmp_path: Path) -> None:
     assert earlier_figures(tmp_path / "none", launch(1)) == []

@@ -1,4 +1,4 @@
-"""Records on disk: whole or not at all, validated, and readable for as long as the schema promises."""
+"""Record files: atomic writes, validation on load, and older schemas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 from records import job as job_of
-from records import record as made_up
+from records import record as example_record
 
 from ddpbench.record import upgrade
 from ddpbench.record.bottleneck import Bottleneck
@@ -28,21 +28,21 @@ from ddpbench.record.verdict import ScalingVerdict, Verdict
 SCHEMA_1, SCHEMA_2 = (Path(__file__).parent / f"schema-{schema}.json" for schema in (1, 2))
 
 
-def test_a_job_comes_back_as_it_was(tmp_path: Path) -> None:
-    job = job_of(made_up())
+def test_saved_job_is_loaded_unchanged(tmp_path: Path) -> None:
+    job = job_of(example_record())
     save(job, tmp_path / "run.json")
     assert load(tmp_path / "run.json") == job
-    assert [path.name for path in tmp_path.iterdir()] == ["run.json"], "no temporary file stays"
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"], "no temporary file is left"
 
 
-def test_a_record_of_schema_2_still_loads() -> None:
+def test_record_of_schema_2_loads() -> None:
     """Written on two CPU ranks; the file never changes."""
     (record,) = load(SCHEMA_2).records
     assert (record.status, record.world_size, len(record.rounds)) == ("ok", 2, 2)
     assert record.throughput is not None
 
 
-def test_a_record_of_schema_1_is_refused_with_its_writer() -> None:
+def test_record_of_schema_1_is_rejected_with_the_version_of_its_writer() -> None:
     with pytest.raises(UsageError) as refused:
         load(SCHEMA_1)
     assert "was written by ddpbench 0.1.0 with schema 1; this release reads 2 and later" in refused.value.message
@@ -53,7 +53,7 @@ def test_older_schemas_are_upgraded_one_by_one(tmp_path: Path, monkeypatch: pyte
     def without_kind(job: dict[str, Any]) -> None:
         job["kind"] = job.pop("command_name")
 
-    path, job = tmp_path / "run.json", job_of(made_up())
+    path, job = tmp_path / "run.json", job_of(example_record())
     save(job, path)
     older = json.loads(path.read_bytes())
     older["command_name"] = older.pop("kind")
@@ -66,14 +66,14 @@ def test_older_schemas_are_upgraded_one_by_one(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("files", "jpegs", "folders"), [("jpegs", True, True), ("images", False, True), ("", False, False)])
-def test_of_files_that_are_known_no_name_tells_otherwise(files: FileKind, jpegs: bool, folders: bool) -> None:
+def test_file_kind_determines_the_dataset_type_whatever_the_loader_name(files: FileKind, jpegs: bool, folders: bool) -> None:
     data = DatasetInfo(loader="my.ImageNet:train", description="", file_kind=files)
     assert (data.is_jpeg, data.is_image_folder) == (jpegs, folders)
 
 
-def test_a_failed_save_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "run.json"
-    job = job_of(made_up())
+    job = job_of(example_record())
     save(job, path)
     before = path.read_bytes()
 
@@ -90,19 +90,19 @@ def test_a_failed_save_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"schema": 2, "started": "2026", "comm', "cut off or no JSON, near line 1"),
-        ("not json", "cut off or no JSON"),
-        ("", "cut off or no JSON"),
+        ('{"schema": 2, "started": "2026", "comm', "truncated or invalid JSON, near line 1"),
+        ("not json", "truncated or invalid JSON"),
+        ("", "truncated or invalid JSON"),
         (json.dumps({"schema": SCHEMA + 1}), f"has schema {SCHEMA + 1}; this release reads up to {SCHEMA}"),
         (
             json.dumps({"schema": 2, "started": "", "command": [], "records": [{"config": {"workload": "x", "batch_size": 0}}]}),
             "batch_size",
         ),
-        ("[1, 2]", "is no ddpbench record"),
+        ("[1, 2]", "is not a ddpbench record"),
     ],
-    ids=["cut off", "no JSON", "empty", "newer", "out of range", "other JSON"],
+    ids=["truncated", "no JSON", "empty", "newer", "out of range", "other JSON"],
 )
-def test_a_bad_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_file_is_reported_with_its_name_and_the_problem(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "bad.json"
     path.write_text(text)
     with pytest.raises(UsageError) as refused:
@@ -111,7 +111,7 @@ def test_a_bad_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, messa
     assert message in refused.value.message
 
 
-def test_a_verdict_is_one_of_those_that_are_known() -> None:
+def test_only_known_verdicts_are_decoded() -> None:
     wait = {"code": "data-wait", "wait_fraction": 0.78, "loader_samples_per_s": 1130.0, "device_samples_per_s": 6010.0}
     loss = {"code": "input-loss", "loss_fraction": 0.21, "lost_ms": 12.3}
     kinds, losses = {*get_args(Bottleneck)}, {*get_args(ScalingLoss)}
@@ -123,17 +123,17 @@ def test_a_verdict_is_one_of_those_that_are_known() -> None:
         msgspec.convert({"kind": "data-bound", "evidence": loss}, Verdict)
 
 
-def test_names_are_reserved_exclusively(tmp_path: Path) -> None:
+def test_file_names_are_reserved_exclusively(tmp_path: Path) -> None:
     assert [reserve_path(tmp_path / "runs", "a").name for _ in range(3)] == ["a.json", "a-2.json", "a-3.json"]
 
 
-def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+def test_output_folder_that_is_a_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write results"):
         reserve_path(tmp_path / "file", "a")
 
 
-def test_a_config_gives_its_command_back() -> None:
+def test_config_is_converted_to_its_arguments() -> None:
     config = Config(workload="resnet50", precision="amp-fp16", batch_size=64, channels_last=False, lr=0.1, strict=True)
     words = config.to_argv()
     assert words[0] == "resnet50"
@@ -141,20 +141,20 @@ def test_a_config_gives_its_command_back() -> None:
     assert to_argv(OutputOptions(), flag_fields(OutputOptions)) == []
 
 
-def test_every_field_but_the_workload_is_a_flag() -> None:
+def test_every_field_except_the_workload_is_a_flag() -> None:
     assert [field.name for field in flag_fields(Config)] == [name for name in Config.__struct_fields__ if name != "workload"]
     assert [field.name for field in flag_fields(OutputOptions)] == list(OutputOptions.__struct_fields__)
 
 
-def test_a_near_miss_is_guessed() -> None:
+def test_unknown_name_suggests_a_close_one() -> None:
     with pytest.raises(UsageError) as refused:
         lookup("workload", "resnet5O", {"resnet50": 1, "resnet18": 2})
     assert "did you mean 'resnet50'" in refused.value.hint
 
 
-def test_slugs_are_file_names() -> None:
+def test_slug_is_a_file_name() -> None:
     assert slug("module:Name amp-fp16  x") == "module-name-amp-fp16-x"
 
 
-def test_records_hold_no_number_that_json_cannot() -> None:
-    assert b"NaN" not in msgspec.json.encode(job_of(made_up()))
+def test_encoded_record_contains_no_nan() -> None:
+    assert b"NaN" not in msgspec.json.encode(job_of(example_record()))

@@ -1,4 +1,4 @@
-"""Names and messages from elsewhere stay text: on the terminal, in markdown, CSV, JSON, pictures and error lines."""
+"""Untrusted names and messages stay text: on the terminal, in markdown, CSV, JSON, plots and error lines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EVIL = f"{FORMULA}{STEERING}{MARKUP}"
 
 
 def hostile(text: str = EVIL) -> Job:
-    """A job whose every name and message that comes from elsewhere is ``text``."""
+    """A job in which every untrusted name and message is ``text``."""
     job = killed()
     for record in job.records:
         record.config = replace(record.config, workload=text, data_dir=text, loader="torch")
@@ -54,7 +54,7 @@ def hostile(text: str = EVIL) -> Job:
 
 
 def hostile_sweep() -> Job:
-    """Two precisions at two batch sizes: enough for every picture over batch size."""
+    """Two precisions at two batch sizes: enough for every plot over batch size."""
     job = sweeps.published_vgg("V100")
     job.records = [each for each in job.records if each.config.precision in ("fp32", "o2") and each.config.batch_size in (128, 256)]
     for record in job.records:
@@ -90,11 +90,11 @@ OUTPUTS: dict[str, Callable[[Job], str]] = {"terminal": on_terminal, "markdown":
 
 @pytest.mark.parametrize("job", [hostile, hostile_sweep, hostile_crossing])
 @pytest.mark.parametrize("kind", OUTPUTS)
-def test_no_output_has_a_control_character(kind: str, job: Callable[[], Job]) -> None:
+def test_outputs_contain_no_control_characters(kind: str, job: Callable[[], Job]) -> None:
     assert is_clean(OUTPUTS[kind](job()))
 
 
-def test_json_keeps_every_character() -> None:
+def test_json_preserves_every_character() -> None:
     assert json.loads(jobs_to_json(hostile()))["command"][1] == EVIL
 
 
@@ -102,13 +102,13 @@ def test_json_keeps_every_character() -> None:
 
 
 def rendered(markdown: str) -> list[Any]:
-    """Every inline token, as GitHub's tables and strikethrough are read."""
+    """Every inline token, parsed with GitHub's tables and strikethrough."""
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     return [inline for block in parser.parse(markdown) for inline in [block, *(block.children or [])]]
 
 
 @pytest.mark.parametrize("start", ["", "# ", "> ", "- ", "+ ", "1. ", "12) ", "---", "===", "```", "~~~", "    ", "[x]: http://evil"])
-def test_markdown_shows_a_text_as_it_is(start: str) -> None:
+def test_markdown_escapes_hostile_text(start: str) -> None:
     tokens = rendered(to_markdown(hostile(start + EVIL)))
     kinds = {token.type for token in tokens}
     assert not kinds & {"html_inline", "html_block", "link_open", "image", "em_open", "s_open", "fence", "code_block", "heading_open"}
@@ -122,14 +122,14 @@ def test_markdown_shows_a_text_as_it_is(start: str) -> None:
     assert MARKUP in command
 
 
-def test_a_table_row_of_markdown_keeps_its_columns() -> None:
+def test_markdown_table_rows_keep_their_columns() -> None:
     tokens = MarkdownIt("commonmark").enable("table").parse(to_markdown(hostile()))
     heads, cells = (sum(token.type == kind for token in tokens) for kind in ("th_open", "td_open"))
     assert heads == cells > 0
 
 
 @pytest.mark.parametrize("text", ["1.5 of 2", "12 ranks", "-5%", "a-b", "#1"])
-def test_markdown_of_plain_text_renders_as_that_text(text: str) -> None:
+def test_markdown_renders_plain_text_unchanged(text: str) -> None:
     assert any(token.type == "text" and text in token.content for token in rendered(to_markdown(hostile(text))))
 
 
@@ -137,7 +137,7 @@ def test_markdown_of_plain_text_renders_as_that_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("start", ["", "=", "+", "-", "@", "\t=", "\r=", "\n=", " =", "\x00=", "\uff1d", "\uff0b"])
-def test_no_cell_of_csv_is_a_formula(start: str) -> None:
+def test_csv_cells_are_never_formulas(start: str) -> None:
     [row] = csv.DictReader(io.StringIO(jobs_to_csv(hostile(start + EVIL))))
     texts = [row[name] for name in ("workload", "data_dir", "label", "device_name", "hosts")]
     assert len({*texts}) == 1
@@ -153,18 +153,18 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def test_a_negative_number_stays_one_in_csv() -> None:
+def test_negative_numbers_stay_numbers_in_csv() -> None:
     job = killed()
     job.records[0].config = replace(job.records[0].config, lr=-1.5)
     [row] = csv.DictReader(io.StringIO(jobs_to_csv(job)))
     assert row["lr"] == "-1.5"
 
 
-# Pictures
+# Plots
 
 
 @pytest.mark.parametrize("job", [hostile_sweep, hostile_crossing])
-def test_svg_is_xml_that_holds_nothing_but_the_drawing(job: Callable[[], Job], tmp_path: Path) -> None:
+def test_svg_plots_are_valid_xml_without_active_content(job: Callable[[], Job], tmp_path: Path) -> None:
     written = draw_plots([job()], tmp_path)
     assert {path.suffix for path in written} == {".png", ".svg"}
     assert all(re.fullmatch(r"[a-z0-9-]+\.(png|svg)", path.name) for path in written)
@@ -176,7 +176,7 @@ def test_svg_is_xml_that_holds_nothing_but_the_drawing(job: Callable[[], Job], t
             assert not tags & {"script", "image", "img", "a", "foreignObject", "u"}
 
 
-def test_a_picture_takes_no_name_for_a_formula() -> None:
+def test_plot_labels_are_not_parsed_as_math() -> None:
     curve = PlotCurve("$x$ and $\\frac{1}{0}$", "costs 5$ or \\$ 6", [1, 2], [1.0, 2.0], [0.0, 0.0])
     figure = draw_batch_size_plot(BatchSizePlot("stem", "$a$", "time (s)", "image", [curve]), with_spread=False)
     figure.canvas.draw()
@@ -187,7 +187,7 @@ def test_a_picture_takes_no_name_for_a_formula() -> None:
 # stderr
 
 
-def test_an_error_is_one_clean_line_and_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_message_is_one_clean_line_and_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
     print_error(BenchError(EVIL, EVIL))
     print_note(EVIL)
     err = capsys.readouterr().err
@@ -195,13 +195,13 @@ def test_an_error_is_one_clean_line_and_a_hint(capsys: pytest.CaptureFixture[str
     assert [line.partition(FORMULA)[0] for line in err.splitlines()] == ["ddpbench: error: ", "hint: ", "ddpbench: note: "]
 
 
-def test_what_torchrun_prints_of_an_error_is_clean(tmp_path: Path) -> None:
+def test_torchrun_error_file_is_clean(tmp_path: Path) -> None:
     file = tmp_path / "error.json"
     write_exit_status(RankEnv(error_file=str(file)), BenchError(EVIL), 1)
     assert json.loads(file.read_text())["message"] == printable(EVIL)
 
 
-def test_a_file_of_a_hostile_name_is_named_on_one_line(
+def test_hostile_file_name_is_printed_on_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -216,11 +216,11 @@ def test_a_file_of_a_hostile_name_is_named_on_one_line(
     with pytest.raises(SystemExit):
         run_command(["plot", "."])
     left_out, nothing, _ = capsys.readouterr().err.splitlines()
-    assert left_out.startswith("left out: 'broken [2J.json' is no ddpbench record")
-    assert nothing.startswith("ddpbench: error: nothing to draw")
+    assert left_out.startswith("skipped: 'broken [2J.json' is not a ddpbench record")
+    assert nothing.startswith("ddpbench: error: nothing to plot")
 
 
-def test_progress_is_clean() -> None:
+def test_progress_output_is_clean() -> None:
     stream = io.StringIO()
     progress = make_progress(stream)
     progress.stage(EVIL)
@@ -232,6 +232,6 @@ def test_progress_is_clean() -> None:
     assert len(stream.getvalue().splitlines()) == 4
 
 
-def test_bytes_that_are_not_utf_8_are_escaped() -> None:
+def test_non_utf8_bytes_are_escaped() -> None:
     assert printable("z\udcfc.jpg") == "z\\udcfc.jpg"
     assert printable("naïve 数 🙂") == "naïve 数 🙂"

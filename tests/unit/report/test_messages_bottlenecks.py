@@ -1,4 +1,4 @@
-"""The sentences of every bottleneck, each once, and what a verdict adds to them."""
+"""Messages of every bottleneck, and of verdicts on them."""
 
 from __future__ import annotations
 
@@ -224,15 +224,15 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
 
 
 @pytest.mark.parametrize(("evidence", "record", "claim", "reason"), EXPLAINED)
-def test_evidence_is_explained_in_two_sentences(evidence: BottleneckEvidence, record: Record, claim: str, reason: str) -> None:
+def test_bottleneck_has_claim_and_reason(evidence: BottleneckEvidence, record: Record, claim: str, reason: str) -> None:
     assert explain_bottleneck(evidence, record) == (claim, reason)
 
 
-def test_all_evidence_is_worded() -> None:
+def test_every_evidence_type_has_a_message() -> None:
     assert {type(evidence) for evidence, *_ in EXPLAINED} == {*get_args(BottleneckEvidence)}
 
 
-def test_every_kind_of_straggler_has_a_phrase() -> None:
+def test_every_straggler_kind_has_a_phrase() -> None:
     assert STRAGGLER_PHRASES == {
         "data": "data wait",
         "host-to-device": "host-to-device copies",
@@ -242,7 +242,7 @@ def test_every_kind_of_straggler_has_a_phrase() -> None:
     }
 
 
-def test_every_bottleneck_but_what_remains_names_what_decides() -> None:
+def test_every_bottleneck_names_the_measurement_that_decides() -> None:
     assert DECIDING_MEASUREMENTS.keys() == {*get_args(Bottleneck)} - {"compute-bound", "inconclusive"}
     two = replace(UNDECIDED, first="straggler", second="sync-bound")
     assert explain_bottleneck(two, GPU).reason.endswith("; the control runs of a diagnosis or training without gradient sync would decide")
@@ -250,13 +250,13 @@ def test_every_bottleneck_but_what_remains_names_what_decides() -> None:
     assert explain_bottleneck(same, GPU).reason.endswith("; training with the loader in background would decide")
 
 
-def test_one_gpu_is_singular() -> None:
+def test_single_gpu_is_described_in_the_singular() -> None:
     assert compute_share(COMPUTE, records.record([records.BUSY])) == "the GPU computes 96% of every step"
     claim = explain_bottleneck(DecodesOnDevice(wait_fraction=0.19), records.record([records.BUSY])).claim
     assert claim == "the GPU waits 19% of every step for batches decoded on the GPU"
 
 
-def test_a_cause_follows_the_evidence_of_its_bottleneck() -> None:
+def test_cause_follows_the_bottleneck_evidence() -> None:
     verdict = Verdict(kind="data-bound", evidence=WAIT, cause="too-few-cores", cause_evidence=BusyCores(usable_cores=16.0, job_cores=14.6))
     found = explain_verdict(verdict, GPU)
     assert found.reason == (
@@ -265,7 +265,7 @@ def test_a_cause_follows_the_evidence_of_its_bottleneck() -> None:
     assert verdict_sentence(verdict, found) == f"data-bound: the GPUs wait 78% of every step for data; {found.reason}"
 
 
-def test_a_probable_verdict_states_its_share_and_its_runner_up() -> None:
+def test_probable_verdict_states_its_share_and_runner_up() -> None:
     sure = Verdict(kind="data-bound", evidence=WAIT, cause="too-few-cores", repeatability=1.0, cause_repeatability=0.99)
     assert (verdict_label(sure), verdict_heading(sure), confidence_text(sure)) == ("data-bound", "DATA-BOUND, TOO FEW CORES", "")
     cause = replace(sure, cause_repeatability=0.83, cause_runner_up="handoff")
@@ -279,7 +279,7 @@ def test_a_probable_verdict_states_its_share_and_its_runner_up() -> None:
     assert verdict_sentence(neither, explain_verdict(neither, GPU)).endswith(" (81% of resamples name this bottleneck, else none of them)")
 
 
-def test_a_straggler_names_its_cause_itself() -> None:
+def test_straggler_heading_has_no_separate_cause() -> None:
     assert verdict_heading(Verdict(kind="straggler", evidence=slow_rank("data"), cause="one-rank")) == "STRAGGLER"
 
 
@@ -291,5 +291,5 @@ def test_a_straggler_names_its_cause_itself() -> None:
         (ReduceRanks(2), "at most 2 ranks per node"),
     ],
 )
-def test_next_steps_are_worded(step: NextStep, text: str) -> None:
+def test_next_step_has_a_message(step: NextStep, text: str) -> None:
     assert next_step_text(step) == text

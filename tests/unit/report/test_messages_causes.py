@@ -1,4 +1,4 @@
-"""The sentences of every root cause, each once."""
+"""Messages of every root cause."""
 
 from __future__ import annotations
 
@@ -142,17 +142,17 @@ WORDED: list[tuple[CauseEvidence, str]] = [
 
 
 @pytest.mark.parametrize(("evidence", "text"), WORDED)
-def test_cause_is_worded(evidence: CauseEvidence, text: str) -> None:
+def test_cause_has_a_message(evidence: CauseEvidence, text: str) -> None:
     assert cause_text(evidence, records.record()) == text
 
 
-def test_all_evidence_of_causes_is_worded() -> None:
+def test_every_cause_evidence_type_has_a_message() -> None:
     assert {type(evidence) for evidence, _ in WORDED} == {*get_args(CauseEvidence)}
     limits = {evidence.limited_by for evidence, _ in WORDED if isinstance(evidence, TooFewWorkers)}
     assert limits == {*get_args(WorkerLimit)}
 
 
-def test_cpu_ranks_and_other_samples_are_named() -> None:
+def test_message_uses_ranks_and_sample_unit_of_the_record() -> None:
     record = records.cpu_run(sample_unit="row")
     assert cause_text(StorageRate(samples_per_s=812.0), record) == "storage delivers 812 rows/s per rank"
     assert cause_text(replace(CORES, ranks=2), record).startswith(
@@ -160,5 +160,5 @@ def test_cpu_ranks_and_other_samples_are_named() -> None:
     )
 
 
-def test_causes_are_named_in_words() -> None:
+def test_cause_names() -> None:
     assert (cause_name("head-of-line"), cause_name(None)) == ("head of line", "unknown")

@@ -1,4 +1,4 @@
-"""The sentence and the hint of every check."""
+"""Message and hint of every check."""
 
 from __future__ import annotations
 
@@ -223,32 +223,32 @@ def a_record(**changes: Any) -> Record:
 
 
 @pytest.mark.parametrize(("check", "sentence", "hint"), MESSAGES, ids=lambda value: value.code if isinstance(value, Check) else "")
-def test_wording(check: AnyCheck, sentence: str, hint: str) -> None:
+def test_check_has_message_and_hint(check: AnyCheck, sentence: str, hint: str) -> None:
     assert (check_text(check, a_record()), check_hint(check, a_record())) == (sentence, hint)
 
 
-def test_every_code_is_worded() -> None:
+def test_every_check_has_a_message() -> None:
     assert {type(check) for check, _, _ in MESSAGES} == {*get_args(AnyCheck)}
 
 
-def test_every_check_of_a_record_has_a_rule() -> None:
-    assert {*CHECK_RULES} == {*get_args(AnyCheck)} - {ImplausibleEfficiency}, "which is of the points of a scaling job"
+def test_every_record_check_has_a_rule() -> None:
+    assert {*CHECK_RULES} == {*get_args(AnyCheck)} - {ImplausibleEfficiency}, "ImplausibleEfficiency belongs to scaling points"
     assert len({code_of(kind) for kind in get_args(AnyCheck)}) == len(get_args(AnyCheck))
 
 
-def test_a_static_loss_scale_that_skips_is_too_high() -> None:
+def test_skipped_steps_suggest_lower_static_loss_scale() -> None:
     static = a_record(config=replace(records.RESNET50, static_loss_scale=65536.0))
     skips = SkippedSteps(severity="error", skipped=2, steps=100, in_a_row=True)
     assert check_hint(skips, static) == "a lower --static-loss-scale; `--precision amp-bf16` needs no loss scale"
 
 
-def test_one_of_several_nodes_is_named() -> None:
+def test_check_names_the_node_if_there_are_several() -> None:
     two = records.record(environment=records.environment(4, nodes=2))
     assert check_text(OversubscribedCpu(**DEMAND), two) == "4 ranks x 16 workers + 4 > 60 usable cores on node-01"
     assert check_text(Throttled(ranks=[2], reasons=["hw-thermal"]), two) == "rank 2 (node-02): hw-thermal"
 
 
-def test_cores_of_several_threads() -> None:
+def test_noisy_neighbour_counts_cores_of_threads() -> None:
     four = records.cpu_run(environment=records.environment(2, device="Xeon CPU", variables={"OMP_NUM_THREADS": "4"}))
     assert check_text(NoisyNeighbour(cores_by_rank={1: 1.2}), four) == "rank 1 (node-01) got 1.20 of 4 cores while computing"
 
@@ -256,12 +256,12 @@ def test_cores_of_several_threads() -> None:
 @pytest.mark.parametrize(
     ("launches", "prefix"), [([], ""), ([1], "launch 1 of 3: "), ([2, 3], "launches 2, 3 of 3: ")], ids=["all", "one", "two"]
 )
-def test_launches_that_have_a_check_are_named(launches: list[int], prefix: str) -> None:
+def test_check_names_the_affected_launches(launches: list[int], prefix: str) -> None:
     merged = a_record(config=replace(records.RESNET50, launches=3))
     assert check_text(Noisy(round_cv=0.02, launches=launches), merged) == f"{prefix}the rounds vary by 2.0% (more than 1%)"
 
 
-def test_why_an_arm_has_no_figure() -> None:
+def test_failure_reason_explains_a_missing_figure() -> None:
     dead = NonfiniteLoss(step=1, rank=0, computes_in_float16=True)
     invalid = a_record(status="invalid", checks=[Noisy(round_cv=0.02), dead, ParamsOutOfSync(round_index=0)])
     assert failure_reason(invalid) == "loss not finite, step 1, rank 0"

@@ -1,4 +1,4 @@
-"""The words of remedies: their names and reasons, and what came of a prediction."""
+"""Messages of remedies: names, reasons and prediction outcomes."""
 
 from __future__ import annotations
 
@@ -157,11 +157,11 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
 
 
 @pytest.mark.parametrize(("remedy", "record", "name", "reason"), WORDS, ids=[each[0].code for each in WORDS])
-def test_remedy_is_worded(remedy: Remedy, record: Record, name: str, reason: str) -> None:
+def test_remedy_has_name_and_reason(remedy: Remedy, record: Record, name: str, reason: str) -> None:
     assert (remedies.remedy_name(remedy, record), remedies.remedy_reason(remedy, record)) == (name, reason)
 
 
-def test_every_code_has_a_message() -> None:
+def test_every_remedy_has_a_message() -> None:
     assert {remedy.code for remedy, *_ in WORDS} == {*get_args(RemedyCode)}
 
 
@@ -217,10 +217,10 @@ def measured(center: float, low: float, high: float, pairs: int = 5) -> PairedRa
         ),
     ],
 )
-def test_outcome_is_worded(outcome: PredictionOutcome, text: str) -> None:
+def test_prediction_outcome_has_a_message(outcome: PredictionOutcome, text: str) -> None:
     assert remedies.outcome_text(outcome) == text
 
 
-def test_savings_are_worded() -> None:
+def test_savings_message_states_throughput_and_gpu_hours() -> None:
     text = remedies.savings_text(measured(2.0, 1.9, 2.1), 1000.0, GPUS, "images/s")
     assert text == "1,000 (900 to 1,100) images/s more; saves 48 (45 to 50) of 96 GPU-hours per day for the same work"

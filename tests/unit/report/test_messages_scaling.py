@@ -1,4 +1,4 @@
-"""The sentences of every loss of a scaling job, each once."""
+"""Messages of every loss of a scaling job."""
 
 from __future__ import annotations
 
@@ -150,11 +150,11 @@ EXPLAINED: list[tuple[ScalingEvidence, Job, str, str]] = [
 
 
 @pytest.mark.parametrize(("evidence", "job", "claim", "reason"), EXPLAINED)
-def test_loss_is_explained_in_two_sentences(evidence: ScalingEvidence, job: Job, claim: str, reason: str) -> None:
+def test_scaling_loss_has_claim_and_reason(evidence: ScalingEvidence, job: Job, claim: str, reason: str) -> None:
     assert explain_loss(evidence, job) == (claim, reason)
 
 
-def test_world_sizes_without_a_round_are_named_with_the_reason() -> None:
+def test_unmeasured_world_sizes_are_listed_with_the_reason() -> None:
     job = ladders.whole()
     assert job.scaling is not None
     job.scaling.skipped = [SkippedMeasurement(ddp_role(2), "failed", error="no time"), SkippedMeasurement(ddp_role(4), "no_time_left")]
@@ -164,7 +164,7 @@ def test_world_sizes_without_a_round_are_named_with_the_reason() -> None:
     )
 
 
-def test_all_evidence_of_losses_is_worded() -> None:
+def test_every_scaling_evidence_type_has_a_message() -> None:
     assert {type(evidence) for evidence, *_ in EXPLAINED} | {NotMeasured} == {*get_args(ScalingEvidence)}
 
 
@@ -180,11 +180,11 @@ DOUBTS: list[tuple[AnyBaselineDoubt, str]] = [
 
 
 @pytest.mark.parametrize(("doubt", "text"), DOUBTS, ids=[type(doubt).__name__ for doubt, _ in DOUBTS])
-def test_doubts_on_the_baseline_are_worded(doubt: AnyBaselineDoubt, text: str) -> None:
+def test_baseline_doubt_has_a_message(doubt: AnyBaselineDoubt, text: str) -> None:
     assert baseline_doubts_text([doubt], records.record([records.BUSY])) == text
 
 
-def test_every_doubt_and_every_loss_has_words() -> None:
+def test_every_doubt_and_loss_has_a_message() -> None:
     assert {type(doubt) for doubt, _ in DOUBTS} == {*get_args(AnyBaselineDoubt)}
     assert LOSS_NAMES.keys() == {*get_args(LossName)}
     assert losses_text(["exposed-allreduce", "contention"]) == "exposed all-reduce or contention"

@@ -1,4 +1,4 @@
-"""The words of a what-if answer: its assumptions, and the measurements that it requires."""
+"""Messages of a what-if answer: assumptions and required measurements."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ MEASUREMENTS = [
 
 
 @pytest.mark.parametrize(("assumption", "text"), ASSUMPTIONS, ids=[each.code for each, _ in ASSUMPTIONS])
-def test_assumption_is_worded(assumption: Assumption, text: str) -> None:
+def test_assumption_has_a_message(assumption: Assumption, text: str) -> None:
     assert whatif.assumption_text(assumption) == text
 
 
 @pytest.mark.parametrize(("missing", "text"), MEASUREMENTS, ids=[each.code for each, _ in MEASUREMENTS])
-def test_missing_measurement_is_worded(missing: MissingMeasurement, text: str) -> None:
+def test_missing_measurement_has_a_message(missing: MissingMeasurement, text: str) -> None:
     assert whatif.missing_measurement_text(missing) == text
 
 
@@ -110,7 +110,7 @@ def estimate(gain: float, low: float, high: float, bottleneck: PipelinePart = "w
         ("handoff", "the handoff"),
     ],
 )
-def test_bottleneck_is_worded(part: PipelinePart, text: str) -> None:
+def test_whatif_bottleneck_has_a_message(part: PipelinePart, text: str) -> None:
     assert whatif.bottleneck_text(estimate(1.5, 1.4, 1.6, part)) == text
     assert whatif.bottleneck_text(estimate(1.5, 1.4, 1.6, part, uneven=True)) == f"{text} and uneven batches"
 
@@ -120,7 +120,7 @@ def test_gain_is_uncertain_if_its_interval_includes_one() -> None:
     assert whatif.certain_gain_text(estimate(1.1, 0.9, 1.3)) == "no significant gain: 1.1x (0.9 to 1.3)"
 
 
-def test_present_setting_and_residual_are_worded() -> None:
+def test_present_setting_and_residual_have_messages() -> None:
     assert whatif.already_set_text(Scenario(prefetch=2)) == "--prefetch 2 is already set and gains nothing"
     assert whatif.residual_text(1.25) == "the simulated step of this run is 25% longer than measured"
     assert whatif.residual_text(0.88) == "the simulated step of this run is 12% shorter than measured"

@@ -1,4 +1,4 @@
-"""Pictures: what they hold, that nothing in them lies on anything else, and that only drawing loads matplotlib."""
+"""Plots: their contents, no overlapping texts, and matplotlib is imported only for drawing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def three_gpus() -> list[Job]:
 
 
 def short_of_memory(gpu: str, *lacking: tuple[str, int]) -> Job:
-    """The published sweep of a GPU on which these precisions and batches did not fit."""
+    """The published sweep of a GPU on which these precisions and batch sizes ran out of memory."""
     job = sweeps.published_vgg(gpu)
     for place, record in enumerate(job.records):
         if (cell := (record.config.precision, record.config.batch_size or 0)) in lacking:
@@ -42,7 +42,7 @@ def short_of_memory(gpu: str, *lacking: tuple[str, int]) -> Job:
 
 
 def short_gpus() -> list[Job]:
-    """Of nothing, of the base and one more at the two largest batches, and of one precision at every batch."""
+    """Out of memory: never; fp32 and o2 at the largest batches; one precision at every batch."""
     amp = [("amp-fp16", batch) for batch in (128, 256, 512, 1024, 2048)]
     return [
         short_of_memory("1080 Ti"),
@@ -56,7 +56,7 @@ def vgg(jobs: list[Job]) -> Any:
 
 
 def many_settings() -> Job:
-    """Nine learning rates, two batches; the last rate at one batch alone, and none of the base at the third."""
+    """Nine learning rates at two batch sizes; the last only at one of them, plus a third batch size without the base."""
     cells = [
         sweeps.cell(batch=batch, seconds=[5.0 / (1 + at)] * 3, process=1, settings={"lr": 0.01 * (1 + at)})
         for at in range(9)
@@ -67,7 +67,7 @@ def many_settings() -> Job:
 
 
 def two_jobs() -> list[Job]:
-    """Of one device: a second one with another loader and other rounds, half as fast."""
+    """Two jobs of one device; the second has another loader and is half as fast."""
     later = sweeps.published_vgg("V100")
     later.started = "2026-11-22T00:00:00Z"
     for record in later.records:
@@ -77,7 +77,7 @@ def two_jobs() -> list[Job]:
 
 
 def early_crossing() -> Job:
-    """Of models that all are smaller than where the published crossing is."""
+    """A crossover of models that are all smaller than the published crossover."""
     return sweeps.disc([1.0, 2.0, 4.0], [1.5, 1.6, 1.7], [4, 6, 8])
 
 
@@ -108,7 +108,7 @@ FIGURES: dict[str, Callable[[], Any]] = {
 }
 
 
-def test_a_sweep_leaves_png_and_svg_of_time_memory_and_speed_up(tmp_path: Path) -> None:
+def test_sweep_writes_png_and_svg_of_time_memory_and_speedup(tmp_path: Path) -> None:
     paths = draw_plots(three_gpus(), tmp_path / "new")
     stems = ("time", "time-spread", "memory", "memory-spread", "speed-up")
     assert names(paths) == [f"vgg16-cifar10-{stem}.{kind}" for stem in stems for kind in ("png", "svg")]
@@ -116,28 +116,28 @@ def test_a_sweep_leaves_png_and_svg_of_time_memory_and_speed_up(tmp_path: Path) 
     assert all(b"<svg" in path.read_bytes() for path in paths[1::2])
 
 
-def test_the_same_jobs_leave_the_same_bytes(tmp_path: Path) -> None:
+def test_plots_are_deterministic(tmp_path: Path) -> None:
     first, second = (draw_plots([sweeps.crossing_disc()], tmp_path / name) for name in ("one", "two"))
     assert names(first) == ["disc-mlp-crossover.png", "disc-mlp-crossover.svg"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
-def test_a_job_of_one_cell_has_no_picture(tmp_path: Path) -> None:
+def test_job_with_one_sweep_point_has_no_plot(tmp_path: Path) -> None:
     assert draw_plots([sweeps.job(sweeps.cell())], tmp_path) == []
 
 
 @pytest.mark.parametrize("job", [ladders.strong(), diagnosis(1000.0)], ids=["scale", "diagnose"])
-def test_the_conditions_of_one_training_are_no_settings_to_compare(job: Job, tmp_path: Path) -> None:
+def test_scale_and_diagnose_jobs_have_no_plots(job: Job, tmp_path: Path) -> None:
     assert draw_plots([job], tmp_path) == []
     assert left_out_reasons([job]) == [f"{job.kind} of resnet50, started {job.started}: control runs of a single setting"]
 
 
-def test_workloads_of_one_batch_have_bars_alone(tmp_path: Path) -> None:
+def test_single_batch_size_is_plotted_as_bars_only(tmp_path: Path) -> None:
     gemm = [path for path in names(draw_plots([sweeps.t4()], tmp_path)) if path.startswith("gemm")]
     assert gemm == ["gemm-mlp-speed-up.png", "gemm-mlp-speed-up.svg"]
 
 
-def test_single_rounds_have_no_picture_of_their_spread(tmp_path: Path) -> None:
+def test_single_rounds_have_no_spread_plot(tmp_path: Path) -> None:
     job = sweeps.published_vgg("V100")
     for record in job.records:
         record.rounds = record.rounds[:1]
@@ -145,7 +145,7 @@ def test_single_rounds_have_no_picture_of_their_spread(tmp_path: Path) -> None:
     assert names(draw_plots([job], tmp_path))[::2] == [f"vgg16-cifar10-{stem}.png" for stem in stems]
 
 
-def test_trainings_of_another_length_lie_on_no_common_curve() -> None:
+def test_runs_of_different_length_do_not_share_a_curve() -> None:
     job = sweeps.wrn()
     for record in job.records:
         if record.config.batch_size == 512:
@@ -159,45 +159,45 @@ def test_trainings_of_another_length_lie_on_no_common_curve() -> None:
     assert all(each is not None for each in (*panel.speedups["amp-fp16"], *panel.speedups["o2"]))
 
 
-def test_the_speed_of_a_training_that_learned_nothing_says_so() -> None:
+def test_speedup_of_non_converging_run_is_labelled() -> None:
     reached = {"fp32": [0.9, 0.8], "o2": [0.9, 0.5], "fp16": [0.1, 0.2], "amp-fp16": [0.9, 0.1]}
     cells = [
         sweeps.cell(name=name, batch=64 * (at + 1), accuracy=[one] * 5) for name, each in reached.items() for at, one in enumerate(each)
     ]
     (panel,) = speedup_plots(vgg([sweeps.job(*cells)]))
-    assert list(panel.speedups) == ["o2", "fp16, not converging", "amp-fp16"], "the last one learns at one of its batches"
+    assert list(panel.speedups) == ["o2", "fp16, not converging", "amp-fp16"], "the last one converges at one of its batch sizes"
 
 
-def test_what_a_picture_does_not_show_is_part_of_a_curves_name() -> None:
+def test_settings_not_on_an_axis_are_part_of_the_curve_name() -> None:
     cells = [sweeps.cell(batch=batch, settings={"loader": loader}) for batch in (64, 128) for loader in ("tensor", "torch")]
     job = sweeps.job(*cells, swept=("batch_size", "loader"))
     time, *_ = batch_size_plots("vgg16-cifar10", points_by_workload([job])["vgg16-cifar10"])
     assert [(curve.setting, curve.x) for curve in time.curves] == [("fp32, tensor", [64, 128]), ("fp32, torch", [64, 128])]
 
 
-def test_trainings_of_different_length_are_compared_by_their_speed() -> None:
+def test_runs_of_different_length_are_compared_by_throughput() -> None:
     lengths = {("fp32", 64): 100, ("fp32", 128): 50, ("o2", 64): 600, ("o2", 128): 300}
     job = sweeps.job(*(sweeps.cell(name=name, batch=batch, steps=steps) for (name, batch), steps in lengths.items()))
     (panel,) = speedup_plots(vgg([job]))
-    assert [found and found.center for found in panel.speedups["o2"]] == pytest.approx([6, 6]), "as many seconds for six times the steps"
+    assert [found and found.center for found in panel.speedups["o2"]] == pytest.approx([6, 6]), "the same time for six times the steps"
     (speed,) = batch_size_plots("vgg16-cifar10", vgg([job]))
     assert (speed.stem, speed.y_label) == ("vgg16-cifar10-speed", "speed (images/s)")
     assert all(curve.y == pytest.approx([curve.y[0], curve.y[0]]) for curve in speed.curves)
 
 
-def test_bars_are_of_one_job_and_no_other() -> None:
+def test_speedup_bars_compare_within_one_job() -> None:
     first, second = speedup_plots(vgg(two_jobs()))
     assert (first.device, second.device) == ("V100, 2026-11-21 01:29", "V100, 2026-11-22 00:00")
     for one, other in zip(first.speedups["o2"], second.speedups["o2"], strict=True):
         assert one is not None
         assert other is not None
-        assert one.center == pytest.approx(other.center), "either over its own fp32"
-    assert outdated_points(vgg(two_jobs())) == [], "with another loader it is not the same again"
+        assert one.center == pytest.approx(other.center), "each relative to the fp32 of its job"
+    assert outdated_points(vgg(two_jobs())) == [], "another loader is another setting"
     time, _ = batch_size_plots("vgg16-cifar10", vgg(two_jobs()))
     assert [curve.setting for curve in time.curves[:4:3]] == ["fp32, tensor", "fp32, torch"]
 
 
-def test_more_settings_than_signs_go_on_in_another_picture(tmp_path: Path) -> None:
+def test_more_settings_than_markers_continue_in_another_plot(tmp_path: Path) -> None:
     drawn = names(draw_plots([many_settings()], tmp_path))
     assert drawn[::2] == [f"vgg16-cifar10-{stem}.png" for stem in ("time", "time-2", "memory", "memory-2", "speed-up", "speed-up-2")]
     first, second = split_speedup_plots(speedup_plots(vgg([many_settings()])))
@@ -207,18 +207,18 @@ def test_more_settings_than_signs_go_on_in_another_picture(tmp_path: Path) -> No
         assert len({(patch.get_hatch(), patch.get_facecolor()) for patch in patches}) == len(patches)
 
 
-def test_bars_stand_over_their_batch_and_an_empty_one_says_why() -> None:
+def test_bars_are_centered_on_their_batch_and_empty_groups_have_a_reason() -> None:
     page, rest = split_speedup_plots(speedup_plots(vgg([many_settings()])))
     assert page[0].batches == [64, 128, 256]
     assert page[0].empty_reasons == {256: "no fp32, lr 0.01"}
     assert rest[0].empty_reasons == {128: "no result", 256: "no fp32, lr 0.01"}
     figure = draw_speedup_plots("vgg16", speedup_plots(vgg([sweeps.sweep()])))
     middles = [bar.get_x() + bar.get_width() / 2 for bar in figure.axes[0].patches]
-    assert middles[0] == pytest.approx(0), "o2 broke there, and AMP stands alone"
+    assert middles[0] == pytest.approx(0), "o2 is invalid at this batch size, so AMP is the only bar"
     assert FIGURES["empty-group"]().axes[0].texts[-1].get_text() == "no fp32, lr 0.01"
 
 
-def test_the_published_crossing_stands_beside_a_gpus_alone_and_leaves_the_models_their_axis() -> None:
+def test_published_crossover_is_drawn_only_for_gpus_within_axis_limits() -> None:
     def published(figure: Any) -> list[Any]:
         return [line for line in figure.axes[0].lines if str(line.get_label()).startswith("published")]
 
@@ -231,7 +231,7 @@ def test_the_published_crossing_stands_beside_a_gpus_alone_and_leaves_the_models
     assert figure.axes[0].get_xlim()[1] < 100_000
 
 
-def test_a_title_says_what_the_lines_on_bars_are() -> None:
+def test_title_describes_the_error_bars() -> None:
     def title(rounds: int) -> str:
         job = sweeps.published_vgg("V100")
         for record in job.records:
@@ -243,7 +243,7 @@ def test_a_title_says_what_the_lines_on_bars_are() -> None:
     assert title(1) == "vgg16, speed-up over fp32"
 
 
-def test_curves_hold_the_means_of_every_gpu_and_leave_out_what_has_no_figure() -> None:
+def test_curves_show_means_per_gpu_and_omit_points_without_figure() -> None:
     time, memory = batch_size_plots("vgg16-cifar10", vgg(three_gpus()))
     assert [curve.name for curve in time.curves] == [f"{gpu}, {name}" for gpu in GPUS for name in ("fp32", "o2", "amp-fp16")]
     assert time.curves[-1].y == pytest.approx([4.27, 7.18, 13.31, 23.99, 45.68])
@@ -257,7 +257,7 @@ def test_curves_hold_the_means_of_every_gpu_and_leave_out_what_has_no_figure() -
     ]
 
 
-def test_a_batch_that_did_not_fit_is_told_from_one_that_was_never_asked_for() -> None:
+def test_out_of_memory_points_differ_from_points_not_measured() -> None:
     time, _ = batch_size_plots("vgg16-cifar10", vgg(short_gpus()))
     lacking = {curve.name: curve.out_of_memory_x for curve in time.curves if curve.out_of_memory_x}
     assert lacking == {"TITAN X, fp32": [1024, 2048], "TITAN X, o2": [2048], "V100, amp-fp16": [128, 256, 512, 1024, 2048]}
@@ -274,18 +274,18 @@ def crosses(axes: Any) -> list[Any]:
     return [line for line in axes.lines if (line.get_marker(), line.get_markersize()) == ("X", 13)]
 
 
-def test_a_cross_stands_where_there_was_no_memory_and_the_legend_says_so() -> None:
+def test_out_of_memory_points_are_crosses_with_a_legend_entry() -> None:
     figure = FIGURES["no-memory"]()
     assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == "out of memory"
     places = [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in crosses(figure.axes[0])]
     assert sorted(at for at, _ in places) == [128, 256, 512, 1024, 1024, 2048, 2048, 2048]
-    assert len(set(places)) == len(places), "one above the other"
+    assert len(set(places)) == len(places), "crosses are stacked"
     bare = FIGURES["time"]()
     assert crosses(bare.axes[0]) == []
     assert "out of memory" not in [text.get_text() for text in bare.legends[0].get_texts()]
 
 
-def test_bars_that_did_not_fit_are_crossed_and_a_base_that_did_not_on_its_line() -> None:
+def test_out_of_memory_bars_and_baselines_are_crosses() -> None:
     figure = FIGURES["speed-up-no-memory"]()
     assert [len(crosses(axes)) for axes in figure.axes] == [0, 3, 5]
     on_the_line = [line.get_xdata()[0] for line in crosses(figure.axes[1]) if line.get_ydata()[0] == 1.0]
@@ -295,7 +295,7 @@ def test_bars_that_did_not_fit_are_crossed_and_a_base_that_did_not_on_its_line()
     assert alone.legends[0].get_texts()[-1].get_text() == "out of memory"
 
 
-def test_a_later_run_of_a_cell_takes_its_place() -> None:
+def test_newer_run_replaces_a_sweep_point() -> None:
     old, new = sweeps.published_vgg("V100"), sweeps.published_vgg("V100")
     new.started = "2026-11-22T00:00:00Z"
     for record in new.records:
@@ -306,7 +306,7 @@ def test_a_later_run_of_a_cell_takes_its_place() -> None:
     assert "V100, fp32, batch 128, started 2026-11-21T01:29:30Z: replaced by a later measurement" in left_out_reasons([new, old])[0]
 
 
-def test_a_later_run_that_was_cut_off_takes_the_place_of_no_cell_that_it_lacks() -> None:
+def test_interrupted_newer_run_replaces_only_measured_points() -> None:
     old, new = sweeps.published_vgg("V100"), sweeps.published_vgg("V100")
     new.started = "2026-11-22T00:00:00Z"
     for record in new.records[1:]:
@@ -317,13 +317,13 @@ def test_a_later_run_that_was_cut_off_takes_the_place_of_no_cell_that_it_lacks()
     assert [curve.x for chart in both for curve in chart.curves] == [curve.x for chart in whole for curve in chart.curves]
 
 
-def test_two_crossings_of_the_same_devices_are_told_apart_by_their_dates() -> None:
+def test_crossovers_of_the_same_devices_are_labelled_by_date() -> None:
     old, new = sweeps.crossing_disc(), sweeps.crossing_disc()
     new.started = "2026-11-22T00:00:00Z"
     assert [race.loser.device for race in crossover_plots([old, new])] == ["Some CPU, 2026-11-21 01:29", "Some CPU, 2026-11-22 00:00"]
 
 
-def test_speed_ups_are_over_fp32_with_intervals() -> None:
+def test_speedups_over_fp32_have_intervals() -> None:
     (panel,) = speedup_plots(vgg([sweeps.published_vgg("V100")]))
     assert (panel.base, list(panel.speedups)) == ("fp32", ["o2", "amp-fp16"])
     best = panel.speedups["o2"][-1]
@@ -335,7 +335,7 @@ def test_speed_ups_are_over_fp32_with_intervals() -> None:
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_no_text_lies_on_another_or_outside(name: str) -> None:
+def test_plot_texts_do_not_overlap_or_leave_the_figure(name: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
@@ -359,7 +359,7 @@ def test_no_text_lies_on_another_or_outside(name: str) -> None:
 
 
 def is_tick_beyond(text: Any, figure: Any) -> bool:
-    """A tick's label that matplotlib keeps but does not draw, for its place is beyond the axis."""
+    """A tick label that matplotlib keeps but does not draw because it is outside the axis limits."""
     for axes in figure.axes:
         for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
             for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
@@ -368,17 +368,17 @@ def is_tick_beyond(text: Any, figure: Any) -> bool:
     return False
 
 
-def test_lines_and_bars_differ_without_colour() -> None:
+def test_lines_and_bars_are_distinguishable_without_color() -> None:
     axes = FIGURES["time"]().axes[0]
     signs = {(line[0].get_marker(), line[0].get_linestyle(), line[0].get_fillstyle()) for line in axes.containers}
     assert len(signs) == 9
     held = [line for line in FIGURES["no-memory"]().axes[0].lines if line.get_markersize() == 5]
-    assert len({(line.get_marker(), line.get_fillstyle()) for line in held}) == 3, "a cross holds the sign of its curve"
+    assert len({(line.get_marker(), line.get_fillstyle()) for line in held}) == 3, "a cross contains the marker of its curve"
     figure = FIGURES["speed-up"]()
     assert len({patch.get_hatch() for patch in figure.legends[0].get_patches()}) == 2
 
 
-def test_only_drawing_loads_matplotlib() -> None:
+def test_matplotlib_is_imported_only_for_drawing() -> None:
     modules = "ddpbench.report.plots, ddpbench.report.pages.sweep, ddpbench.published.reproduction_page"
     script = f"import sys, {modules}\nassert 'matplotlib' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

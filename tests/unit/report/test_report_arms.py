@@ -1,4 +1,4 @@
-"""What the page of many arms says once, and what it says of each."""
+"""The page of several arms: shared and per-arm lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import pytest
 import records
 from msgspec.structs import replace
-from scenes import SCENES, UNEVEN, arm, several
+from scenes import SCENES, UNEVEN, arm, job_of_arms
 
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.report.console import make_console
@@ -31,26 +31,26 @@ def vary(percent: float) -> Sentence:
     return "vary by ", Quantity(percent, f"{percent}%"), " (more than 1%)"
 
 
-def test_what_all_arms_share_has_no_names() -> None:
+def test_check_shared_by_all_arms_is_merged_without_arm_names() -> None:
     assert merge_sentences({"fp32": ("too few",), "tf32": ("too few",)}, 2) == ["too few"]
     assert merge_sentences({"fp32": ("too few",), "tf32": ("too few",)}, 3) == ["fp32, tf32: too few"]
     assert merge_sentences({str(arm): ("too few",) for arm in range(5)}, 8) == ["5 of 8 arms: too few"]
 
 
-def test_hints_are_left_out_where_the_command_has_not_their_flags() -> None:
+def test_hints_are_omitted_if_disabled() -> None:
     arms = {"": SCENES["noisy"]().records[0]}
     with_hints, without = ([line.plain for line in check_lines(arms, Page(80, True), hints=hints)] for hints in (True, False))
     assert [line for line in with_hints if "hint:" not in line] == without
     assert [line.split("  ")[1] for line in without if line.startswith("warning")] == ["noisy, drift"]
 
 
-def test_sentences_that_differ_in_one_quantity_become_one() -> None:
+def test_messages_differing_in_one_quantity_are_merged_into_a_range() -> None:
     assert merge_sentences({"a": vary(10.5), "b": vary(9.3), "c": vary(9.9)}, 3) == ["vary by 9.3% to 10.5% (more than 1%)"]
     steps = {"a": ("3 rounds and ", *counted(1500, "step")), "b": ("3 rounds and ", *counted(300, "step"))}
     assert merge_sentences(steps, 2) == ["3 rounds and 300 to 1,500 steps"]
 
 
-def test_quantities_that_print_alike_are_no_range() -> None:
+def test_equal_printed_quantities_are_not_a_range() -> None:
     said = {"a": ("vary by ", Quantity(1.04, "1.0%")), "b": ("vary by ", Quantity(0.96, "1.0%"))}
     assert merge_sentences(said, 3) == ["a, b: vary by 1.0%"]
 
@@ -60,21 +60,21 @@ def test_quantities_that_print_alike_are_no_range() -> None:
     [("3 ranks: ", Quantity(2, "2"), " hot"), ("2 ranks: ", Quantity(2, "2"), " cold"), ("2 ranks: ", "2", " hot"), ("2 ranks: hot",)],
     ids=["other rank and quantity", "other word and quantity", "a number that is no quantity", "other length"],
 )
-def test_other_sentences_stay_apart(other: Sentence) -> None:
+def test_different_messages_are_not_merged(other: Sentence) -> None:
     one: Sentence = ("2 ranks: ", Quantity(1, "1"), " hot")
     assert merge_sentences({"a": one, "b": other}, 2) == ["a: 2 ranks: 1 hot", f"b: {sentence_text(other)}"]
 
 
-def test_arms_with_other_numbers_of_ranks_are_named_each() -> None:
+def test_arms_with_different_rank_counts_are_listed_separately() -> None:
     capped = {"health": replace(records.GPU_HEALTH, throttle_reasons=["sw-power-cap"])}
     arms = {f"{ranks} ranks": arm(1.0, traces=dict.fromkeys(range(ranks), capped)) for ranks in (2, 4)}
-    lines = [line.plain for line in check_lines({name: several([record]).records[0] for name, record in arms.items()}, Page(200, True))]
+    lines = [line.plain for line in check_lines({name: job_of_arms([record]).records[0] for name, record in arms.items()}, Page(200, True))]
     told = "power limit lowers the clocks, common on a busy GPU"
     assert [" ".join(line.split()) for line in lines] == [f"note power-cap 2 ranks: 2 ranks: {told}", f"4 ranks: 4 ranks: {told}"]
 
 
-def test_two_findings_share_a_line_if_all_arms_differ_in_one_of_their_quantities() -> None:
-    uneven = {name: several([arm(1.0, (1.0, spread))]).records[0] for name, spread in (("a", 1.05), ("b", 1.1))}
+def test_two_checks_share_a_line_if_each_differs_in_one_quantity() -> None:
+    uneven = {name: job_of_arms([arm(1.0, (1.0, spread))]).records[0] for name, spread in (("a", 1.05), ("b", 1.1))}
     (line,) = [line.plain for line in check_lines(uneven, Page(200, True), hints=False)]
     assert " ".join(line.split()) == (
         "warning noisy, too-short the rounds vary by 3.4% to 6.7% (more than 1%); "
@@ -82,31 +82,31 @@ def test_two_findings_share_a_line_if_all_arms_differ_in_one_of_their_quantities
     )
 
 
-def test_an_arm_on_another_gpu_is_not_comparable() -> None:
+def test_arm_on_another_gpu_is_not_comparable() -> None:
     arms = [arm(1.0, precision="fp32"), arm(1.0, precision="o2", environment=records.environment(4, device="NVIDIA A100"))]
     stream = io.StringIO()
-    render_run(several(arms, "precision"), make_console(stream, 100), None)
+    render_run(job_of_arms(arms, "precision"), make_console(stream, 100), None)
     assert "not comparable: other GPU" in stream.getvalue()
 
 
-def test_hints_and_endings_are_not_repeated() -> None:
+def test_hints_and_failures_are_printed_once() -> None:
     printed = " ".join(page("many-arms").split())
     assert printed.count("hint: --rounds 10 narrows the interval") == 1
     assert printed.count("out of memory on rank 0") == 1
 
 
-def test_accuracy_is_told_of_a_run_and_of_every_arm_that_was_validated() -> None:
+def test_accuracy_is_printed_for_validated_runs_and_arms() -> None:
     validated = arm(1.0, precision="fp32", traces={0: {"numerics": records.numerics(accuracy=0.973)}})
     alone, compared = io.StringIO(), io.StringIO()
-    render_run(several([validated]), make_console(alone), None)
+    render_run(job_of_arms([validated]), make_console(alone), None)
     assert "accuracy 97.3% on held-out data" in " ".join(alone.getvalue().split())
-    job = several([validated, arm(1.0, precision="tf32")], "precision")
+    job = job_of_arms([validated, arm(1.0, precision="tf32")], "precision")
     render_run(job, make_console(compared), None)
     assert "accuracy  on held-out data: fp32 97.3%\n" in compared.getvalue()
     assert [row["accuracy"] for row in csv.DictReader(io.StringIO(jobs_to_csv(job)))] == ["0.973", ""]
 
 
-def test_a_table_of_many_fields_fits_the_page() -> None:
+def test_wide_arm_table_fits_the_page() -> None:
     lines = page("many-arms").splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.split()[-2:] == ["images/s", "speed-up"] for line in lines)
@@ -121,45 +121,45 @@ def test_a_table_of_many_fields_fits_the_page() -> None:
         ("engines", "INCONCLUSIVE   too few rounds; ddp: 1.000 times accelerate (2 pairs)\n"),
     ],
 )
-def test_the_conclusion_comes_first(name: str, told: str) -> None:
+def test_conclusion_comes_first(name: str, told: str) -> None:
     _, first, *_ = page(name, 100).split("\n\n")
     assert f"{first}\n".startswith(told)
 
 
-def test_where_two_are_too_close_both_are_named_and_the_first_of_them_is_offered() -> None:
-    tied = several([arm(2.0, precision="fp32"), arm(2.0, UNEVEN, precision="tf32"), arm(4.0, precision="o2")], "precision")
+def test_tied_arms_are_both_named_and_the_first_is_suggested() -> None:
+    tied = job_of_arms([arm(2.0, precision="fp32"), arm(2.0, UNEVEN, precision="tf32"), arm(4.0, precision="o2")], "precision")
     stream = io.StringIO()
     render_run(tied, make_console(stream, 100), None)
     assert re.search(r"FASTEST   fp32, tf32 are tied; tf32: \d\.\d+ times o2 \(", stream.getvalue())
     assert re.search(r"  next  ddpbench resnet50 --precision fp32 --gpus 4\n", stream.getvalue())
 
 
-def test_where_the_fastest_is_what_went_before_something_else_is_offered() -> None:
-    slower = several([arm(1.0, UNEVEN, compile="off"), arm(2.0, UNEVEN, compile="default")], "compile")
+def test_another_option_is_suggested_if_the_baseline_is_fastest() -> None:
+    slower = job_of_arms([arm(1.0, UNEVEN, compile="off"), arm(2.0, UNEVEN, compile="default")], "compile")
     stream = io.StringIO()
     render_run(slower, make_console(stream, 100), None)
     assert "FASTEST   compile off: " in stream.getvalue()
     assert "  next  ddpbench resnet50 --precision amp-fp16 --gpus 4 --batch-size 256,512\n" in stream.getvalue()
 
 
-def test_one_that_is_far_behind_in_few_rounds_is_not_among_the_fastest() -> None:
-    few = several([arm(4.0, precision="fp32"), arm(8.0, UNEVEN[:2], precision="tf32"), arm(1.0, UNEVEN, precision="o2")], "precision")
+def test_far_slower_arm_with_few_rounds_is_not_among_the_fastest() -> None:
+    few = job_of_arms([arm(4.0, precision="fp32"), arm(8.0, UNEVEN[:2], precision="tf32"), arm(1.0, UNEVEN, precision="o2")], "precision")
     stream = io.StringIO()
     render_run(few, make_console(stream, 100), None)
     assert re.search(r"FASTEST   o2: \d\.\d+ times fp32 \(", stream.getvalue())
     assert re.search(r"  next  ddpbench resnet50 --precision o2 --gpus 4\n", stream.getvalue())
 
 
-def test_a_lone_arm_with_a_figure_is_compared_with_nothing() -> None:
+def test_single_arm_with_a_figure_has_no_comparison() -> None:
     dead = {0: {"numerics": records.numerics(nonfinite_step=11, last_loss=None)}}
-    alone = several([arm(1.0, precision="amp-fp16"), arm(1.0, precision="o2", traces=dead)], "precision")
+    alone = job_of_arms([arm(1.0, precision="amp-fp16"), arm(1.0, precision="o2", traces=dead)], "precision")
     stream = io.StringIO()
     render_run(alone, make_console(stream), None)
     assert "times" not in stream.getvalue()
     assert "  next  " not in stream.getvalue()
 
 
-def test_pairs_too_few_for_an_interval_are_counted_and_uneven_ones_told() -> None:
+def test_too_few_pairs_are_counted_instead_of_an_interval() -> None:
     printed = page("processor-arms", 100)
     assert "2.012 (2.011 to 2.013, 2 pairs)" in printed
     assert "pairs  speed-up over the rounds shared with the first arm: amp-bf16 2 rounds" in printed
@@ -176,18 +176,18 @@ def test_pairs_too_few_for_an_interval_are_counted_and_uneven_ones_told() -> Non
         (0.951, 0.977, 0.998, "0.977 (0.951 to 0.998)"),
     ],
 )
-def test_a_ratio_that_is_clear_looks_clear(low: float, center: float, high: float, told: str) -> None:
+def test_ratio_keeps_digits_that_separate_it_from_one(low: float, center: float, high: float, told: str) -> None:
     assert ratio_text(PairedRatio(center, low, high, 5)) == told
 
 
 @pytest.mark.parametrize(("name", "heading", "cell"), [("processor-arms", "host GiB", "1.5"), ("precisions", "peak GiB", "12.0")])
-def test_memory_is_that_of_what_trains(name: str, heading: str, cell: str) -> None:
+def test_memory_column_is_gpu_or_host_memory_by_device(name: str, heading: str, cell: str) -> None:
     lines = page(name, 100).splitlines()
     at = next(number for number, line in enumerate(lines) if line.endswith(heading))
     assert lines[at + 1].endswith(cell)
 
 
-def test_too_few_rounds_are_no_ground_for_finding_no_difference() -> None:
+def test_too_few_rounds_never_show_no_difference() -> None:
     assert "note  2 rounds: range, no confidence interval" in page("engines")
     assert "no difference" not in page("engines")
     assert "no difference from the first arm: dali-cpu batch-size 256" in page("loaders-and-batches")
@@ -200,20 +200,20 @@ def test_too_few_rounds_are_no_ground_for_finding_no_difference() -> None:
         ((1.0, 1.2, 0.8), "open  inconclusive against the first arm: tf32"),
     ],
 )
-def test_no_difference_is_found_only_where_there_can_be_none_to_speak_of(longer: tuple[float, ...], told: str) -> None:
+def test_no_difference_requires_a_narrow_interval_around_one(longer: tuple[float, ...], told: str) -> None:
     stream = io.StringIO()
     render_run(
-        several([arm(1.0, precision="fp32", longer=(1.0,) * 3), arm(1.0, precision="tf32", longer=longer)], "precision"),
+        job_of_arms([arm(1.0, precision="fp32", longer=(1.0,) * 3), arm(1.0, precision="tf32", longer=longer)], "precision"),
         make_console(stream),
         None,
     )
     assert [line for line in stream.getvalue().splitlines() if "the first arm" in line] == [told]
 
 
-def test_three_arms_that_never_vary_are_compared_too() -> None:
+def test_three_arms_without_variation_are_compared() -> None:
     stream = io.StringIO()
     render_run(
-        several([arm(slower, (1.0,) * 5, precision=name) for slower, name in ((1.0, "tf32"), (2.0, "fp32"), (4.0, "o2"))], "precision"),
+        job_of_arms([arm(slower, (1.0,) * 5, precision=name) for slower, name in ((1.0, "tf32"), (2.0, "fp32"), (4.0, "o2"))], "precision"),
         make_console(stream),
         None,
     )

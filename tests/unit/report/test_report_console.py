@@ -1,4 +1,4 @@
-"""The console on streams of every kind: piped, closed, ASCII, a terminal; and that words of others stay words."""
+"""The console on pipes, closed streams, ASCII streams and terminals, with untrusted text."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|9[0-7])m")
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 @pytest.fixture(autouse=True)
-def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+def default_terminal_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -48,36 +48,36 @@ def printed(stream: io.StringIO) -> str:
     return stream.getvalue()
 
 
-def test_width_is_80_when_piped_and_at_most_100() -> None:
+def test_width_defaults_to_80_and_is_at_most_100() -> None:
     assert page_for(make_console(io.StringIO())).width == 80
     assert page_for(make_console(Terminal())).width == 80
     assert page_for(make_console(io.StringIO(), 60)).width == 60
 
 
-def test_columns_of_the_environment_are_heeded_up_to_100(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_variable_sets_the_width_up_to_100(monkeypatch: pytest.MonkeyPatch) -> None:
     for asked, width in (("60", 60), ("250", 100), ("0", 80), ("wide", 80)):
         monkeypatch.setenv("COLUMNS", asked)
         assert page_for(make_console(io.StringIO())).width == width
 
 
-def test_colours_only_on_a_terminal_and_never_as_the_only_sign() -> None:
+def test_colors_are_used_only_on_terminals_and_carry_no_information() -> None:
     plain, coloured = printed(io.StringIO()), printed(Terminal())
     assert "\x1b" not in plain
     assert COLOUR.search(coloured)
     assert ANSI.sub("", coloured) == plain
 
 
-def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_variable_disables_colors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     assert COLOUR.search(printed(Terminal())) is None
 
 
-def test_a_dumb_terminal_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dumb_terminal_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     assert printed(Terminal()) == printed(io.StringIO())
 
 
-def test_an_ascii_stream_gets_ascii_marks_and_escapes() -> None:
+def test_ascii_stream_gets_ascii_markers_and_escapes() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
     console = make_console(stream)
     assert not page_for(console).unicode
@@ -86,7 +86,7 @@ def test_an_ascii_stream_gets_ascii_marks_and_escapes() -> None:
     assert stream.buffer.getvalue() == b"/donn\\xe9es\n"  # type: ignore[attr-defined]
 
 
-def test_words_of_others_are_no_markup_and_cannot_steer_the_terminal() -> None:
+def test_untrusted_text_is_not_parsed_as_markup_or_escape_codes() -> None:
     job = SCENES["killed"]()
     job.records[0].fault = Fault(message="[rank0] [bold]lost[/bold] :smile:\x1b[2J\x07\nnext line", hint="[/] is a folder")
     stream = io.StringIO()
@@ -96,7 +96,7 @@ def test_words_of_others_are_no_markup_and_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
-def test_a_reader_that_leaves_is_no_error() -> None:
+def test_broken_pipe_is_not_an_error() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", PRINT_A_PAGE.format(times=100)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
     )
@@ -109,14 +109,14 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert process.wait() == 0
 
 
-def test_a_closed_stdout_is_no_error() -> None:
+def test_closed_stdout_is_not_an_error() -> None:
     argv = ["sh", "-c", 'exec "$0" -c "$1" >&-', sys.executable, PRINT_A_PAGE.format(times=1)]
     done = subprocess.run(argv, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_full_disk_under_stdout_is_said_and_ends_nothing() -> None:
+def test_full_disk_under_stdout_is_reported_and_the_run_continues() -> None:
     argv = [sys.executable, "-c", PRINT_A_PAGE.format(times=2)]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -130,7 +130,7 @@ def test_a_full_disk_under_stdout_is_said_and_ends_nothing() -> None:
         assert (done.returncode, done.stderr) == (1, said)
 
 
-def test_printing_imports_neither_torch_nor_numpy() -> None:
+def test_printing_does_not_import_torch_or_numpy() -> None:
     heavy = "import ddpbench.report.export, ddpbench.report.progress\nprint(sorted({'torch', 'numpy', 'scipy'} & {*sys.modules}))"
     argv = [sys.executable, "-c", PRINT_A_PAGE.format(times=1) + heavy]
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=True)

@@ -1,4 +1,4 @@
-"""JSON, CSV and markdown: read back by what reads them."""
+"""JSON, CSV and markdown exports, parsed again."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def rows_of(job: Job) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_json_is_the_job(name: str) -> None:
+def test_json_export_round_trips(name: str) -> None:
     job = SCENES[name]()
     text = jobs_to_json(job)
     assert msgspec.json.decode(text, type=Job) == job
 
 
-def test_json_of_a_scaling_job_is_the_job() -> None:
+def test_json_export_of_scaling_job_round_trips() -> None:
     job = ladders.network()
     assert job.scaling is not None
-    assert job.scaling.allreduce_busbw, "its keys are numbers, and those of JSON are text"
+    assert job.scaling.allreduce_busbw, "its keys are numbers, and JSON keys are strings"
     assert json.loads(jobs_to_json(job)) == json.loads(msgspec.json.encode(job))
 
 
-def test_json_is_indented_and_a_list_of_numbers_has_one_line() -> None:
+def test_json_is_indented_with_number_lists_on_one_line() -> None:
     job = SCENES["killed"]()
     job.records[0].fault = Fault(message="[1,  2] is « odd »")
     lines = jobs_to_json(job).splitlines()
@@ -50,7 +50,7 @@ def test_json_is_indented_and_a_list_of_numbers_has_one_line() -> None:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_csv_has_a_row_an_arm_and_the_same_columns_for_every_job(name: str) -> None:
+def test_csv_has_one_row_per_arm_and_constant_columns(name: str) -> None:
     job = SCENES[name]()
     rows = rows_of(job)
     assert len(rows) == len(job.records)
@@ -58,7 +58,7 @@ def test_csv_has_a_row_an_arm_and_the_same_columns_for_every_job(name: str) -> N
     assert {*Config.__struct_fields__} < {*rows[0]}
 
 
-def test_csv_has_figures_in_full_and_empty_cells_for_what_is_missing() -> None:
+def test_csv_has_full_precision_and_empty_cells_for_missing_values() -> None:
     job = SCENES["precisions"]()
     rows = rows_of(job)
     headlines = [record.throughput for record in job.records]
@@ -69,7 +69,7 @@ def test_csv_has_figures_in_full_and_empty_cells_for_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize("name", ["two-rounds", "one-round"])
-def test_csv_gives_too_few_rounds_their_range_and_no_interval(name: str) -> None:
+def test_csv_has_range_without_confidence_for_few_rounds(name: str) -> None:
     job = SCENES[name]()
     [row] = rows_of(job)
     figures = [timed.samples_per_s for timed in job.records[0].rounds]
@@ -77,7 +77,7 @@ def test_csv_gives_too_few_rounds_their_range_and_no_interval(name: str) -> None
     assert (row["confidence"], row["launch_low"], row["launch_high"]) == ("", "", "")
 
 
-def test_csv_calls_sync_what_the_terminal_does_and_its_phases_add_up() -> None:
+def test_csv_phases_sum_to_the_step() -> None:
     [row] = rows_of(SCENES["data-bound"]())
     assert f"{float(row['sync_ms']):.1f}" == "33.0"
     assert (row["confidence"], f"{float(row['broadcast_ms']):.1f}") == ("0.95", "4.0")
@@ -85,7 +85,7 @@ def test_csv_calls_sync_what_the_terminal_does_and_its_phases_add_up() -> None:
     assert sum(float(row[f"{phase}_ms"]) for phase in phases) == pytest.approx(float(row["step_ms"]))
 
 
-def test_csv_of_a_run_without_rounds_has_no_figure() -> None:
+def test_csv_of_run_without_rounds_has_no_figure() -> None:
     [row] = rows_of(SCENES["hung-before-the-first-round"]())
     assert (row["status"], row["rounds_done"]) == ("hung", "0")
     assert {
@@ -93,7 +93,7 @@ def test_csv_of_a_run_without_rounds_has_no_figure() -> None:
     } == {""}
 
 
-def test_markdown_has_a_row_an_arm_of_equal_width() -> None:
+def test_markdown_has_one_row_per_arm_of_equal_width() -> None:
     lines = to_markdown(SCENES["loaders-and-batches"]()).splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert table[0] == "| loader | batch-size | images/s | 95% interval | speed-up | peak GiB |"
@@ -103,21 +103,21 @@ def test_markdown_has_a_row_an_arm_of_equal_width() -> None:
     assert "- torch batch-size 256: interrupted by SIGINT, 3 of 5 rounds" in lines
 
 
-def test_markdown_and_csv_tell_sides_apart_and_compare_within_a_model() -> None:
+def test_markdown_and_csv_name_crossover_sides_and_compare_within_a_model() -> None:
     job = sweeps.crossing_threads(rounds=5)
     judge_all(job)
     rows = [line.split(" | ") for line in to_markdown(job).splitlines() if line.startswith("| disc")]
     assert [row[2] for row in rows[:2]] == ["CPU, 1 thread", "CPU, 2 threads"]
-    assert [row[5] for row in rows[::2]] == ["1"] * 11, "the first side of every model"
+    assert [row[5] for row in rows[::2]] == ["1"] * 11, "the first side of every model is the baseline"
     labels = [row["label"] for row in csv.DictReader(io.StringIO(jobs_to_csv(job)))]
     assert labels == ["CPU, 1 thread", "CPU, 2 threads"] * 11
 
 
-def test_markdown_calls_the_range_of_two_rounds_one() -> None:
+def test_markdown_labels_the_range_of_two_rounds() -> None:
     assert "| ddp | 5,890 | 5,881 to 5,899 (range of 2) | 1 | 12.0 |" in to_markdown(SCENES["engines"]()).splitlines()
 
 
-def test_a_sweep_and_a_crossover_and_a_reproduction_tell_what_they_were_run_for() -> None:
+def test_markdown_of_sweep_crossover_and_reproduction_has_its_results() -> None:
     swept, raced, published = sweeps.sweep(), sweeps.crossing_disc(), sweeps.t4()
     swept.kind, raced.kind, published.kind = "sweep", "crossover", "reproduce t4-tensor-cores"
     for job in (swept, raced, published):
@@ -126,7 +126,7 @@ def test_a_sweep_and_a_crossover_and_a_reproduction_tell_what_they_were_run_for(
     for title in ("accuracy on held-out data (%), mean", "time of a training (s), mean", "time of a training (s), median"):
         assert f"**{title} (" in text
     assert re.search(r"^\| 128 \| [\d.]+ \([\d.]+\) \|", text, re.MULTILINE)
-    assert not re.search(r"^- .*(bound|inconclusive): ", text, re.MULTILINE), "trainings of a sweep tell little by themselves"
+    assert not re.search(r"^- .*(bound|inconclusive): ", text, re.MULTILINE), "arms of a sweep have no verdicts"
     text = to_markdown(raced)
     assert re.search(r"^\| 10 \| 703,142 \| ", text, re.MULTILINE)
     assert re.search(r"^- GPU is faster than CPU", text, re.MULTILINE)
@@ -138,7 +138,7 @@ def test_a_sweep_and_a_crossover_and_a_reproduction_tell_what_they_were_run_for(
     )
 
 
-def test_a_ladder_tells_its_efficiencies_its_way_down_and_one_verdict() -> None:
+def test_markdown_of_scaling_job_has_efficiency_waterfall_and_one_verdict() -> None:
     made = ladders.network()
     assert made.scaling is not None
     assert made.scaling.verdict is not None
@@ -149,7 +149,7 @@ def test_a_ladder_tells_its_efficiencies_its_way_down_and_one_verdict() -> None:
     bullets = [line for line in text.splitlines() if line.startswith("- ")]
     assert bullets[0].startswith(f"- {made.scaling.verdict.kind}: ")
     assert re.match(r"- [\d,]+ ideal, contention .*, = [\d,]+$", bullets[1])
-    assert not any("bound: " in line for line in bullets[1:]), "of the arms by themselves none"
+    assert not any("bound: " in line for line in bullets[1:]), "arms of a scaling job have no verdicts"
     rows = {row["label"]: row for row in rows_of(made)}
     assert 0 < float(rows["4 ranks"]["efficiency"]) < float(rows["1 rank"]["efficiency"]) == 1
     assert [label for label, row in rows.items() if row["verdict"]] == ["4 ranks"]
@@ -157,7 +157,7 @@ def test_a_ladder_tells_its_efficiencies_its_way_down_and_one_verdict() -> None:
     assert rows["independent ranks"]["efficiency"] == rows["independent ranks"]["lost_to"] == ""
 
 
-def test_markdown_escapes_the_words_of_others() -> None:
+def test_markdown_escapes_untrusted_text() -> None:
     job = SCENES["killed"]()
     job.records[0].fault = Fault(message="[rank0] *lost* a|b\n<b>")
     assert r"- failed: \[rank0\] \*lost\* a\|b \<b>, 2 of 5 rounds" in to_markdown(job)

@@ -1,4 +1,4 @@
-"""Figures with the digits that they support, and words laid out on a page."""
+"""Number formatting and line wrapping."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WIDE, NARROW = Page(80, unicode=True), Page(24, unicode=False)
         ((23063.0, 23063.0, 23063.0), ("23,060", "23,060", "23,060")),
     ],
 )
-def test_an_interval_decides_the_digits_of_its_figure(figure: tuple[float, float, float], printed: tuple[str, str, str]) -> None:
+def test_interval_width_determines_the_digits_of_its_figure(figure: tuple[float, float, float], printed: tuple[str, str, str]) -> None:
     assert format_interval(*figure) == printed
 
 
@@ -49,7 +49,7 @@ def test_an_interval_decides_the_digits_of_its_figure(figure: tuple[float, float
         ((1.0021, 0.9982, 1.0061), ("1.002", "0.998", "1.006")),
     ],
 )
-def test_a_ratio_has_one_digit_of_its_interval(ratio: tuple[float, float, float], printed: tuple[str, str, str]) -> None:
+def test_ratio_has_one_digit_of_its_interval(ratio: tuple[float, float, float], printed: tuple[str, str, str]) -> None:
     assert format_interval(*ratio, width_digits=1) == printed
 
 
@@ -65,7 +65,7 @@ def test_significant_digits() -> None:
     assert [format_rounded(value) for value in (17_696.0, 886.4, 3.0178)] == ["17,700", "886", "3.02"]
 
 
-def test_what_is_missing_is_a_dash_and_never_zero() -> None:
+def test_missing_value_is_a_dash_and_zero_is_not() -> None:
     assert (format_decimals(None, 1), format_percent(None), format_gib(None)) == ("-", "-", "-")
     assert (format_decimals(0.0, 1), format_percent(0.0), format_gib(0)) == ("0.0", "0.00%", "0.00")
 
@@ -75,7 +75,7 @@ def test_percent_and_gib() -> None:
     assert [format_gib(int(12.04 * 2**30)), format_gib(300 * 2**20)] == ["12.0", "0.29"]
 
 
-def test_printed_parts_add_up_where_each_rounded_alone_would_not() -> None:
+def test_printed_summands_add_up_after_rounding() -> None:
     parts = [0.14, 0.14, 0.14, 0.14, 0.14, 0.3]
     assert format_summands(parts, 1) == ["0.1", "0.2", "0.1", "0.2", "0.1", "0.3"]
     assert format_summands([10.0, -0.4, 0.4], 1) == ["10.0", "-0.4", "0.4"]
@@ -85,23 +85,23 @@ def test_step_decimals() -> None:
     assert [step_decimals(step_ms) for step_ms in (2034.0, 226.4, 44.4, 4.586, 0.41)] == [1, 1, 2, 3, 3]
 
 
-def test_items_flow_and_are_broken_only_where_one_alone_is_too_wide() -> None:
+def test_items_wrap_between_items_unless_one_is_too_wide() -> None:
     assert wrap_items("set  ", ["one", "two", "three four"], NARROW) == ["set  one   two", "     three four"]
     assert wrap_items("set  ", ["an item of many words indeed"], NARROW) == ["set  an item of many", "     words indeed"]
     assert wrap_items("set  ", ["/a/path/that/must/stay/whole"], NARROW) == ["set  /a/path/that/must/stay/whole"]
     assert wrap_items("set  ", [], NARROW) == ["set"]
 
 
-def test_sentence_is_broken_between_words() -> None:
+def test_sentence_wraps_between_words() -> None:
     assert wrap_text("why  ", "the loader gives  1,130 images/s", NARROW) == ["why  the loader gives", "     1,130 images/s"]
 
 
-def test_what_is_to_be_typed_is_never_broken_within_prose() -> None:
+def test_inline_command_is_never_broken() -> None:
     assert wrap_hint("hint: ", "lower --lr or `--amp off`, say", NARROW) == ["hint: lower --lr or", "      --amp off, say"]
     assert wrap_hint("hint: ", "`top` shows them", NARROW) == ["hint: top shows them"]
 
 
-def test_advice_too_long_for_a_line_is_a_command_that_can_be_copied() -> None:
+def test_command_too_long_for_a_line_is_wrapped_with_backslashes() -> None:
     assert wrap_hint("hint: ", "too hot: `nvidia-smi -q -d POWER,CLOCK` tells", Page(30, unicode=False)) == [
         "hint: too hot:",
         "      nvidia-smi -q \\",
@@ -119,7 +119,7 @@ def test_advice_too_long_for_a_line_is_a_command_that_can_be_copied() -> None:
         "ddpbench resnet50 --data-dir '/it'\"'\"'s/here'",
     ],
 )
-def test_a_command_laid_out_is_the_same_command(words: str, width: int) -> None:
+def test_wrapped_command_parses_to_the_same_words(words: str, width: int) -> None:
     lines = wrap_command("  next  ", words, Page(width, unicode=False))
     joined = "\n".join(lines).removeprefix("  next  ").replace(" \\\n", " ")
     assert shlex.split(joined) == shlex.split(words)
@@ -127,12 +127,12 @@ def test_a_command_laid_out_is_the_same_command(words: str, width: int) -> None:
     assert [line for line in lines if len(line) > width and len(line.split()) > 3] == []
 
 
-def test_a_flag_and_its_value_stay_on_one_line() -> None:
+def test_flag_and_value_stay_on_one_line() -> None:
     lines = wrap_command("", "ddpbench resnet50 --data-dir /data/imagenet", Page(34, unicode=False))
     assert lines == ["ddpbench resnet50 \\", "  --data-dir /data/imagenet"]
 
 
-def test_columns_line_up_and_a_short_row_runs_on() -> None:
+def test_columns_are_aligned_and_last_cell_wraps() -> None:
     rows = [["arm", "images/s", "why"], ["fp32", "4,197", ""], ["fp16", "a reason as long as it takes to tell"]]
     assert align_columns(rows, "<><", Page(26, unicode=False)) == [
         "arm   images/s  why",

@@ -1,4 +1,4 @@
-"""Whether DDP wraps the model, as the head of a page tells it."""
+"""Page headers: DDP, threads and flags."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(ranks: int, engine: str, launched: bool) -> Record:
         (1, "accelerate", False, "  accelerate, no DDP: one process", False),
     ],
 )
-def test_the_head_says_whether_ddp_wraps_the_model(ranks: int, engine: str, launched: bool, told: str, views: bool) -> None:
+def test_header_states_whether_ddp_wraps_the_model(ranks: int, engine: str, launched: bool, told: str, views: bool) -> None:
     printed = "\n".join(line.plain for line in header_lines(run(ranks, engine, launched), PAGE))
     assert told in printed
     assert ("bucket view" in printed) == views
@@ -48,7 +48,7 @@ def test_the_head_says_whether_ddp_wraps_the_model(ranks: int, engine: str, laun
         (2, {}, 4, "4 threads per rank"),
     ],
 )
-def test_the_head_says_what_a_rank_on_processors_computes_with(ranks: int, given: dict[str, str], threads: int | None, told: str) -> None:
+def test_header_states_threads_of_cpu_ranks(ranks: int, given: dict[str, str], threads: int | None, told: str) -> None:
     place = records.environment(ranks, device="Xeon CPU", usable_cores=2.0, variables=given)
     record = records.cpu_run(ranks=[records.BUSY] * ranks, environment=place)
     record.config = replace(record.config, threads=threads)
@@ -56,14 +56,14 @@ def test_the_head_says_what_a_rank_on_processors_computes_with(ranks: int, given
     assert [word for word in words if re.search(r"\bthreads?\b|\bcores\b", word)] == ([told] if told else [])
 
 
-def test_a_flag_is_shown_as_it_would_be_typed() -> None:
+def test_header_shows_flags_as_typed() -> None:
     record = records.record()
     record.config = replace(record.config, fail_if_data_wait=5.0, shuffle=False)
     printed = "\n".join(line.plain for line in header_lines(record, PAGE))
     assert "--no-shuffle   --fail-if-data-wait 5.0%" in printed
 
 
-def test_vectors_have_no_pixels() -> None:
+def test_header_of_vector_samples_has_no_pixels() -> None:
     record = records.record()
     record.sample_unit, record.config = "point", replace(record.config, image_size=None)
     assert " px" not in "\n".join(line.plain for line in header_lines(record, PAGE))
@@ -72,7 +72,7 @@ def test_vectors_have_no_pixels() -> None:
 @pytest.mark.parametrize(
     ("ranks", "launched", "told"), [(1, True, "no DDP in accelerate: one rank"), (1, False, "no DDP: one process"), (4, True, "")]
 )
-def test_the_head_of_both_engines_says_which_leaves_ddp_out(ranks: int, launched: bool, told: str) -> None:
+def test_shared_header_names_the_engine_without_ddp(ranks: int, launched: bool, told: str) -> None:
     arms = [run(ranks, engine, launched) for engine in ("ddp", "accelerate")]
     printed = "\n".join(line.plain for line in shared_header_lines(arms, PAGE))
     assert told in printed

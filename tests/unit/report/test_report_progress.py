@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: lines in a log, one moving line on a terminal."""
+"""Progress output: lines in a log, a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ddpbench.report.progress import BarProgress, LogProgress, count_progress, f
 
 
 @pytest.fixture(autouse=True)
-def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+def default_terminal_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
 
 
-def test_a_log_gets_a_line_a_stage_and_a_line_a_round() -> None:
+def test_log_has_one_line_per_stage_and_round() -> None:
     stream = io.StringIO()
     heard = make_progress(stream)
     heard.stage("warming up [rank0]")
@@ -34,12 +34,12 @@ def test_a_log_gets_a_line_a_stage_and_a_line_a_round() -> None:
     ]
 
 
-def test_a_forced_colour_makes_no_terminal_of_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forced_color_does_not_turn_a_log_into_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert isinstance(make_progress(io.StringIO()), LogProgress)
 
 
-def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dumb_terminal_gets_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     stream = Screen()
     assert isinstance(make_progress(stream), LogProgress)
@@ -47,7 +47,7 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_a_terminal_gets_a_bar_without_a_thread_that_is_gone_at_the_end(encoding: str) -> None:
+def test_terminal_gets_a_bar_that_is_erased_and_uses_no_thread(encoding: str) -> None:
     before = threading.active_count()
     stream = Screen(encoding)
     heard = make_progress(stream)
@@ -57,13 +57,13 @@ def test_a_terminal_gets_a_bar_without_a_thread_that_is_gone_at_the_end(encoding
     assert threading.active_count() == before
     heard.close()
     shown = stream.shown()
-    assert "warming up [rank0] [2J" in shown, "no name can steer the terminal"
+    assert "warming up [rank0] [2J" in shown, "escape codes in names are removed"
     assert "2 of 5 rounds, 4,523 images/s, about 9 s left" in shown
     assert shown.rstrip().endswith("\x1b[1A\x1b[2K")
     assert shown.count("\x1b[?25h") >= shown.count("\x1b[?25l") == 1
 
 
-def test_an_error_line_stands_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_line_is_printed_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Screen()
     monkeypatch.setattr(sys, "stderr", stream)
     heard = make_progress(stream)
@@ -74,7 +74,7 @@ def test_an_error_line_stands_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> 
     assert "\x1b[2Kddpbench: error: [rank0] is lost\r\n" in stream.shown()
 
 
-def test_a_closed_stream_is_no_error() -> None:
+def test_closed_stream_is_not_an_error() -> None:
     for stream in (io.StringIO(), None):
         heard = make_progress(stream)
         if stream is not None:
@@ -90,10 +90,10 @@ def test_time_left() -> None:
     ]  # fmt: skip
 
 
-def test_a_log_counts_now_and_then() -> None:
+def test_log_counts_at_intervals() -> None:
     stream = io.StringIO()
     with count_progress(stream, "making 4,000 images", 4000, "images", every_s=0) as tell:
-        assert stream.getvalue() == "", "nothing, until something begins"
+        assert stream.getvalue() == "", "nothing is printed before the first count"
         for done in (0, 0, 1000, 4000):
             tell(done)
     first, *lines = stream.getvalue().splitlines()
@@ -101,7 +101,7 @@ def test_a_log_counts_now_and_then() -> None:
     assert [line.partition(" images")[0] for line in lines] == [f"ddpbench: {done} of 4,000" for done in ("0", "0", "1,000", "4,000")]
 
 
-def test_a_log_is_not_filled() -> None:
+def test_log_is_not_flooded() -> None:
     stream = io.StringIO()
     with count_progress(stream, "making 4,000 images", 4000, "images", every_s=3600) as tell:
         for done in range(0, 4001, 10):
@@ -110,7 +110,7 @@ def test_a_log_is_not_filled() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_a_terminal_counts_in_a_bar_that_is_gone_at_the_end(encoding: str) -> None:
+def test_terminal_counter_is_a_bar_that_is_erased(encoding: str) -> None:
     screen, threads = Screen(encoding), threading.active_count()
     with count_progress(screen, "making 40 images", 40, "images") as tell:
         for done in (0, 10, 40):
@@ -122,14 +122,14 @@ def test_a_terminal_counts_in_a_bar_that_is_gone_at_the_end(encoding: str) -> No
     assert shown.endswith("\x1b[2K"), "the line is erased"
 
 
-def test_a_terminal_shows_nothing_where_nothing_is_made() -> None:
+def test_terminal_shows_nothing_if_nothing_is_counted() -> None:
     screen = Screen()
     with count_progress(screen, "making 40 images", 40, "images"):
         pass
     assert screen.shown() == ""
 
 
-def test_counting_on_a_closed_stream_is_no_error() -> None:
+def test_counter_on_a_closed_stream_is_not_an_error() -> None:
     stream = io.StringIO()
     stream.close()
     with count_progress(stream, "making", 40, "images", every_s=0) as tell:
@@ -138,20 +138,20 @@ def test_counting_on_a_closed_stream_is_no_error() -> None:
 
 
 class Screen(io.TextIOWrapper):
-    """The writing end of a pseudo-terminal."""
+    """The write end of a pseudo-terminal."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self._reader, writer = pty.openpty()
         super().__init__(io.FileIO(writer, "w"), encoding=encoding, errors="strict", write_through=True)
 
     def shown(self) -> str:
-        """All that was written; ends the terminal."""
+        """Close the terminal and return everything written to it."""
         self.close()
         written = b""
         try:
             while some := os.read(self._reader, 65536):
                 written += some
-        except OSError:  # Linux's way to say that nobody writes any more
+        except OSError:  # Linux raises EIO once all writers have closed
             pass
         finally:
             os.close(self._reader)

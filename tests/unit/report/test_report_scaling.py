@@ -1,4 +1,4 @@
-"""The page of a ladder: the verdict first, its sums, its widths, ASCII, and no efficiency that cannot be without a word."""
+"""The page of a scaling job: verdict first, sums, widths, ASCII, and implausible efficiencies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOBS = [ladders.whole, ladders.network, ladders.strong, ladders.straggling, ladd
 
 
 @pytest.fixture(autouse=True)
-def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+def default_terminal_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
 
@@ -34,14 +34,14 @@ def printed(job: Job, encoding: str = "utf-8", quiet: bool = False) -> str:
 
 
 @pytest.mark.parametrize("made", JOBS)
-def test_no_line_is_wider_than_the_page(made: Callable[[], Job]) -> None:
+def test_scaling_page_fits_80_columns(made: Callable[[], Job]) -> None:
     lines = printed(made(), "ascii").splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[-1] == str(RECORD)
 
 
 @pytest.mark.parametrize("made", JOBS)
-def test_the_printed_losses_add_up(made: Callable[[], Job]) -> None:
+def test_printed_losses_add_up(made: Callable[[], Job]) -> None:
     text = " ".join(printed(made()).split()).replace(",", "")
     way = re.search(r"([\d.]+) ideal (.*?) = ([\d.]+)", text)
     assert way
@@ -50,13 +50,13 @@ def test_the_printed_losses_add_up(made: Callable[[], Job]) -> None:
     assert Decimal(way[1]) + sum(map(Decimal, losses)) == Decimal(way[3])
 
 
-def test_a_gain_among_the_losses_has_its_sign() -> None:
+def test_gain_among_losses_has_a_plus_sign() -> None:
     way = " ".join(printed(ladders.job(contention=-0.5, all_reduce=2.0)).split())
     assert re.search(r"contention \+\d", way)
     assert re.search(r"exposed all-reduce -\d", way)
 
 
-def test_a_job_that_broke_off_shows_the_rungs_that_it_has() -> None:
+def test_interrupted_job_shows_its_measured_scaling_points() -> None:
     made = ladders.whole()
     for record in made.records[2:]:
         record.rounds.clear()
@@ -66,13 +66,13 @@ def test_a_job_that_broke_off_shows_the_rungs_that_it_has() -> None:
     assert "ideal" not in text
 
 
-def test_the_verdict_stands_before_its_evidence() -> None:
+def test_verdict_comes_before_its_evidence() -> None:
     text = printed(ladders.network())
     parts = ["ddpbench scale", "NETWORK-BOUND", "  why", "  next  torchrun", "GPUs", " ideal  ", "sent  ", "busbw  ", "not measured"]
     assert [text.index(part) for part in parts] == sorted(text.index(part) for part in parts)
 
 
-def test_an_efficiency_that_cannot_be_is_never_bare() -> None:
+def test_implausible_efficiency_is_marked_in_doubt() -> None:
     text = printed(ladders.too_good())
     rows = re.findall(r"^ +[24]  .*$", text, re.MULTILINE)
     assert len(rows) == 2
@@ -80,27 +80,27 @@ def test_an_efficiency_that_cannot_be_is_never_bare() -> None:
     assert "unreliable  efficiency exceeds 102%; 1-rank baseline: its" in text
 
 
-def test_quiet_leaves_the_verdict() -> None:
+def test_quiet_page_is_the_verdict() -> None:
     assert printed(ladders.whole(), quiet=True).startswith("SCALES   4 ranks reach 98.6% of ideal throughput\n")
 
 
-def test_what_was_not_measured_is_a_dash() -> None:
+def test_unmeasured_loss_is_a_dash() -> None:
     assert "data -   " in printed(ladders.whole())
     assert "data -   " not in printed(ladders.data_bound())
     assert "loss to data" not in printed(ladders.data_bound())
 
 
-def test_a_table_to_paste_names_its_trainings() -> None:
+def test_markdown_table_names_its_arms() -> None:
     lines = to_markdown(ladders.whole()).splitlines()
     assert [line.split(" | ")[2] for line in lines if line.startswith("| resnet50")][:3] == ["1 rank", "2 ranks", "4 ranks"]
 
 
-def test_links_that_are_faster_than_their_ceiling_are_not_said_to_reach_a_part_of_it() -> None:
-    text = " ".join(printed(ladders.job(nodes=2, all_reduce=180.0, alone_ms=100.0, ceiling=0.78e9)).split())
+def test_busbw_above_the_measured_peak_is_not_a_share_of_it() -> None:
+    text = " ".join(printed(ladders.job(nodes=2, all_reduce=180.0, allreduce_only_ms=100.0, max_busbw=0.78e9)).split())
     assert "MB/s, above the 780 MB/s measured before" in text
     assert "GB/s above the 780 MB/s measured before" in text
 
 
-def test_the_way_down_to_a_training_with_data_says_so() -> None:
+def test_waterfall_with_data_is_labelled() -> None:
     ends = [re.findall(r"= [\d.,]+( with data)?\n", printed(made())) for made in (ladders.data_bound, ladders.whole)]
     assert ends == [[" with data"], [""]]

@@ -1,4 +1,4 @@
-"""Pages of sweeps, reproductions and crossovers: what they say, and that they fit wherever they are printed."""
+"""Pages of sweeps, reproductions and crossovers: contents and widths."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PAGES: dict[str, Page] = {
 
 
 @pytest.fixture(autouse=True)
-def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+def default_terminal_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
 
@@ -55,7 +55,7 @@ def sweep_page(job: Job) -> str:
 
 
 def table(text: str, title: str) -> list[list[str]]:
-    """The cells of the table under ``title``, by runs of two blanks."""
+    """Cells of the table under ``title``, split at two blanks."""
     lines = text.split("\n")
     start = next(at for at, line in enumerate(lines) if line.startswith(title))
     body = [line for line in lines[start + 1 : lines.index("", start)] if line]
@@ -64,13 +64,13 @@ def table(text: str, title: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_every_page_fits(name: str, encoding: str) -> None:
+def test_every_page_fits_80_columns(name: str, encoding: str) -> None:
     text = printed(PAGES[name], encoding=encoding)
     assert text.strip()
     assert [line for line in text.split("\n") if len(line) > 80] == []
 
 
-def test_a_sweep_has_rows_of_batches_and_columns_of_precisions() -> None:
+def test_sweep_table_has_batch_rows_and_precision_columns() -> None:
     seconds = table(printed(PAGES["sweep"]), "time of a training (s), mean (standard deviation)")
     assert seconds == [
         ["batch-size", "fp32", "o2", "amp-fp16"],
@@ -80,7 +80,7 @@ def test_a_sweep_has_rows_of_batches_and_columns_of_precisions() -> None:
     ]
 
 
-def test_trainings_of_different_length_are_tabled_by_their_speed_and_said_to_be() -> None:
+def test_runs_of_different_length_are_tabulated_by_throughput() -> None:
     cells = [sweeps.cell(batch=batch, seconds=[5.0] * 3, steps=steps) for batch, steps in ((128, 100), (256, 10))]
     unlike = sweep_page(sweeps.job(*cells))
     assert "5 rounds each, trainings of different length, interleaved" in " ".join(unlike.split())
@@ -89,19 +89,19 @@ def test_trainings_of_different_length_are_tabled_by_their_speed_and_said_to_be(
     for cell in cells:
         cell.config = replace(cell.config, epochs=2, steps=None)
     alike = sweep_page(sweeps.job(*cells))
-    assert "different length" not in alike, "two epochs are as many samples, whatever their steps"
+    assert "different length" not in alike, "two epochs have the same number of samples"
     assert "time of a training (s)" in alike
 
 
-def test_a_cell_without_memory_says_what_it_needed() -> None:
+def test_out_of_memory_point_states_required_memory() -> None:
     text = " ".join(printed(PAGES["sweep"]).split())
     assert "amp-fp16 batch-size 512 failed: out of memory on rank 0 (node-01): batch 512 needed 152.3 of 139.8 GiB" in text
 
 
-def test_medians_come_with_intervals_where_rounds_differ() -> None:
+def test_medians_have_intervals_if_rounds_differ() -> None:
     text = printed(PAGES["sweep"])
     assert "time of a training (s), median (95% interval of the mean)" in text
-    assert "GPU memory of the process, by NVML (MiB), median" not in text, "a peak is no figure that rounds scatter about"
+    assert "GPU memory of the process, by NVML (MiB), median" not in text, "peak memory does not vary between rounds"
     alone = sweep_page(sweeps.job(sweeps.cell(seconds=(5.0,)), sweeps.cell(name="o2", seconds=(4.0,))))
     assert "median" not in alone
     assert "standard deviation" not in alone
@@ -117,7 +117,7 @@ def test_too_few_rounds_have_no_interval() -> None:
     assert rows[1] == ["128", "3.93 (3.32 to 4.59)", "3.07", "4.05"]
 
 
-def test_the_head_tells_the_rounds_that_there_are() -> None:
+def test_header_states_the_number_of_rounds() -> None:
     job = sweeps.published_vgg("V100")
     assert "5 rounds of 20 steps each" in " ".join(sweep_page(job).split())
     for record in job.records:
@@ -127,7 +127,7 @@ def test_the_head_tells_the_rounds_that_there_are() -> None:
     assert "2 to 3 of 5 rounds" in sweep_page(job)
 
 
-def test_a_range_among_intervals_is_said_to_be_one() -> None:
+def test_range_among_intervals_is_labelled() -> None:
     job = sweeps.crossing_threads(rounds=5)
     rows = table(printed(lambda console: render_crossover(job, console, None)), "time of a training")
     assert not any("rounds:" in cell for row in rows for cell in row)
@@ -136,20 +136,20 @@ def test_a_range_among_intervals_is_said_to_be_one() -> None:
     assert [cell.partition(":")[0] for cell in told if "rounds:" in cell] == ["0.9096 (2 rounds"]
 
 
-def test_no_accuracy_reaches_beyond_all() -> None:
+def test_accuracy_interval_is_capped_at_100_percent() -> None:
     job = sweeps.job(*(sweeps.cell(name=name, accuracy=[0.97, 0.99, 1.0, 1.0, 0.98]) for name in ("fp32", "o2")))
     rows = table(sweep_page(job), "accuracy on held-out data (%), median (95% interval of the mean)")
     assert rows[1] == ["128", "99.0 (97.2 to 100.0)", "99.0 (97.2 to 100.0)"]
 
 
-def test_a_cell_that_is_not_finite_keeps_what_it_reached_and_has_no_speed() -> None:
+def test_invalid_point_keeps_accuracy_and_has_no_throughput() -> None:
     dead = sweeps.cell(name="o2", seconds=(3.3,), accuracy=[0.1], status="invalid")
     text = sweep_page(sweeps.job(sweeps.cell(accuracy=[0.4] * 5), dead))
     assert table(text, "accuracy on held-out data")[1] == ["128", "40.00 (0.00)", "10.00"]
     assert table(text, "time of a training")[1] == ["128", "5.00 (0.08)", "invalid"]
 
 
-def test_the_page_ends_with_the_path_on_a_line_of_its_own() -> None:
+def test_page_ends_with_the_record_path() -> None:
     for page in (
         lambda console: render_sweep(sweeps.sweep(), console, Path("results/h200/x.json")),
         lambda console: render_reproduction(sweeps.reproducing("t4-tensor-cores", sweeps.t4()), console, Path("results/h200/x.json")),
@@ -159,14 +159,14 @@ def test_the_page_ends_with_the_path_on_a_line_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", sweeps.PUBLISHED)
-def test_an_unfinished_job_has_its_page(name: str) -> None:
+def test_unfinished_reproduction_has_a_page(name: str) -> None:
     for job in [*sweeps.unfinished(sweeps.PUBLISHED[name])][::5]:
         text = printed(lambda console, job=job: render_reproduction(sweeps.reproducing(name, job), console, None))
         assert text.count("\nclaimed  ") == len(load_publication(name).claims)
         assert [line for line in text.split("\n") if len(line) > 80] == []
 
 
-def test_an_unfinished_sweep_and_crossover_have_their_pages() -> None:
+def test_unfinished_sweep_and_crossover_have_pages() -> None:
     for job in [*sweeps.unfinished(lambda: sweeps.published_vgg("V100"))][1::7]:
         text = sweep_page(job)
         assert [line for line in text.split("\n") if len(line) > 80] == []
@@ -185,7 +185,7 @@ def test_other_swept_fields_name_rows() -> None:
     assert [row[0] for row in rows] == ["loader", "tensor", "torch"]
 
 
-def test_a_table_of_many_precisions_is_broken_and_repeats_the_names_of_its_rows() -> None:
+def test_wide_table_is_split_and_repeats_row_names() -> None:
     names = ("fp32", "tf32", "amp-fp16", "amp-bf16", "o2", "fp16", "bf16")
     text = sweep_page(sweeps.job(*(sweeps.cell(name=name, batch=batch) for name in names for batch in (128, 256))))
     rows = table(text, "time of a training (s), mean (standard deviation)")
@@ -194,7 +194,7 @@ def test_a_table_of_many_precisions_is_broken_and_repeats_the_names_of_its_rows(
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_the_published_figures_are_printed_as_they_were() -> None:
+def test_published_figures_are_printed_unchanged() -> None:
     text = printed(PAGES["t4"])
     assert "1,350,681,600" in text
     assert "107.228" in text
@@ -204,14 +204,14 @@ def test_the_published_figures_are_printed_as_they_were() -> None:
     assert "what was published as FP16 is o2" in vgg
 
 
-def test_o3_stands_in_the_table_as_it_ended() -> None:
+def test_o3_row_reports_non_convergence() -> None:
     text = printed(PAGES["wrn"], 100)
     row = next(line for line in text.split("\n") if line.startswith("Tesla T4, Colab"))
     assert row.endswith("did not converge")
     assert "invalid" in next(line for line in text.split("\n") if line.startswith("here") and "301.0" in line)
 
 
-def test_claims_say_whether_they_hold() -> None:
+def test_claims_state_whether_they_hold() -> None:
     text = printed(PAGES["imagenet"])
     assert "\nholds      here resnet18" in text
     assert "\nopen       a record is of one environment" in text
@@ -219,7 +219,7 @@ def test_claims_say_whether_they_hold() -> None:
     assert "\nnot here   the loader explains it" in text
 
 
-def test_quick_prints_no_ratio_and_says_so() -> None:
+def test_quick_reproduction_prints_no_ratios() -> None:
     cells = [sweeps.cell(name=name, batch=batch) for name in ("fp32", "o2", "amp-fp16") for batch in (4, 8)]
     quick = sweeps.job(*cells, command="reproduce vgg16-cifar10-batch-sweep --quick")
     text = printed(lambda console: render_reproduction(sweeps.reproducing("vgg16-cifar10-batch-sweep", quick), console, None))
@@ -228,13 +228,13 @@ def test_quick_prints_no_ratio_and_says_so() -> None:
     assert [line.split()[0] for line in text.split("\n") if "  here  " in line][:3] == ["4", "8", "512"]
 
 
-def test_a_crossing_stands_beside_the_published_one() -> None:
+def test_crossover_is_printed_with_the_published_one() -> None:
     text = " ".join(printed(PAGES["crossover"]).split())
     assert "GPU is faster than CPU from 602,000 parameters (" in text
     assert "published: GPU is faster than CPU from 700,000 parameters on, 10 layers" in text
 
 
-def test_no_crossing_is_said() -> None:
+def test_missing_crossover_is_reported() -> None:
     never = sweeps.disc([1.0, 2.0], [1.5, 2.5], [9, 10])
     text = " ".join(printed(lambda console: render_crossover(never, console, None)).split())
     assert "no crossing: CPU is faster than GPU at every model, 176,806 to 703,142 parameters" in text
@@ -246,14 +246,14 @@ def test_no_crossing_is_said() -> None:
     assert "no crossing: no model has been timed on two devices" in printed(lambda console: render_crossover(alone, console, None))
 
 
-def test_two_sides_of_one_processor_cross_too() -> None:
+def test_crossover_between_thread_counts_of_one_cpu() -> None:
     text = printed(lambda console: render_crossover(sweeps.crossing_threads(), console, None))
     assert "CPU with 2 threads is faster than CPU with 1 thread from 13,600 parameters\n(10,800 to 16,000) on, 7.1 layers" in text
     assert "times as fast as the first (95% interval)" in text
     assert "layers  parameters  CPU, 1 thread  CPU, 2 threads" in text
 
 
-def test_a_crossing_of_two_rounds_is_told_by_their_range() -> None:
+def test_crossover_of_two_rounds_has_a_range() -> None:
     text = " ".join(printed(lambda console: render_crossover(sweeps.crossing_threads(2), console, None)).split())
     assert "parameters (range of the rounds: " in text
     assert "as the first (range of the rounds)" in text
@@ -261,13 +261,13 @@ def test_a_crossing_of_two_rounds_is_told_by_their_range() -> None:
     assert "range" not in text
 
 
-def test_models_that_show_no_difference_are_named() -> None:
+def test_models_without_a_difference_are_listed() -> None:
     even = sweeps.disc([1.0, 1.0, 2.0], [1.2, 1.001, 2.5], [5, 6, 7], sd=0.02)
     text = " ".join(printed(lambda console: render_crossover(even, console, None)).split())
     assert "no crossing: CPU looks faster than GPU at every model, 806 to 11,430 parameters, but no difference shows at 6 layers" in text
 
 
-def test_quiet_leaves_the_tables_or_the_conclusion() -> None:
+def test_quiet_pages_are_tables_or_conclusion() -> None:
     tables = printed(lambda console: render_sweep(sweeps.sweep(), console, Path("x.json"), quiet=True))
     assert tables.startswith("accuracy on held-out data (%)")
     assert "x.json" not in tables
@@ -279,7 +279,7 @@ def test_quiet_leaves_the_tables_or_the_conclusion() -> None:
     assert "protocol" not in told
 
 
-def test_verbose_adds_the_checks_that_passed() -> None:
+def test_verbose_page_lists_passed_checks() -> None:
     def passed(verbose: bool) -> bool:
         return "passed" in printed(lambda console: render_sweep(sweeps.published_vgg("V100"), console, None, verbose=verbose))
 
@@ -287,6 +287,6 @@ def test_verbose_adds_the_checks_that_passed() -> None:
     assert not passed(False)
 
 
-def test_the_list_names_every_experiment() -> None:
+def test_published_list_names_every_experiment() -> None:
     text = printed(PAGES["published"])
     assert all(name in text for name in published_names())

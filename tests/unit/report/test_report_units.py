@@ -1,4 +1,4 @@
-"""What is trained on is called by its name: images, points, rows."""
+"""Pages use the sample unit of the workload: images, points, rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ddpbench.report.plot_data import batch_size_plots, points_by_workload
 
 
 def of(item: str, job: Job) -> Job:
-    """``job`` as if it had trained on such samples, judged anew."""
+    """``job`` with another sample unit, judged again."""
     for record in job.records:
         record.sample_unit = item
         record.config = replace(record.config, image_size=None)
@@ -37,7 +37,7 @@ def pages(job: Job) -> str:
 
 
 JOBS = {
-    "lone": lambda: scenes.lone(records.data_bound()),
+    "lone": lambda: scenes.single_run(records.data_bound()),
     "straggler": scenes.SCENES["many-ranks"],
     "arms": scenes.SCENES["precisions"],
     "many-arms": scenes.SCENES["many-arms"],
@@ -46,21 +46,21 @@ JOBS = {
 
 @pytest.mark.parametrize("name", JOBS)
 @pytest.mark.parametrize("item", ["point", "row"])
-def test_no_page_counts_points_or_rows_as_images(name: str, item: str) -> None:
+def test_pages_use_the_sample_unit_instead_of_images(name: str, item: str) -> None:
     text = pages(of(item, JOBS[name]()))
     assert f"{item}s/s" in text
     assert re.findall(r"images?\b(?!-size)", text.replace("ImageNet", "")) == []
     assert " px" not in text
 
 
-def test_arms_on_different_samples_are_counted_in_samples() -> None:
+def test_arms_with_different_sample_units_are_counted_in_samples() -> None:
     job = of("image", scenes.SCENES["precisions"]())
     job.records[-1].sample_unit = "row"
     text = pages(job)
     assert "samples/s" in text
 
 
-def test_a_picture_counts_its_batches_in_what_they_hold() -> None:
+def test_plot_axis_uses_the_sample_unit() -> None:
     def label(item: str) -> str:
         cells: list[Record] = [sweeps.cell("gemm-mlp", batch=batch, sample_unit=item) for batch in (64, 128)]
         drawn = batch_size_plots("gemm-mlp", points_by_workload([sweeps.job(*cells)])["gemm-mlp"])

@@ -1,4 +1,4 @@
-"""Every ``--compile`` mode trains as eager does, with TF32 off and on."""
+"""Every ``--compile`` mode trains like eager, with TF32 off and on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddpbench.training.warmup import warm_up
 MODES = [mode for field in flag_fields(Config) if field.name == "compile" for mode in field.choices if mode != "off"]
 
 TOLERANCE = {"fp32": 1e-4, "torch-default": 1e-2, "tf32": 1e-2, "amp-bf16": 5e-2}
-"""Relative difference of a loss from eager's after a few steps. TF32 and bfloat16 round to 10 and 7 bits, in another order each."""
+"""Relative difference of the loss from eager after a few steps. TF32 and bfloat16 round to 10 and 7 bits, in different orders."""
 
 STEPS = 6
 """With CUDA graphs: compile, record, replay, in forward and backward."""
@@ -32,7 +32,7 @@ def tf32_as_shipped() -> Iterator[None]:
 
 
 def conv_and_linear_net() -> nn.Module:
-    """Large enough that every layer is autotuned, a 1x1 convolution among them."""
+    """A net large enough that every layer is autotuned, including a 1x1 convolution."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(3, 32, 3, padding=1),
@@ -49,7 +49,7 @@ def conv_and_linear_net() -> nn.Module:
 
 
 def losses(device: str, mode: str, precision: str) -> tuple[tuple[float | None, float | None], ObservedPrecision]:
-    """The first and the last loss of a short round, and what its warm-up showed, which has three steps."""
+    """First and last loss of a short round, and the observed precision of its warm-up of three steps."""
     settled = config(device, precision=precision, compile=mode, fresh=True)
     live = session(world_of_one(device), settled, conv_and_linear_net())
     _, attested, _ = warm_up(live)
@@ -68,7 +68,7 @@ def check_mode(device: str, mode: str, precision: str, tf32_on: tuple[bool, bool
 
 
 @pytest.mark.parametrize("on", [False, True, None])
-def test_torch_reads_tf32_through_either_api(on: bool | None) -> None:
+def test_tf32_flags_of_both_apis_agree(on: bool | None) -> None:
     """Inductor reads the older flags while it autotunes; torch raises if they disagree with the newer ones."""
     set_tf32(on)
     matmul, cudnn = get_tf32()
@@ -76,7 +76,7 @@ def test_torch_reads_tf32_through_either_api(on: bool | None) -> None:
     assert torch.get_float32_matmul_precision() == ("high" if matmul else "highest")
 
 
-def test_tf32_set_by_a_model_is_seen_and_set_right() -> None:
+def test_tf32_set_by_a_model_is_detected_and_corrected() -> None:
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     assert get_tf32()[0]
     set_tf32(False)
@@ -84,7 +84,7 @@ def test_tf32_set_by_a_model_is_seen_and_set_right() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_mode_keeps_its_options_and_leaves_convolutions_to_cudnn(mode: str) -> None:
+def test_compile_mode_keeps_its_options_and_uses_cudnn_convolutions(mode: str) -> None:
     options = compile_model(nn.Linear(2, 2), config(compile=mode)).get_compiler_config()
     assert options["max_autotune_conv_backends"] == "ATEN"
     assert (options["max_autotune"], options["triton.cudagraphs"]) == (mode == "max-autotune", mode in ("reduce-overhead", "max-autotune"))
@@ -92,7 +92,7 @@ def test_a_mode_keeps_its_options_and_leaves_convolutions_to_cudnn(mode: str) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "precision"), [*((mode, "fp32") for mode in MODES), (MODES[0], "amp-bf16")])
-def test_a_compiled_training_has_the_losses_of_eager(mode: str, precision: str) -> None:
+def test_compiled_losses_match_eager(mode: str, precision: str) -> None:
     check_mode("cpu", mode, precision, (precision != "fp32",) * 2)
 
 
@@ -103,5 +103,5 @@ def test_a_compiled_training_has_the_losses_of_eager(mode: str, precision: str) 
     [("fp32", (False, False)), ("torch-default", (False, True)), ("tf32", (True, True)), ("amp-bf16", (True, True))],
 )
 @pytest.mark.parametrize("mode", MODES)
-def test_a_compiled_training_has_the_losses_of_eager_on_a_gpu(mode: str, precision: str, tf32_on: tuple[bool, bool]) -> None:
+def test_compiled_losses_match_eager_on_gpu(mode: str, precision: str, tf32_on: tuple[bool, bool]) -> None:
     check_mode("cuda", mode, precision, tf32_on)

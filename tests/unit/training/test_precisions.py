@@ -1,4 +1,4 @@
-"""Every precision on a real, tiny training: what it attests, what its masters and its loss scale do, and that it can be parked."""
+"""Every precision on a real, tiny training: observed dtypes, master weights, loss scale, parking."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ IMPLEMENTATIONS = ("fused", "foreach", "loop")
 
 
 @dataclass(frozen=True)
-class Promise:
-    """What a precision must show."""
+class ExpectedPrecision:
+    """Expected dtypes and settings of a precision."""
 
     parameters: list[str]
     batch_norm: str
@@ -45,19 +45,19 @@ class Promise:
 
 
 SINGLE, HALF, BRAIN = ["float32"], ["float16"], ["bfloat16"]
-PROMISES = {
-    "torch-default": Promise(SINGLE, "float32", "float32", tf32=(False, True)),
-    "fp32": Promise(SINGLE, "float32", "float32", tf32=(False, False)),
-    "amp-fp16": Promise(SINGLE, "float32", "float16", scaled=True),
-    "amp-bf16": Promise(SINGLE, "float32", "bfloat16"),
-    "o2": Promise(["float16", "float32"], "float32", "float16", scaled=True, master="float32"),
-    "fp16": Promise(HALF, "float16", "float16"),
-    "bf16": Promise(BRAIN, "bfloat16", "bfloat16"),
+EXPECTED = {
+    "torch-default": ExpectedPrecision(SINGLE, "float32", "float32", tf32=(False, True)),
+    "fp32": ExpectedPrecision(SINGLE, "float32", "float32", tf32=(False, False)),
+    "amp-fp16": ExpectedPrecision(SINGLE, "float32", "float16", scaled=True),
+    "amp-bf16": ExpectedPrecision(SINGLE, "float32", "bfloat16"),
+    "o2": ExpectedPrecision(["float16", "float32"], "float32", "float16", scaled=True, master="float32"),
+    "fp16": ExpectedPrecision(HALF, "float16", "float16"),
+    "bf16": ExpectedPrecision(BRAIN, "bfloat16", "bfloat16"),
 }
-PROMISES_ON_CUDA = {"tf32": Promise(SINGLE, "float32", "float32"), **PROMISES}
+EXPECTED_ON_CUDA = {"tf32": ExpectedPrecision(SINGLE, "float32", "float32"), **EXPECTED}
 
 
-def check_promise(device: str, name: str, promise: Promise) -> None:
+def check_observed_precision(device: str, name: str, promise: ExpectedPrecision) -> None:
     live = session(world_of_one(device), config(device, precision=name))
     _, seen, _ = warm_up(live)
     assert (seen.parameter_dtypes, seen.gradient_dtypes) == (promise.parameters, promise.parameters)
@@ -70,18 +70,18 @@ def check_promise(device: str, name: str, promise: Promise) -> None:
     assert mismatch(a_record(name, seen)) is None
 
 
-@pytest.mark.parametrize("name", PROMISES)
-def test_a_precision_is_what_it_promises(name: str) -> None:
-    check_promise("cpu", name, PROMISES[name])
+@pytest.mark.parametrize("name", EXPECTED)
+def test_observed_precision_matches_its_definition(name: str) -> None:
+    check_observed_precision("cpu", name, EXPECTED[name])
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("name", PROMISES_ON_CUDA)
-def test_a_precision_is_what_it_promises_on_a_gpu(name: str) -> None:
-    check_promise("cuda", name, PROMISES_ON_CUDA[name])
+@pytest.mark.parametrize("name", EXPECTED_ON_CUDA)
+def test_observed_precision_matches_its_definition_on_gpu(name: str) -> None:
+    check_observed_precision("cuda", name, EXPECTED_ON_CUDA[name])
 
 
-def test_levels_of_apex_are_other_names_in_either_case() -> None:
+def test_apex_levels_are_case_insensitive_aliases() -> None:
     assert {level: find_precision(level).name for level in PRECISION_ALIASES} == {"O0": "fp32", "O1": "amp-fp16", "O2": "o2", "O3": "fp16"}
     assert {find_precision(level.lower()).name for level in PRECISION_ALIASES} == set(PRECISION_ALIASES.values())
     assert all(find_precision(name) is spec for name, spec in PRECISIONS.items())
@@ -90,8 +90,8 @@ def test_levels_of_apex_are_other_names_in_either_case() -> None:
     assert refused.value.hint.startswith("did you mean 'fp16'")
 
 
-def test_a_ceiling_is_looked_up_by_what_layers_compute_in() -> None:
-    assert {name: PRECISIONS[name].compute_dtype for name in PROMISES} == {
+def test_compute_dtype_of_every_precision() -> None:
+    assert {name: PRECISIONS[name].compute_dtype for name in EXPECTED} == {
         "torch-default": "tf32",
         "fp32": "float32",
         "amp-fp16": "float16",
@@ -102,7 +102,7 @@ def test_a_ceiling_is_looked_up_by_what_layers_compute_in() -> None:
     }
 
 
-def test_a_cast_model_takes_and_gives_float32_in_training_and_in_evaluation() -> None:
+def test_cast_model_has_float32_inputs_and_outputs() -> None:
     model = cast_model(tiny_net(), PRECISIONS["o2"])
     for mode in (model.train(), model.eval()):
         assert mode(torch.ones(2, 3, 16, 16)).dtype == torch.float32
@@ -113,11 +113,11 @@ def test_a_cast_model_takes_and_gives_float32_in_training_and_in_evaluation() ->
     }
 
 
-# Masters
+# Master weights
 
 
-def one_weight(name: str, **asked: object) -> tuple[nn.Module, torch.optim.Optimizer, Engine]:
-    """A model of a single weight, 1, that goes down by ``lr`` times its gradient, 1."""
+def single_weight_model(name: str, **asked: object) -> tuple[nn.Module, torch.optim.Optimizer, Engine]:
+    """A model with a single weight of 1, whose gradient is always 1."""
     settled = config(precision=name, channels_last=False, lr=1e-5, momentum=0.9, weight_decay=0.0, **asked)
     model = nn.Linear(1, 1, bias=False)
     nn.init.ones_(model.weight)
@@ -136,28 +136,28 @@ def weight_after(steps: int, model: nn.Module, engine: Engine) -> float:
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_masters_add_up_what_half_would_round_away(implementation: str) -> None:
-    """No update reaches 2^-12, half the distance from 1 to the next lower number in float16; twenty together are five times that."""
+def test_master_weights_accumulate_updates_below_half_resolution(implementation: str) -> None:
+    """Each update is below 2^-12, half the float16 spacing below 1; twenty updates sum to five times that."""
     how = {"optimizer_impl": implementation}
-    single, half = (one_weight(name, **how) for name in ("fp32", "fp16"))
-    model, optimizer, engine = one_weight("o2", static_loss_scale=256.0, **how)
+    single, half = (single_weight_model(name, **how) for name in ("fp32", "fp16"))
+    model, optimizer, engine = single_weight_model("o2", static_loss_scale=256.0, **how)
     expected = weight_after(20, single[0], single[2])
     assert weight_after(20, half[0], half[2]) == 1.0
     rounded = weight_after(20, model, engine)
-    assert float(optimizer.state_dict()["masters"][0]) == expected, "bit for bit what float32 gives"
+    assert float(optimizer.state_dict()["masters"][0]) == expected, "bit-identical to float32"
     assert 1 - expected > 2**-11
     assert rounded == float(torch.tensor(expected).half()) != 1.0
 
 
-def test_momentum_of_the_masters_is_there_before_the_first_step() -> None:
-    _, optimizer, _ = one_weight("o2")
+def test_momentum_of_master_weights_exists_before_the_first_step() -> None:
+    _, optimizer, _ = single_weight_model("o2")
     (master,) = optimizer.param_groups[0]["params"]
     assert master.dtype == optimizer.state[master]["momentum_buffer"].dtype == torch.float32
     assert float(optimizer.state[master]["momentum_buffer"]) == 0
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw"])
-def test_other_optimizers_update_masters_too(name: str) -> None:
+def test_adam_and_adamw_update_master_weights(name: str) -> None:
     live = session(world_of_one(), config(precision="o2", optimizer=name, lr=0.01))
     live.train(12)
     losses = [float(loss) for loss in live._loss_tracker._losses]
@@ -165,26 +165,26 @@ def test_other_optimizers_update_masters_too(name: str) -> None:
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
-def test_gradients_end_with_the_update(set_to_none: bool) -> None:
-    model, optimizer, engine = one_weight("o2", static_loss_scale=256.0, set_to_none=set_to_none)
+def test_gradients_are_cleared_after_the_update(set_to_none: bool) -> None:
+    model, optimizer, engine = single_weight_model("o2", static_loss_scale=256.0, set_to_none=set_to_none)
     weight_after(1, model, engine)
     for weight in (next(model.parameters()), optimizer.param_groups[0]["params"][0]):
         assert weight.grad is None if set_to_none else float(weight.grad) == 0
 
 
-# The loss scale
+# Loss scale
 
 
 @contextmanager
 def overflowing(live: Session) -> Iterator[None]:
-    """Gradients of the first parameter are infinite, the loss is not."""
+    """Make the gradients of the first parameter infinite, but not the loss."""
     hook = next(live.model.parameters()).register_hook(lambda gradient: gradient * math.inf)
     yield
     hook.remove()
 
 
-def held(live: Session) -> list[torch.Tensor]:
-    """All that an update may change: the parameters, their masters and the optimizer's state."""
+def state_of(live: Session) -> list[torch.Tensor]:
+    """Copies of parameters, master weights and optimizer state."""
     state = live._optimizer.state_dict()
     moments = [each for of in state["state"].values() for each in of.values() if isinstance(each, torch.Tensor)]
     return [each.detach().clone() for each in (*live.model.parameters(), *state.get("masters", []), *moments)]
@@ -196,56 +196,56 @@ def same(before: list[torch.Tensor], after: list[torch.Tensor]) -> bool:
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("name", ["amp-fp16", "o2", "fp16"])
-def test_a_static_scale_never_changes_and_an_overflow_skips_the_update(name: str, implementation: str) -> None:
+def test_static_loss_scale_is_constant_and_overflow_skips_the_update(name: str, implementation: str) -> None:
     live = session(world_of_one(), config(precision=name, optimizer_impl=implementation, static_loss_scale=256.0))
     live.train(1)
-    live.engine.load_scaler_state({**live.engine.scaler_state(), "growth_interval": 1})  # a dynamic one would double every step
-    before = held(live)
+    live.engine.load_scaler_state({**live.engine.scaler_state(), "growth_interval": 1})  # a dynamic scale would double every step
+    before = state_of(live)
     with overflowing(live):
         live.train(1)
     assert live.loss_scale() == 256
-    assert same(before, held(live))
+    assert same(before, state_of(live))
     assert live._loss_tracker.finish(live.loss_scale(), 0, 1).skipped_steps == [0]
     live.train(3)
     assert live.loss_scale() == 256
     numerics = live._loss_tracker.finish(live.loss_scale(), 0, 1)
     assert (numerics.skipped_steps, numerics.nonfinite_step) == ([], None)
-    assert not same(before, held(live))
+    assert not same(before, state_of(live))
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_a_dynamic_scale_halves_until_it_fits_and_grows_again(implementation: str) -> None:
+def test_dynamic_loss_scale_halves_until_it_fits(implementation: str) -> None:
     live = session(world_of_one(), config(precision="o2", optimizer_impl=implementation))
     live.engine.load_scaler_state({**live.engine.scaler_state(), "scale": 2.0**40, "growth_interval": 1000})
-    start = held(live)
+    start = state_of(live)
     live.train(40)
     skipped = live._loss_tracker.finish(None, 0, 1).skipped_steps
     assert skipped == list(range(len(skipped)))
-    assert 20 < len(skipped) < 40, "all at the start, and some steps went through"
+    assert 20 < len(skipped) < 40, "only initial steps are skipped"
     settled = live.loss_scale()
     assert settled == 2.0 ** (40 - len(skipped))
-    assert all(bool(torch.isfinite(each).all()) for each in held(live)), "the masters survived a first update that was skipped"
-    assert not same(start, held(live))
+    assert all(bool(torch.isfinite(each).all()) for each in state_of(live)), "master weights survive a skipped first update"
+    assert not same(start, state_of(live))
     live.engine.load_scaler_state({**live.engine.scaler_state(), "scale": 64.0, "growth_interval": 2, "_growth_tracker": 0})
     live.train(4)
     assert live.loss_scale() == 256
 
 
 @pytest.mark.parametrize("name", ["torch-default", "fp32", "amp-bf16", "bf16"])
-def test_a_static_scale_changes_nothing_where_the_loss_is_not_scaled(name: str) -> None:
+def test_static_loss_scale_has_no_effect_without_loss_scaling(name: str) -> None:
     plain, scaled = (session(world_of_one(), config(precision=name, static_loss_scale=scale)) for scale in (None, 256.0))
     for live in (plain, scaled):
         live.train(3)
     assert scaled.loss_scale() is None
-    assert same(held(plain), held(scaled))
+    assert same(state_of(plain), state_of(scaled))
 
 
-# Parked, and on several ranks
+# Parking and several ranks
 
 
 @pytest.mark.parametrize("asked", [{"precision": "o2"}, {"precision": "o2", "static_loss_scale": 128.0, "optimizer": "adam"}])
-def test_masters_and_scale_go_on_where_they_were_parked(asked: dict[str, Any]) -> None:
-    """The masters lie between the numbers of half: a training that went on from the parameters alone would end elsewhere."""
+def test_master_weights_and_loss_scale_survive_parking(asked: dict[str, Any]) -> None:
+    """Master weights have more precision than the parameters, so continuing from the parameters alone would differ."""
     world, settled = world_of_one(), config(lr=0.003, **asked)
     through, apart = session(world, settled), session(world, settled)
     through.train(12)
@@ -256,23 +256,23 @@ def test_masters_and_scale_go_on_where_they_were_parked(asked: dict[str, Any]) -
     again.train(7)
     assert again.loss_scale() == through.loss_scale()
     assert parameter_checksum(again.model.parameters()) == parameter_checksum(through.model.parameters())
-    assert same(held(again), held(through))
+    assert same(state_of(again), state_of(through))
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
-def test_a_parked_half_training_goes_on_where_it_stood(name: str) -> None:
+def test_parked_half_precision_training_continues_identically(name: str) -> None:
     world, settled = world_of_one(), config(precision=name)
     through, apart = session(world, settled), session(world, settled)
     through.train(6)
     apart.train(3)
     again = session(world, settled, parked=apart.close())
     again.train(3)
-    assert same(held(again), held(through))
+    assert same(state_of(again), state_of(through))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(110)
-def test_ranks_that_begin_with_other_weights_end_with_the_same(launch: Callable[..., Any]) -> None:
+def test_ranks_with_different_initial_weights_end_in_sync(launch: Callable[..., Any]) -> None:
     done = launch([*TORCHRUN[:-2], str(SUPPORT / "precisions_agree.py"), "o2", "fp16", "bf16"])
     assert done.returncode == 0, done.stderr
     ended = json.loads(done.stdout)
@@ -280,12 +280,12 @@ def test_ranks_that_begin_with_other_weights_end_with_the_same(launch: Callable[
     for name, (first, second) in ended.items():
         assert first["parameters"] == second["parameters"], name
         assert first["masters"] == second["masters"], name
-        assert first["losses"] != second["losses"], "each rank has data of its own"
+        assert first["losses"] != second["losses"], "each rank has different data"
         assert first["losses"][-1] < first["losses"][0], name
     assert ended["o2"][0]["masters"]
 
 
-# Refused and reported
+# Rejections and checks
 
 
 @pytest.mark.parametrize(
@@ -297,14 +297,14 @@ def test_ranks_that_begin_with_other_weights_end_with_the_same(launch: Callable[
         ("amp-fp16", 256.0, "no static loss scale"),
     ],
 )
-def test_accelerate_refuses_what_it_cannot_do(name: str, static: float | None, reason: str) -> None:
+def test_accelerate_rejects_unsupported_precisions(name: str, static: float | None, reason: str) -> None:
     with pytest.raises(UsageError, match=reason) as refused:
         check_precision_supported(PRECISIONS[name], world_of_one().device, "accelerate", static)
     assert "\n" not in refused.value.message
     assert refused.value.hint.startswith("--engine ddp")
 
 
-def test_accelerate_takes_a_static_scale_that_is_not_used() -> None:
+def test_accelerate_accepts_an_unused_static_loss_scale() -> None:
     check_precision_supported(PRECISIONS["fp32"], world_of_one().device, "accelerate", 256.0)
 
 
@@ -318,7 +318,7 @@ def mismatch(record: Record) -> PrecisionMismatch | None:
     return next((check for check in run_checks(record) if isinstance(check, PrecisionMismatch)), None)
 
 
-OTHERWISE = [
+MISMATCHES = [
     ("o2", {"master_weight_dtype": ""}, {"master_weights": False}),
     (
         "o2",
@@ -341,28 +341,28 @@ OTHERWISE = [
 
 
 @pytest.mark.parametrize("name", PRECISIONS)
-def test_a_kept_promise_passes(name: str) -> None:
-    assert mismatch(a_record(name, records.attested(name))) is None
+def test_matching_precision_has_no_check(name: str) -> None:
+    assert mismatch(a_record(name, records.matching_precision(name))) is None
 
 
-@pytest.mark.parametrize(("name", "changes", "found"), OTHERWISE)
-def test_a_broken_promise_blocks_the_figure(name: str, changes: dict[str, Any], found: dict[str, Any]) -> None:
-    seen = msgspec.structs.replace(records.attested(name), **changes)
+@pytest.mark.parametrize(("name", "changes", "found"), MISMATCHES)
+def test_precision_mismatch_is_an_error(name: str, changes: dict[str, Any], found: dict[str, Any]) -> None:
+    seen = msgspec.structs.replace(records.matching_precision(name), **changes)
     assert mismatch(a_record(name, seen)) == PrecisionMismatch(severity="error", **found)
 
 
 @pytest.mark.parametrize("name", ["amp-fp16", "o2", "fp16"])
-def test_a_static_scale_that_moved_blocks_the_figure(name: str) -> None:
-    seen = msgspec.structs.replace(records.attested(name), loss_scale=256.0)
+def test_changed_static_loss_scale_is_an_error(name: str) -> None:
+    seen = msgspec.structs.replace(records.matching_precision(name), loss_scale=256.0)
     assert mismatch(a_record(name, seen, static=256.0, scales=256.0)) is None
     moved = mismatch(a_record(name, seen, static=256.0, scales=512.0))
     assert moved == PrecisionMismatch(severity="error", loss_scales=[512.0], requested_loss_scale=256.0)
 
 
-def test_a_static_scale_without_use_is_reported() -> None:
-    unused = a_record("fp32", records.attested("fp32"), static=256.0)
+def test_unused_static_loss_scale_is_info() -> None:
+    unused = a_record("fp32", records.matching_precision("fp32"), static=256.0)
     assert UnusedLossScale(severity="info", loss_scale=256.0) in run_checks(unused)
-    seen = msgspec.structs.replace(records.attested("o2"), loss_scale=256.0)
+    seen = msgspec.structs.replace(records.matching_precision("o2"), loss_scale=256.0)
     assert run_checks(a_record("o2", seen, static=256.0)) == []
 
 
@@ -371,7 +371,7 @@ def test_a_static_scale_without_use_is_reported() -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("asked", [{"precision": "o2"}, {"precision": "o2", "static_loss_scale": 256.0}, {"precision": "fp16"}])
-def test_a_step_waits_for_nothing(asked: dict[str, Any]) -> None:
+def test_training_step_does_not_synchronize_with_the_gpu(asked: dict[str, Any]) -> None:
     live = session(world_of_one("cuda"), config("cuda", **asked))
     live.train(3)
     torch.cuda.set_sync_debug_mode("error")
@@ -382,10 +382,10 @@ def test_a_step_waits_for_nothing(asked: dict[str, Any]) -> None:
 
 
 @pytest.mark.cuda
-def test_a_parked_training_goes_on_on_a_gpu() -> None:
+def test_parked_training_continues_on_gpu() -> None:
     world, settled = world_of_one("cuda"), config("cuda", precision="o2", lr=0.003)
     apart = session(world, settled)
     apart.train(5)
-    before = [each.cpu() for each in held(apart)]
+    before = [each.cpu() for each in state_of(apart)]
     again = session(world, settled, parked=apart.close())
-    assert same(before, [each.cpu() for each in held(again)])
+    assert same(before, [each.cpu() for each in state_of(again)])

@@ -1,4 +1,4 @@
-"""The profiler's window: a trace on a processor, and what of a communication kernel is beside no other."""
+"""Profiler: a trace on CPU, and the exposed part of communication kernels."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import HERE, PLAIN, SMALL
+from launches import PLAIN, SMALL, SUPPORT_ENV
 
 from ddpbench.training.profiler import ALL_REDUCE_KERNEL, NCCL_KERNEL, exposed_length
 
 
 @pytest.mark.slow
-def test_a_trace_on_a_processor_comes_without_a_word_of_gpus(launch: Callable[..., Any], results: Path) -> None:
+def test_cpu_profile_prints_no_gpu_messages(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "1", "--profile", "-o", str(results)]
-    done = launch(words, env=HERE)
+    done = launch(words, env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     assert all(line.startswith("ddpbench: ") for line in done.stderr.splitlines()), done.stderr
     (trace,) = results.glob("*.trace.json")
     assert json.loads(trace.read_text())["traceEvents"]
 
 
-def test_a_kernel_is_bare_where_no_other_runs_beside_it() -> None:
+def test_exposed_length_excludes_overlap_with_other_kernels() -> None:
     others = [(0.0, 12.0), (5.0, 14.0), (15.0, 16.0), (19.0, 40.0), (50.0, 60.0)]
     assert exposed_length((10.0, 20.0), others) == 1 + 3
     assert exposed_length((42.0, 48.0), others) == 6
     assert exposed_length((20.0, 30.0), others) == 0
 
 
-def test_a_broadcast_is_communication_and_no_all_reduce() -> None:
+def test_broadcast_is_a_communication_kernel_but_not_an_all_reduce() -> None:
     kernels = ("ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)")
     assert [bool(NCCL_KERNEL.search(name)) for name in kernels] == [True, True]
     assert [bool(ALL_REDUCE_KERNEL.search(name)) for name in kernels] == [False, True]

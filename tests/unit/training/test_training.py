@@ -1,4 +1,4 @@
-"""The timed loop on a real, tiny training: what it attests, what it catches, and that it goes on where it was parked."""
+"""The timed loop on a real, tiny training: phases, skipped updates, checksums and parking."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.warmup import warm_up
 
 
-def test_tf32_goes_off_on_and_back_to_what_torch_ships() -> None:
+def test_tf32_can_be_disabled_enabled_and_reset() -> None:
     set_tf32(None)
     shipped = get_tf32()
     set_tf32(True)
@@ -31,12 +31,12 @@ def test_tf32_goes_off_on_and_back_to_what_torch_ships() -> None:
     assert get_tf32() == shipped
 
 
-def test_tf32_is_refused_on_a_cpu() -> None:
+def test_tf32_is_rejected_on_cpu() -> None:
     with pytest.raises(UsageError, match="tf32 is impossible"):
         session(world_of_one(), config(precision="tf32"))
 
 
-def test_a_round_learns_and_its_phases_fill_the_wall_clock() -> None:
+def test_round_trains_and_its_phases_cover_the_wall_time() -> None:
     live = session(world_of_one(), config(lr=0.1))
     warm_up(live)
     trace = live.run_round(50)
@@ -50,8 +50,8 @@ def test_a_round_learns_and_its_phases_fill_the_wall_clock() -> None:
     assert trace.numerics.params_checksum_after != trace.numerics.params_checksum_before
 
 
-def test_a_parked_training_goes_on_where_it_stood() -> None:
-    """Two rounds in one go and two rounds with the training parked between them end at the same parameters."""
+def test_parked_training_continues_identically() -> None:
+    """Two rounds with and without parking in between end with the same parameters."""
     world, asked = world_of_one(), config(precision="fp32")
     through = session(world, asked)
     through.train(6)
@@ -62,30 +62,30 @@ def test_a_parked_training_goes_on_where_it_stood() -> None:
     assert parameter_checksum(again.model.parameters()) == parameter_checksum(through.model.parameters())
 
 
-def test_what_is_trained_away_before_a_round_is_no_part_of_the_schedule() -> None:
+def test_drained_steps_do_not_advance_the_schedule() -> None:
     live = session(world_of_one(), config(schedule="linear"))
     live.set_schedule_length(4, 4)
     for _ in range(2):
-        numerics = live.run_round(2).numerics  # and one step before it, for the batch in flight
+        numerics = live.run_round(2).numerics  # and one drained step before it
         assert numerics.params_checksum_before != numerics.params_checksum_after
     assert live.updates_done == 4
 
 
-def torchs_own(model: nn.Module, settled: ResolvedConfig) -> torch.optim.Optimizer:
-    """Fused SGD that makes its momentum buffers itself."""
+def torch_fused_sgd(model: nn.Module, settled: ResolvedConfig) -> torch.optim.Optimizer:
+    """torch's fused SGD, which allocates its momentum buffers lazily."""
     return torch.optim.SGD(model.parameters(), lr=settled.lr, momentum=settled.momentum, weight_decay=settled.weight_decay, fused=True)
 
 
 @pytest.fixture
 def uninitialised_is_nan() -> Iterator[None]:
-    """Memory that nobody wrote holds NaN, by torch's own switch, and not whatever was there before."""
+    """Fill uninitialised memory with NaN by torch's deterministic mode."""
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
 
 
 def skipped_in_twenty(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[int]:
-    """The updates that the scaler skips, from its default scale on, which is too high for the first: float16 overflows."""
+    """Skipped updates of 20 steps, starting at the scaler's default scale, which overflows float16."""
     scaler, ledger, batches = torch.amp.GradScaler("cpu"), LossTracker(optimizer, log_loss=False), InMemory(torch.device("cpu"))
     for _ in range(20):
         with torch.autocast("cpu", torch.float16):
@@ -96,32 +96,32 @@ def skipped_in_twenty(model: nn.Module, optimizer: torch.optim.Optimizer) -> lis
         optimizer.zero_grad()
         ledger.record_step(loss)
     skipped = ledger.finish(scaler.get_scale(), 0, 1).skipped_steps
-    assert 0 in skipped, "the first update must overflow, or nothing is shown"
+    assert 0 in skipped, "the first update must overflow"
     return skipped
 
 
 @pytest.mark.usefixtures("uninitialised_is_nan")
-def test_torchs_own_fused_sgd_dies_of_a_skipped_first_update() -> None:
-    """The trap. Should this fail, torch has closed it, and fill_momentum may go."""
+def test_torch_fused_sgd_becomes_nan_after_a_skipped_first_update() -> None:
+    """Documents a torch bug; if this fails, torch fixed it, and fill_momentum can be removed."""
     model = tiny_net()
-    skipped = skipped_in_twenty(model, torchs_own(model, config()))
+    skipped = skipped_in_twenty(model, torch_fused_sgd(model, config()))
     trained = next(step for step in range(20) if step not in skipped)
-    assert skipped == [step for step in range(20) if step != trained], "one update, and none ever after"
+    assert skipped == [step for step in range(20) if step != trained], "one update, and none afterwards"
     assert all(parameter.isnan().any() for parameter in model.parameters())
 
 
 @pytest.mark.usefixtures("uninitialised_is_nan")
-def test_a_skipped_first_update_does_not_kill_our_fused_sgd() -> None:
+def test_our_fused_sgd_survives_a_skipped_first_update() -> None:
     model = tiny_net()
     skipped = skipped_in_twenty(model, make_optimizer(model, config()))
-    assert skipped == list(range(len(skipped))), "until the scale fits, and never again"
+    assert skipped == list(range(len(skipped))), "only until the scale fits"
     assert len(skipped) < 10
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
-def test_momentum_that_is_there_from_the_start_changes_no_update() -> None:
+def test_preallocated_momentum_does_not_change_updates() -> None:
     ended = []
-    for make in (torchs_own, make_optimizer):
+    for make in (torch_fused_sgd, make_optimizer):
         model, batches = tiny_net(), InMemory(torch.device("cpu"))
         optimizer = make(model, config(weight_decay=1e-2))
         for _ in range(5):
@@ -132,7 +132,7 @@ def test_momentum_that_is_there_from_the_start_changes_no_update() -> None:
     assert ended[0] == ended[1]
 
 
-def test_the_ledger_sees_skips_of_every_implementation() -> None:
+def test_loss_tracker_detects_skips_of_every_implementation() -> None:
     for implementation in ("fused", "foreach", "loop"):
         model = tiny_net()
         optimizer = make_optimizer(model, config(optimizer_impl=implementation))
@@ -149,7 +149,7 @@ def test_the_ledger_sees_skips_of_every_implementation() -> None:
         assert (numerics.skipped_steps, numerics.nonfinite_step) == ([1], 1), implementation
 
 
-def test_the_digest_changes_with_a_single_bit() -> None:
+def test_parameter_checksum_changes_with_a_single_bit() -> None:
     model = tiny_net()
     before = parameter_checksum(model.parameters())
     with torch.no_grad():
@@ -159,7 +159,7 @@ def test_the_digest_changes_with_a_single_bit() -> None:
 
 
 def peaks(world: World, settled: ResolvedConfig, build: Callable[[], nn.Module]) -> tuple[int, int]:
-    """Bytes that a round of a whole training, from its construction to its close, is charged for: (allocated, reserved)."""
+    """(allocated, reserved) peak bytes of a round of a new session, which is then closed."""
     live = session(world, settled, build())
     warm_up(live)
     memory = live.run_round(3).memory
@@ -171,12 +171,12 @@ def peaks(world: World, settled: ResolvedConfig, build: Callable[[], nn.Module])
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("compiled", ["off", "reduce-overhead"])
-def test_a_closed_session_charges_nothing_to_the_next(compiled: str) -> None:
-    """A wide training goes, and its CUDA graphs with it: what it left behind would stand in the peaks of the narrow one after it."""
+def test_closed_session_releases_its_memory(compiled: str) -> None:
+    """Memory left by a closed wide session and its CUDA graphs would appear in the peaks of the narrow one."""
     world, narrow = world_of_one("cuda"), config("cuda", precision="amp-fp16")
     alone, alone_reserved = peaks(world, narrow, tiny_net)
     wide, _ = peaks(world, config("cuda", precision="amp-fp16", compile=compiled), wide_net)
-    assert wide > alone + 2**26, "or what it leaves could not be seen"
+    assert wide > alone + 2**26, "large enough to be detected"
     after, after_reserved = peaks(world, narrow, tiny_net)
     assert after <= alone + 2**23
     assert after_reserved <= alone_reserved + 2**25, "the allocator reserves in steps of up to 20 MiB"

@@ -1,4 +1,4 @@
-"""A round that is a training of its own: nothing of the one before is left in it."""
+"""Rounds that train from scratch keep no state of earlier rounds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def weights(seed: int) -> dict[str, torch.Tensor]:
 
 
 def trained(live: Session, seed: int, steps: int = 5) -> tuple[float | None, int]:
-    """The last loss and the parameters' checksum of a training from the weights of ``seed``."""
+    """Last loss and parameter checksum of a training from the weights of ``seed``."""
     live.reset(weights(seed), lambda: InMemory(torch.device("cpu")))
     live.set_schedule_length(steps, steps)
     trace = live.run_round(steps, max_drain_s=0.0)
@@ -39,17 +39,17 @@ def trained(live: Session, seed: int, steps: int = 5) -> tuple[float | None, int
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("precision", ["fp32", "amp-fp16", "o2", "bf16"])
-def test_the_same_seed_gives_the_same_training_bit_for_bit(precision: str, optimizer: str) -> None:
+def test_same_seed_gives_a_bit_identical_training(precision: str, optimizer: str) -> None:
     live = session(world_of_one(), config(precision=precision, optimizer=optimizer, schedule="linear"))
     warm_up(live)
     first = trained(live, seed=1)
     other = trained(live, seed=2)
-    assert other != first, "another seed is another training"
+    assert other != first, "another seed gives another training"
     assert trained(live, seed=1) == first
     live.release_device()
 
 
-def test_a_training_on_an_engine_that_trained_is_one_on_a_new_engine() -> None:
+def test_used_engine_trains_like_a_new_engine() -> None:
     used = session(world_of_one(), config())
     warm_up(used)
     trained(used, seed=2, steps=9)
@@ -61,7 +61,7 @@ def test_a_training_on_an_engine_that_trained_is_one_on_a_new_engine() -> None:
     unused.release_device()
 
 
-def test_accuracy_is_the_fraction_named_right_and_leaves_the_training_alone() -> None:
+def test_accuracy_is_the_correct_fraction_and_leaves_training_unchanged() -> None:
     live = session(world_of_one(), config())
     warm_up_again(live)
     before = parameter_checksum(live.model.parameters())
@@ -79,7 +79,7 @@ def test_accuracy_is_the_fraction_named_right_and_leaves_the_training_alone() ->
     live.release_device()
 
 
-def test_algorithms_are_tried_for_the_shapes_of_training_alone() -> None:
+def test_cudnn_benchmark_runs_only_for_training_shapes() -> None:
     live, seen = session(world_of_one(), config(fresh=True)), []
     live.model.register_forward_hook(lambda *_: seen.append((live.model.training, torch.backends.cudnn.benchmark)))
     live.run_round(1, max_drain_s=0.0)
@@ -89,7 +89,7 @@ def test_algorithms_are_tried_for_the_shapes_of_training_alone() -> None:
     live.release_device()
 
 
-def test_a_logged_loss_and_zeroed_gradients_train_the_same() -> None:
+def test_log_loss_and_zeroed_gradients_do_not_change_training() -> None:
     plain = session(world_of_one(), config())
     logging = session(world_of_one(), config(log_loss=True, set_to_none=False))
     for live in (plain, logging):
@@ -99,7 +99,7 @@ def test_a_logged_loss_and_zeroed_gradients_train_the_same() -> None:
     logging.release_device()
 
 
-def test_a_loader_is_opened_for_a_training_and_not_to_settle_before_it() -> None:
+def test_loader_is_opened_once_per_round_and_warmup() -> None:
     opened: list[int] = []
 
     def opener(config: ResolvedConfig, shard: Shard) -> Loader:
@@ -115,14 +115,14 @@ def test_a_loader_is_opened_for_a_training_and_not_to_settle_before_it() -> None
         arm.park()
         assert timed is not None
         losses.append(timed.traces[0].numerics.last_loss)
-    assert opened == [0, 0, 1], "to warm up, and for each of two rounds"
+    assert opened == [0, 0, 1], "once for the warm-up and once per round"
     again = Arm(resolve_config(asked, False, 1), world_of_one(), ProgressMarker(60.0), ArmOptions(num_arms=2))
     again.activate()
     assert [again.run_round(turn).traces[0].numerics.last_loss for turn in range(2)] == losses  # type: ignore[union-attr]
     again.park()
 
 
-def test_the_arm_on_the_device_is_known_to_whoever_ends_the_run() -> None:
+def test_active_arm_is_known_to_the_progress_marker() -> None:
     asked = [Config(workload="disc-mlp-2", device="cpu", batch_size=size, steps=1, rounds=1) for size in (4, 8)]
     pulse = ProgressMarker(60.0)
     arms = [Arm(resolve_config(each, False, 1), world_of_one(), pulse, ArmOptions(num_arms=2, index=at)) for at, each in enumerate(asked)]
@@ -133,8 +133,8 @@ def test_the_arm_on_the_device_is_known_to_whoever_ends_the_run() -> None:
     assert pulse.active_arm is None
 
 
-def begun(device: str) -> list[int]:
-    """The checksums of the weights that two arms begin each of two rounds with, in turn."""
+def initial_checksums(device: str) -> list[int]:
+    """Checksums of the initial weights of two arms in each of two rounds."""
     asked = Config(workload="disc-mlp-2", device=device, loader="tensor", steps=3, rounds=2, fresh=True, validate=False)  # type: ignore[arg-type]
     arms = [
         Arm(resolve_config(asked, device == "cuda", 1), world_of_one(device), ProgressMarker(60.0), ArmOptions(num_arms=2))
@@ -151,16 +151,16 @@ def begun(device: str) -> list[int]:
     return found
 
 
-def test_arms_begin_a_round_with_the_same_weights_which_no_processor_keeps() -> None:
+def test_arms_start_a_round_with_the_same_weights_uncached_on_cpu() -> None:
     init_model_cached.cache_clear()
-    first, second, third, fourth = begun("cpu")
+    first, second, third, fourth = initial_checksums("cpu")
     assert first == second != third == fourth
-    assert init_model_cached.cache_info().currsize == 0, "memory that every arm would be charged for"
+    assert init_model_cached.cache_info().currsize == 0, "cached weights would count towards the memory of every arm"
 
 
 @pytest.mark.cuda
-def test_beside_a_gpu_they_are_drawn_once_a_round_and_changed_by_none() -> None:
+def test_initial_weights_are_cached_once_per_round_on_gpu() -> None:
     init_model_cached.cache_clear()
-    first, second, third, fourth = begun("cuda")
+    first, second, third, fourth = initial_checksums("cuda")
     assert first == second != third == fourth
-    assert init_model_cached.cache_info().misses == 2, "to enter with and for the first round, whose seed is the same, and for the second"
+    assert init_model_cached.cache_info().misses == 2, "once for activation and round 1 (same seed), once for round 2"

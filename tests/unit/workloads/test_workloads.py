@@ -1,4 +1,4 @@
-"""The catalogue of workloads tells the truth, and every model in it can be built and trained."""
+"""The workload registry is correct, and every model can be built and trained."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tiny() -> WorkloadSpec:
     return TINY
 
 
-def test_the_names_are_those_of_torchvision() -> None:
+def test_names_equal_torchvision_models() -> None:
     assert set(TORCHVISION_NAMES) == set(torchvision.models.list_models(module=torchvision.models))
     assert len(TORCHVISION_NAMES) == len(set(TORCHVISION_NAMES))
 
@@ -36,7 +36,7 @@ def test_named_workloads() -> None:
 
 
 @pytest.mark.parametrize("spec", NAMED, ids=lambda spec: spec.name)
-def test_parameters_and_flops_of_named_workloads(spec: WorkloadSpec) -> None:
+def test_parameters_and_flops_of_named_workloads_are_correct(spec: WorkloadSpec) -> None:
     model = import_object(spec.model)(spec.image_size, spec.classes)
     with torch.device("meta"):
         twin = import_object(spec.model)(spec.image_size, spec.classes)
@@ -49,15 +49,15 @@ def test_parameters_and_flops_of_named_workloads(spec: WorkloadSpec) -> None:
     assert counted.flops_per_sample == pytest.approx((spec.gflop_per_sample or 0) * 1e9, rel=1e-3)
 
 
-def test_flops_of_a_grouped_convolution_are_those_of_its_groups() -> None:
+def test_flops_of_grouped_convolution_are_counted_per_group() -> None:
     model = nn.Sequential(nn.Conv2d(3, 3, 1, groups=3, bias=False), nn.Conv2d(3, 3, 1, groups=3, bias=False))
-    forward = 2 * 3 * 8 * 8  # of one layer: a multiply-add a channel and pixel
+    forward = 2 * 3 * 8 * 8  # per layer: one multiply-add per channel and pixel
     assert model_cost(model, (3, 8, 8)).flops_per_sample == 2 * forward + 3 * forward, (
-        "two of the weights, one of the layer between, none of the images"
+        "two weight gradients, one input gradient, none for the images"
     )
 
 
-def test_counting_leaves_the_model_alone() -> None:
+def test_counting_leaves_the_model_unchanged() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 36, 2)).eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model_cost(model, (3, 8, 8))
@@ -67,7 +67,7 @@ def test_counting_leaves_the_model_alone() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def test_a_copy_has_the_same_weights_and_shares_none(device: str) -> None:
+def test_clone_has_equal_weights_in_separate_memory(device: str) -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     model[1].weight = model[0].bias  # one parameter under two names
     model[0].weight.requires_grad_(False)
@@ -83,7 +83,7 @@ def test_a_copy_has_the_same_weights_and_shares_none(device: str) -> None:
     assert not model[1].running_mean.any()
 
 
-def test_vgg16_is_the_published_one() -> None:
+def test_vgg16_matches_the_publication() -> None:
     model = import_object(find_workload("vgg16-cifar10").model)(32, 10)
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     assert [(c.out_channels, c.kernel_size) for c in convolutions] == [
@@ -101,9 +101,9 @@ def parameters(name: str) -> int:
 
 
 @pytest.mark.parametrize("width", [1, 4, 64])
-def test_a_narrower_vgg16_keeps_every_proportion(width: int) -> None:
-    square = 9 * (1 + 2 + 4 + 8 + 2 * 16 + 32 + 5 * 64) + 8 * 64 + 64 * 64  # 3x3 convolutions between stages, 1x1 of the classifier
-    linear = 9 * 3 + 64 * 10 + 2 * (2 * 1 + 2 * 2 + 3 * 4 + 6 * 8 + 2 * 64)  # the first layer, the last one, two weights a batch norm
+def test_narrow_vgg16_keeps_its_proportions(width: int) -> None:
+    square = 9 * (1 + 2 + 4 + 8 + 2 * 16 + 32 + 5 * 64) + 8 * 64 + 64 * 64  # 3x3 convolutions of the stages, 1x1 of the classifier
+    linear = 9 * 3 + 64 * 10 + 2 * (2 * 1 + 2 * 2 + 3 * 4 + 6 * 8 + 2 * 64)  # the first and last layer, two weights per batch norm
     assert parameters(f"vgg16-{width}-cifar10") == square * width**2 + linear * width
 
 
@@ -115,22 +115,20 @@ def test_a_narrower_vgg16_keeps_every_proportion(width: int) -> None:
         *(("wrn16x8-cifar10", 11.0), ("wrn16x10-cifar10", 17.1)),
     ],
 )
-def test_wide_resnets_are_as_large_as_their_paper_says(name: str, millions: float) -> None:
+def test_wide_resnet_sizes_match_the_paper(name: str, millions: float) -> None:
     spec = find_workload(name)
     assert spec.name == name
     with torch.device("meta"):
         model = import_object(spec.model)(32, 10)
-    biases = sum(module.bias.numel() for module in model.modules() if isinstance(module, nn.Conv2d))  # the paper's have none
+    biases = sum(module.bias.numel() for module in model.modules() if isinstance(module, nn.Conv2d))  # the paper's models have none
     weights = sum(parameter.numel() for parameter in model.parameters()) - biases
-    assert weights / 1e6 == pytest.approx(millions, abs=0.051)  # its table rounds, or cuts off
+    assert weights / 1e6 == pytest.approx(millions, abs=0.051)  # the table rounds or truncates
 
 
-def test_a_wide_resnet_has_its_depth_its_dropout_and_its_shortcuts() -> None:
+def test_wide_resnet_has_expected_depth_dropout_and_shortcuts() -> None:
     model = import_object(find_workload("wrn28x2-cifar10").model)(32, 10)
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-    assert len([c for c in convolutions if c.kernel_size == (3, 3)]) + 1 == 26, (
-        "three 1x1 shortcuts and the classifier make it 28 with them"
-    )
+    assert len([c for c in convolutions if c.kernel_size == (3, 3)]) + 1 == 26, "28 layers with 1x1 shortcuts and the classifier"
     assert len([c for c in convolutions if c.kernel_size == (1, 1)]) == 3
     assert all(convolution.bias is not None for convolution in convolutions)
     assert {module.p for module in model.modules() if isinstance(module, nn.Dropout)} == {0.3}
@@ -141,14 +139,14 @@ def test_a_wide_resnet_has_its_depth_its_dropout_and_its_shortcuts() -> None:
     ("layers", "expected"),
     [(2, 22), (3, 70), (4, 230), (5, 806), (6, 2982), (7, 11430), (8, 44710), (9, 176806), (10, 703142), (11, 2804390), (12, 11201190)],
 )
-def test_the_disc_s_nets_double_their_width_with_every_layer(layers: int, expected: int) -> None:
+def test_disc_mlp_doubles_its_width_per_layer(layers: int, expected: int) -> None:
     model = import_object(find_workload(f"disc-mlp-{layers}").model)(None, 2)
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
     assert [module.in_features for module in linear] == [2**power for power in range(1, layers + 1)]
     assert parameters(f"disc-mlp-{layers}") == expected
 
 
-def test_three_square_layers() -> None:
+def test_gemm_mlp_has_three_square_layers() -> None:
     model = import_object(find_workload("gemm-mlp").model)(None, 4096)
     assert [type(module).__name__ for module in model] == ["Linear", "ReLU", "Linear", "ReLU", "Linear"]
     assert {(m.in_features, m.out_features) for m in model if isinstance(m, nn.Linear)} == {(4096, 4096)}
@@ -156,14 +154,14 @@ def test_three_square_layers() -> None:
 
 
 @pytest.mark.parametrize("image_size", [6, 28, 32])
-def test_mnist_cnn_takes_other_sizes(image_size: int) -> None:
+def test_mnist_cnn_accepts_other_image_sizes(image_size: int) -> None:
     assert import_object(find_workload("mnist-cnn").model)(image_size, 10)(torch.zeros(2, 1, image_size, image_size)).shape == (2, 10)
     with pytest.raises(UsageError, match="mnist-cnn cannot take images of 5 px"):
         import_object(find_workload("mnist-cnn").model)(5, 10)
 
 
 @pytest.mark.parametrize("name", ["gemm-mlp", "disc-mlp-4"])
-def test_vectors_have_no_image_size(name: str) -> None:
+def test_vector_workloads_reject_image_size(name: str) -> None:
     assert len(find_workload(name).input_shape(None)) == 1
     with pytest.raises(UsageError, match=f"{name} trains on .* numbers") as refused:
         find_workload(name).input_shape(32)
@@ -182,28 +180,28 @@ def test_vectors_have_no_image_size(name: str) -> None:
         ("gemm-mlp-20000", "20000 is out of the range of width", "width 8 to 16,384"),
     ],
 )
-def test_a_number_out_of_range_is_refused_with_the_range(name: str, says: str, hint: str) -> None:
+def test_out_of_range_number_is_rejected_with_the_range(name: str, says: str, hint: str) -> None:
     with pytest.raises(UsageError, match=f"there is no '{name}': {says}") as refused:
         find_workload(name)
     assert refused.value.hint == hint
-    assert is_workload(name), "what it means is plain"
+    assert is_workload(name), "the family is recognised"
 
 
 @pytest.mark.parametrize("name", ["disc-mlp", "disc-mlp-07", "wrn28x10", "wrnAx10-cifar10", "disc-mlp-7x"])
-def test_a_name_of_no_family_is_unknown(name: str) -> None:
+def test_invalid_family_name_is_unknown(name: str) -> None:
     assert not is_workload(name)
     with pytest.raises(UsageError, match=f"unknown workload '{name}'"):
         find_workload(name)
 
 
 @pytest.mark.parametrize("name", ["wrn16x4-cifar10", "vgg16-64-cifar10", "disc-mlp-7", "gemm-mlp-256", "resnet50"])
-def test_a_member_goes_by_its_own_name(name: str) -> None:
+def test_family_member_keeps_its_name(name: str) -> None:
     assert find_workload(name).name == name
     assert is_workload(name)
 
 
 @pytest.mark.parametrize("image_size", [16, 32, 64])
-def test_vgg16_takes_multiples_of_16(image_size: int) -> None:
+def test_vgg16_accepts_multiples_of_16(image_size: int) -> None:
     assert import_object(find_workload("vgg16-2-cifar10").model)(image_size, 10)(torch.zeros(2, 3, image_size, image_size)).shape == (2, 10)
 
 
@@ -211,7 +209,7 @@ def test_vgg16_takes_multiples_of_16(image_size: int) -> None:
     ("name", "image_size"),
     [("resnet18", 32), ("googlenet", 64), ("inception_v3", 96), ("vit_b_32", 64), ("swin_t", 64), ("maxvit_t", 224)],
 )
-def test_one_output_for_plain_cross_entropy(name: str, image_size: int) -> None:
+def test_torchvision_models_have_one_output_for_cross_entropy(name: str, image_size: int) -> None:
     model = import_object(find_workload(name).model)(image_size, 7).to("meta")
     scores = model(torch.empty(2, 3, image_size, image_size, device="meta"))
     assert scores.shape == (2, 7)
@@ -220,9 +218,9 @@ def test_one_output_for_plain_cross_entropy(name: str, image_size: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in TORCHVISION_NAMES if name not in ("regnet_y_128gf", "vit_h_14")])
-def test_every_model_builds_and_can_be_counted(name: str) -> None:
+def test_every_torchvision_model_can_be_built_and_counted(name: str) -> None:
     spec = find_workload(name)
-    with torch.device("cpu" if name.startswith("regnet") else "meta"):  # no weights are drawn; a regnet reads its widths from a tensor
+    with torch.device("cpu" if name.startswith("regnet") else "meta"):  # meta skips initialisation; regnet needs real tensors
         model = import_object(spec.model)(spec.image_size, spec.classes)
     counted = model_cost(model, spec.input_shape(None))
     assert counted.parameters > 1e6
@@ -230,30 +228,30 @@ def test_every_model_builds_and_can_be_counted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["vit_b_16", "maxvit_t"])
-def test_an_impossible_image_size_is_refused_when_building(name: str) -> None:
+def test_impossible_image_size_is_rejected_when_building(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} cannot take images of 50 px"):
         import_object(find_workload(name).model)(50, 10)
     with pytest.raises(UsageError, match="VGG16 on CIFAR-10 cannot take images of 50 px"):
         import_object(find_workload("vgg16-cifar10").model)(50, 10)
 
 
-def test_an_image_size_the_layers_cannot_take_is_refused_when_counting() -> None:
+def test_impossible_image_size_is_rejected_when_counting() -> None:
     with pytest.raises(UsageError, match="cannot take images of 16 px"):
         model_cost(import_object(find_workload("alexnet").model)(16, 10), (3, 16, 16))
 
 
-def test_a_near_name_is_suggested() -> None:
+def test_similar_workload_name_is_suggested() -> None:
     with pytest.raises(UsageError, match="unknown workload 'resnet5'") as refused:
         find_workload("resnet5")
     assert "resnet50" in refused.value.hint
 
 
 @pytest.mark.parametrize("attribute", ["TINY", "tiny"])
-def test_a_workload_from_outside(attribute: str) -> None:
+def test_user_defined_workload_is_found(attribute: str) -> None:
     assert find_workload(f"test_workloads:{attribute}") is TINY
 
 
 @pytest.mark.parametrize("attribute", ["NAMED", "nothing"])
-def test_what_is_no_workload_is_refused(attribute: str) -> None:
+def test_object_that_is_no_workload_is_rejected(attribute: str) -> None:
     with pytest.raises(UsageError, match=attribute):
         find_workload(f"test_workloads:{attribute}")

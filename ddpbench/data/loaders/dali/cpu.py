@@ -29,7 +29,7 @@ def cpu_graph(config: ResolvedConfig, device: torch.device) -> DaliGraph:
 
     For a GPU rank it ends in uint8, a quarter of the bytes to copy, and the GPU normalises; for a CPU rank it includes normalisation.
     """
-    assert config.image_size, "images have a size"
+    assert config.image_size, "image workloads have an image size"
     if device.type == "cuda":
         return DaliGraph(config.image_size, config.augment, "UINT8", "HWC")
     return DaliGraph(config.image_size, config.augment, "FLOAT", dali_layout(config))
@@ -48,8 +48,8 @@ class DaliCpuLoader:
         self._pin = config.pin_memory and shard.device.type == "cuda"
 
     def next_batch(self) -> HostBatch:
-        supplied = self._pool.next_batch()
-        batch = HostBatch(torch.from_dlpack(supplied.images.as_tensor()), supplied.labels, supplied.worker_timing)
+        dali_batch = self._pool.next_batch()
+        batch = HostBatch(torch.from_dlpack(dali_batch.images.as_tensor()), dali_batch.labels, dali_batch.worker_timing)
         return batch.pin_memory() if self._pin else batch
 
     def worker_pids(self) -> list[int]:

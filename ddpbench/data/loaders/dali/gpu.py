@@ -42,7 +42,7 @@ def gpu_graph(config: ResolvedConfig, files: Sequence[str], device: torch.device
 
     That is float16, or else float32, which autocast converts to bfloat16 if needed.
     """
-    assert config.image_size, "images have a size"
+    assert config.image_size, "image workloads have an image size"
     dtype: DaliDtype = "FLOAT16" if find_precision(config.precision).layer_dtype == "float16" else "FLOAT"
     return DaliGraph(config.image_size, config.augment, dtype, dali_layout(config), device.index, decoder_options(config, files))
 
@@ -84,15 +84,15 @@ class DaliGpuLoader:
         self._timings = BatchTimings()
 
     def next_batch(self, on_host_ready: Callable[[], None]) -> Batch:
-        asked = perf_counter()
-        supplied = self._pool.next_batch()
+        requested_s = perf_counter()
+        dali_batch = self._pool.next_batch()
         on_host_ready()
-        self._timings.record(asked, len(supplied.labels), supplied.worker_timing)
+        self._timings.record(requested_s, len(dali_batch.labels), dali_batch.worker_timing)
         self._keep_alive.mark_last_issued()  # after on_host_ready: a wait for the device is not charged to the loader
         # the batch is complete; with a stream, DLPack would make that stream wait for all later DALI work as well
-        images = torch.from_dlpack(supplied.images.as_tensor().__dlpack__(stream=-1))
+        images = torch.from_dlpack(dali_batch.images.as_tensor().__dlpack__(stream=-1))
         self._keep_alive.add(images)
-        return self._graph.to_nchw(images), supplied.labels.pin_memory().to(self._device, non_blocking=True)
+        return self._graph.to_nchw(images), dali_batch.labels.pin_memory().to(self._device, non_blocking=True)
 
     def pop_stats(self) -> LoaderStats | None:
         return self._timings.pop_stats()

@@ -99,5 +99,5 @@ class DaliGraph:
         output = {"dtype": getattr(dali.types, self.dtype), "output_layout": self.layout}
         if self.dtype == "UINT8":
             return output
-        known = NORMALIZATION["imagenet"]
-        return {**output, "mean": [255 * mean for mean in known.mean], "std": [255 * std for std in known.std]}
+        normalization = NORMALIZATION["imagenet"]
+        return {**output, "mean": [255 * mean for mean in normalization.mean], "std": [255 * std for std in normalization.std]}

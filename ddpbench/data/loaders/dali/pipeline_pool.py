@@ -53,11 +53,11 @@ class PipelinePool:
     ) -> None:
         self._graph, self._last_stage, self._config = graph, last_stage, config
         self._threads_per_pipeline = loader_spec(config.loader).thread_group_sizes(config.workers)
-        self._seeds = [config.seed + rank + team * world_size for team in range(len(self._threads_per_pipeline))]
+        self._seeds = [config.seed + rank + group * world_size for group in range(len(self._threads_per_pipeline))]
         self.max_prefetched = len(self._threads_per_pipeline) * config.prefetch
         self._files, self._labels = index.files, torch.tensor(index.labels)
-        plan = DistributedBatchSampler(len(index.files), config.batch_size, rank, world_size, config.seed, config.shuffle)
-        self._feeder = FileFeeder(index.files, plan)
+        sampler = DistributedBatchSampler(len(index.files), config.batch_size, rank, world_size, config.seed, config.shuffle)
+        self._feeder = FileFeeder(index.files, sampler)
         self._skipped = skipped
         self._pipelines = self._start()
 
@@ -69,30 +69,30 @@ class PipelinePool:
         new: list[BenchError] = []
         while True:
             try:
-                images, sheet = self._pipelines.next_output()
+                images, timing = self._pipelines.next_output()
             except RuntimeError as problem:
                 self._pipelines.close()
                 problem.__traceback__ = None  # the traceback would keep the failed pipeline alive
                 new += self._skip_undecodable(problem)
             else:
-                return DaliBatch(images, self._labels[self._feeder.pop_batch()], replace(sheet, skipped_files=tuple(new)))
+                return DaliBatch(images, self._labels[self._feeder.pop_batch()], replace(timing, skipped_files=tuple(new)))
 
     def close(self) -> None:
         """End DALI's threads."""
         self._pipelines.close()
 
     def _start(self) -> RoundRobin:
-        return RoundRobin([self._pipeline(team) for team in range(len(self._threads_per_pipeline))], self._threads_per_pipeline)
+        return RoundRobin([self._pipeline(group) for group in range(len(self._threads_per_pipeline))], self._threads_per_pipeline)
 
-    def _pipeline(self, team: int) -> Any:
+    def _pipeline(self, group: int) -> Any:
         config = self._config
-        places = (place for place, whose in enumerate(weighted_round_robin(self._threads_per_pipeline)) if whose == team)
+        positions = (position for position, owner in enumerate(weighted_round_robin(self._threads_per_pipeline)) if owner == group)
         return self._graph.build_pipeline(
-            self._feeder.encoded_paths(places),
+            self._feeder.encoded_paths(positions),
             config.batch_size,
-            self._threads_per_pipeline[team],
+            self._threads_per_pipeline[group],
             config.prefetch,
-            self._seeds[team],
+            self._seeds[group],
             self._last_stage,
         )
 
@@ -107,10 +107,10 @@ class PipelinePool:
                 break
         else:
             raise BenchError(f"DALI failed: {_first_error_line(problem)}") from problem
-        found = {batch[place]: why for place, why in damaged.items()}  # a batch across epochs may hold a sample twice
-        new = self._skipped.add(found.values())
-        if not self._feeder.skip(found):
-            raise self._skipped.too_many_error(list(found.values())[-1]) from problem
+        errors = {batch[position]: error for position, error in damaged.items()}  # a batch across epochs may hold a sample twice
+        new = self._skipped.add(errors.values())
+        if not self._feeder.skip(errors):
+            raise self._skipped.too_many_error(list(errors.values())[-1]) from problem
         self._pipelines = self._start()
         return new
 
@@ -120,33 +120,35 @@ def find_undecodable(files: Sequence[str], graph: DaliGraph) -> Iterator[tuple[i
 
     DALI decodes one file at a time, completely.
     """
-    whole = replace(graph, augment=False)
+    full_graph = replace(graph, augment=False)
     begin = 0
-    while found := _first_undecodable(files[begin:], whole):
-        place, said = begin + found[0], found[1]
-        yield place, _decode_error(files[place], said)
-        begin = place + 1
+    while found := _first_undecodable(files[begin:], full_graph):
+        position, message = begin + found[0], found[1]
+        yield position, _decode_error(files[position], message)
+        begin = position + 1
 
 
 def _first_undecodable(files: Sequence[str], graph: DaliGraph) -> tuple[int, str] | None:
     """Index of the first file that DALI fails on, and DALI's message; None if there is none."""
     names = ([encode_path(file)] for file in files)
     one_by_one = graph.build_pipeline(names, batch_size=1, threads=1, prefetch=1, seed=0, last_stage="decode")
-    for place in range(len(files)):
+    for position in range(len(files)):
         try:
             one_by_one.run()
         except RuntimeError as problem:
-            return place, _first_error_line(problem)
+            return position, _first_error_line(problem)
     return None
 
 
-def _decode_error(file: str, said: str) -> BenchError:
+def _decode_error(file: str, message: str) -> BenchError:
     """PIL's error if PIL cannot decode the file either, else DALI's."""
     try:
         decode(read_image_bytes(file), file)
     except BenchError as damaged:
         return damaged
-    return BenchError(f"DALI cannot decode the image '{file}': {said}", "--loader torch can, or leave out a few with --skip-bad N")
+    return BenchError(
+        f"DALI cannot decode the image '{file}': {message}", "use --loader torch, which can, or skip up to N files with --skip-bad N"
+    )
 
 
 def _first_error_line(problem: RuntimeError) -> str:
@@ -161,11 +163,11 @@ def weighted_round_robin(threads: Sequence[int]) -> Iterator[int]:
     Each occurs in proportion to its ``threads``, spread evenly. In strict turns, pipelines with fewer threads, which take longer per
     batch, would hold up the others.
     """
-    made = [0] * len(threads)
+    counts = [0] * len(threads)
     while True:
-        first = min(range(len(threads)), key=lambda place: (made[place] + 1) / threads[place])
-        made[first] += 1
-        yield first
+        chosen = min(range(len(threads)), key=lambda pipeline: (counts[pipeline] + 1) / threads[pipeline])
+        counts[chosen] += 1
+        yield chosen
 
 
 class RoundRobin:
@@ -184,13 +186,13 @@ class RoundRobin:
 
         Raises RuntimeError if its pipeline fails.
         """
-        for rested in self._idle:
-            rested.schedule_run()
-        place = next(self._order)
-        self._idle = [self._pipelines[place]]
-        (images,) = self._pipelines[place].outputs()
-        began, self._received_s[place] = self._received_s[place], perf_counter()
-        return images, WorkerTiming(began, self._received_s[place])
+        for pipeline in self._idle:
+            pipeline.schedule_run()
+        index = next(self._order)
+        self._idle = [self._pipelines[index]]
+        (images,) = self._pipelines[index].outputs()
+        start_s, self._received_s[index] = self._received_s[index], perf_counter()
+        return images, WorkerTiming(start_s, self._received_s[index])
 
     def close(self) -> None:
         """End the pipelines' threads."""
@@ -207,13 +209,13 @@ class FileFeeder:
         self._pending: deque[list[int]] = deque()
         self._next = 0  # position of the first pending batch in the sampler's order
 
-    def encoded_paths(self, places: Iterable[int]) -> Iterator[list[EncodedPath]]:
+    def encoded_paths(self, positions: Iterable[int]) -> Iterator[list[EncodedPath]]:
         """Encoded paths of the files of the batches at ``places``.
 
         0 is the batch that is returned next.
         """
-        begin = self._next
-        return ([encode_path(self._files[number]) for number in self._batch(begin + place)] for place in places)
+        start = self._next
+        return ([encode_path(self._files[number]) for number in self._batch(start + position)] for position in positions)
 
     def pop_batch(self) -> list[int]:
         """Sample indices of the batch that has been returned."""
@@ -236,8 +238,8 @@ class FileFeeder:
             batch[:] = [next(self._numbers) if number in self._skipped else number for number in batch]
         return True
 
-    def _batch(self, place: int) -> list[int]:
+    def _batch(self, position: int) -> list[int]:
         """The batch at ``place`` in the sampler's order."""
-        while place - self._next >= len(self._pending):
+        while position - self._next >= len(self._pending):
             self._pending.append(list(islice(self._numbers, self._sampler.batch_size)))
-        return self._pending[place - self._next]
+        return self._pending[position - self._next]

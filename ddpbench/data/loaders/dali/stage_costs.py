@@ -36,10 +36,10 @@ def measure_stage_cpu_s(config: ResolvedConfig, device: torch.device, seconds: f
     graph = gpu_graph(config, tree.files, device) if config.loader == "dali-gpu" else cpu_graph(config, device)
     batches, spent_s = _measure_interleaved(graph, tree, config, seconds)
     costs: dict[str, float] = {}
-    before = 0.0
+    previous_s = 0.0
     for stage in DALI_STAGES:
-        until = spent_s[stage] / (batches * config.batch_size)
-        costs[stage], before = max(0.0, until - before), until
+        total_s = spent_s[stage] / (batches * config.batch_size)
+        costs[stage], previous_s = max(0.0, total_s - previous_s), total_s
     return costs
 
 
@@ -50,26 +50,26 @@ def _measure_interleaved(
 
     Each pipeline has the threads of one pipeline of the loader: fewer threads would wait less for each other, which costs CPU time, too.
     """
-    at_a_time = msgspec.structs.replace(config, prefetch=1, workers=loader_spec(config.loader).thread_group_sizes(config.workers)[0])
-    left_out = SkippedFiles(len(tree.files))  # shared, because all pipelines meet the same files: those that training skipped, on any rank
-    supplies = {
-        stage: PipelinePool(graph, tree, at_a_time, rank=0, world_size=1, skipped=left_out, last_stage=stage) for stage in DALI_STAGES
+    one_batch_config = msgspec.structs.replace(config, prefetch=1, workers=loader_spec(config.loader).thread_group_sizes(config.workers)[0])
+    skipped = SkippedFiles(len(tree.files))  # shared, because all pipelines meet the same files: those that training skipped, on any rank
+    pools = {
+        stage: PipelinePool(graph, tree, one_batch_config, rank=0, world_size=1, skipped=skipped, last_stage=stage) for stage in DALI_STAGES
     }
     spent_s = dict.fromkeys(DALI_STAGES, 0.0)
     batches = 0
     try:
-        for supply in supplies.values():
-            supply.next_batch()  # the first batch allocates memory for the later ones
+        for pool in pools.values():
+            pool.next_batch()  # the first batch allocates memory for the later ones
         end = perf_counter() + seconds
         while not batches or perf_counter() < end:
-            for stage, supply in supplies.items():
+            for stage, pool in pools.items():
                 before = _other_threads_s()
-                supply.next_batch()
+                pool.next_batch()
                 spent_s[stage] += _other_threads_s() - before
             batches += 1
     finally:
-        for supply in supplies.values():
-            supply.close()
+        for pool in pools.values():
+            pool.close()
     return batches, spent_s
 
 

@@ -1,0 +1,25 @@
+"""CONTRIBUTING.md names files and functions that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_files_and_folders_exist() -> None:
+    paths = {path for path in re.findall(r"`([a-z_/0-9]+(?:\.py|\.sh|\.md|/))`", CONTRIBUTING) if "<" not in path}
+    missing = [path for path in paths if not any((root / path).exists() for root in (ROOT, ROOT / "ddpbench", ROOT / "tests" / "pages"))]
+    assert len(paths) > 30
+    assert not missing
+
+
+def test_functions_are_defined_in_the_files_beside_them() -> None:
+    named = re.findall(r"`([a-z_/0-9]+\.py)` ((?:`[\w.]+`(?:, )?)+)", CONTRIBUTING)
+    assert len(named) > 20
+    for path, names in named:
+        defined = {node.name for node in ast.walk(ast.parse((ROOT / "ddpbench" / path).read_text())) if hasattr(node, "name")}
+        assert {part for name in re.findall(r"`([\w.]+)`", names) for part in name.split(".")} <= defined, path
