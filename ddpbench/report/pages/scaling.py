@@ -181,7 +181,7 @@ def _allreduce_lines(analysis: ScalingAnalysis, page: Page) -> Iterator[Text]:
             if stats.busbw <= stats.max_busbw
             else f"above the {_format_bandwidth(stats.max_busbw)} measured before"
         )
-        items.append(f"busbw {_format_bandwidth(stats.busbw)} {reference}")
+        items.append(f"{_format_bandwidth(stats.busbw)} {reference}")
     if analysis.runs.scaling.allreduce_busbw:
         reached = ", ".join(
             f"{_format_bandwidth(value)} at {_format_mb(size)} MB" for size, value in analysis.runs.scaling.allreduce_busbw.items()
