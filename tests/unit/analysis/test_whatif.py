@@ -360,16 +360,16 @@ PICTURES = replace(IMAGENET, description="image folder, 1,281,167 images", file_
 @pytest.mark.parametrize(
     ("job", "change", "says"),
     [
-        (few_workers, {"workers": 0, "prefetch": 4}, "without workers nothing is fetched in advance"),
-        (few_workers, {"loader": "synthetic"}, "synthetic batches are no loader to change to"),
-        (few_workers, {"loader": "tensor"}, "tensor keeps a whole set on the device, and this is ImageNet folder"),
-        (lambda: diagnosis(430.0, files=PICTURES), {"loader": "tensor"}, "and this is image folder, 1,281,167 images"),
+        (few_workers, {"workers": 0, "prefetch": 4}, "--prefetch has no effect without workers"),
+        (few_workers, {"loader": "synthetic"}, "synthetic is not a loader to switch to"),
+        (few_workers, {"loader": "tensor"}, "tensor keeps the whole dataset on the device, but this is ImageNet folder"),
+        (lambda: diagnosis(430.0, files=PICTURES), {"loader": "tensor"}, "but this is image folder, 1,281,167 images"),
         (lambda: cpu_diagnosis(60.0), {"loader": "dali-gpu"}, "dali-gpu decodes on a GPU"),
-        (lambda: cpu_diagnosis(60.0, files=CIFAR), {"loader": "dali-cpu"}, "dali-cpu reads folders of images, and this is CIFAR-10"),
-        (lambda: cpu_diagnosis(60.0), {"pin_memory": False}, "ranks on processors copy no batches"),
-        (lambda: cpu_diagnosis(60.0), {"pin_memory": True}, "ranks on processors copy no batches"),
-        (few_workers, {"hw_decoder_load": 0.5}, "torch decodes nothing on a GPU"),
-        (few_workers, {"data_in_memory": False}, "--no-data-in-memory is the present setting"),
+        (lambda: cpu_diagnosis(60.0, files=CIFAR), {"loader": "dali-cpu"}, "dali-cpu reads image folders, but this is CIFAR-10"),
+        (lambda: cpu_diagnosis(60.0), {"pin_memory": False}, "--pin-memory has no effect on CPU ranks"),
+        (lambda: cpu_diagnosis(60.0), {"pin_memory": True}, "--pin-memory has no effect on CPU ranks"),
+        (few_workers, {"hw_decoder_load": 0.5}, "the loader torch does not decode on a GPU"),
+        (few_workers, {"data_in_memory": False}, "--no-data-in-memory is already set"),
     ],
 )
 def test_impossible_scenario_is_rejected(job: Any, change: dict[str, Any], says: str) -> None:
@@ -402,7 +402,7 @@ def test_run_with_large_residual_has_no_prediction() -> None:
 def test_record_without_diagnosis_is_rejected(tmp_path: Path) -> None:
     job = few_workers()
     job.records, job.kind = job.records[1:], "run"
-    with pytest.raises(UsageError, match="no diagnosis"):
+    with pytest.raises(UsageError, match="not a diagnosis"):
         whatif(job, workers=2)
     rounds = few_workers()
     real = baseline_of(rounds)
@@ -438,7 +438,7 @@ def test_whatif_page_fits_80_columns_and_lists_assumptions() -> None:
         (["--cores-per-gpu", "0"], "--cores-per-gpu cannot be '0'"),
         (["--loader", "torhc"], "unknown loader 'torhc'"),
         (["--precision", "fp33"], "unknown precision 'fp33'"),
-        (["--loader", "dali-gpu"], "dali-gpu decodes on a GPU, and the ranks of the record are on processors"),
+        (["--loader", "dali-gpu"], "dali-gpu decodes on a GPU, but the record has CPU ranks"),
         (["--precision", "amp-bf16"], "missing measurement: a step in amp-bf16"),
     ],
 )

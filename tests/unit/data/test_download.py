@@ -86,7 +86,7 @@ def test_missing_network_is_reported_in_one_line(dataset: str, title: str, tmp_p
     with pytest.raises(UsageError, match=f"cannot download {title}: ") as refused:
         download_dataset(dataset, str(tmp_path / "sets"))
     assert "\n" not in refused.value.message
-    assert "made set" in refused.value.hint
+    assert "generated dataset" in refused.value.hint
     assert not any(path.name.startswith(".ddpbench") for path in (tmp_path / "sets").iterdir())
 
 
@@ -96,7 +96,7 @@ def test_existing_dataset_is_not_downloaded(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_unsupported_download_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="fetches CIFAR-10 and MNIST, not imagenet"):
+    with pytest.raises(UsageError, match="supports CIFAR-10 and MNIST, not imagenet"):
         download_dataset("imagenet", str(tmp_path))
     with pytest.raises(UsageError, match="needs a target folder"):
         download_dataset("mnist", None)

@@ -102,7 +102,7 @@ def test_unrelated_folder_is_not_overwritten(whole: Path, tmp_path: Path) -> Non
     (tmp_path / "photographs").mkdir()
     (tmp_path / "photographs" / "mine.jpg").touch()
     for theirs in (tmp_path / "photographs", tmp_path / "photographs" / "mine.jpg"):
-        with pytest.raises(UsageError, match="holds something else"):
+        with pytest.raises(UsageError, match="contains something other"):
             generate(theirs, generated_image_folder(IMAGES, CLASSES), ignore_progress)
     assert [path.name for path in (tmp_path / "photographs").iterdir()] == ["mine.jpg"]
 

@@ -175,7 +175,7 @@ def test_insufficient_shared_memory_is_rejected_with_the_required_size(tree: Pat
     check_loader(config("torch", tree, **{**large, "workers": 0}), "imagenet", 1000, 1)
     for name, value in {"RANK": 1, "WORLD_SIZE": 4, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
         monkeypatch.setenv(name, str(value))
-    with pytest.raises(UsageError, match=r"take 126: 2 x 7 of 9 MiB"):
+    with pytest.raises(UsageError, match=r"need 126: 2 x 7 of 9 MiB"):
         check_loader(config("torch-uint8", tree, **{**large, "batch_size": 3, "image_size": 1024}), "imagenet", 1000, 1)
 
 

@@ -167,7 +167,7 @@ def test_matrix_targets_are_supported() -> None:
     with opened(own("matrices"), "gemm", classes=8) as live:  # type: ignore[arg-type]
         assert take(live, 1)[1].shape == (2, 8)
     wrong = opened(own("matrices_with_labels"), "gemm", classes=8)  # type: ignore[arg-type]
-    with pytest.raises(BenchError, match=r"yields targets of shape \(2,\) in int64, but the model needs \(2, 8\) in float32"), wrong as live:
+    with pytest.raises(BenchError, match=r"targets of shape \(2,\) in int64, but the model needs \(2, 8\) in float32"), wrong as live:
         take(live, 1)
 
 

@@ -32,7 +32,7 @@ def test_tf32_can_be_disabled_enabled_and_reset() -> None:
 
 
 def test_tf32_is_rejected_on_cpu() -> None:
-    with pytest.raises(UsageError, match="tf32 is impossible"):
+    with pytest.raises(UsageError, match="does not support --precision tf32"):
         session(world_of_one(), config(precision="tf32"))
 
 
