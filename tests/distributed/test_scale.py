@@ -78,7 +78,7 @@ def test_a_kept_batch_is_shared() -> None:
 def test_a_rung_that_does_not_divide_the_batch_is_refused(batch: int, rungs: list[int], hint: str) -> None:
     with pytest.raises(UsageError, match=f"a batch of {batch} among") as refused:
         scaling_arms(SMALL, rungs, strong_batch=batch)
-    assert refused.value.hint == hint
+    assert refused.value.hint == f"use {hint}"
     scaling_arms(SMALL, rungs, strong_batch=int(hint.split()[1]))
 
 
