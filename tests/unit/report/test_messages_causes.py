@@ -50,8 +50,8 @@ WORDED: list[tuple[CauseEvidence, str]] = [
     ),
     (
         SlowHandoff(handoff_fraction=0.9, worker_busy_fraction=0.2),
-        "90% of the data wait passes after the worker has finished the batch, with workers 20% busy: the trainer process receives "
-        "batches too slowly",
+        "90% of the data wait passes after the worker has finished the batch, with workers 20% busy: the main process "
+        "cannot take batches fast enough",
     ),
     (
         HandoffOrWorkers(handoff_fraction=0.45),
@@ -63,7 +63,7 @@ WORDED: list[tuple[CauseEvidence, str]] = [
     ),
     (
         HeadOfLineOrWorkers(blocked_fraction=0.45, workers=4),
-        "for 45% of the data wait a later batch was ready, but not the next one; 4 workers would be just enough: head of line or too "
+        "for 45% of the data wait a later batch was ready, but not the next one; 4 workers would be just enough: head-of-line blocking or too "
         "few workers, indistinguishable here",
     ),
     (ReadWait(sample_ms=34.6, read_wait_ms=30.0), "a worker waits 30 of 34.6 ms per image for its file"),
