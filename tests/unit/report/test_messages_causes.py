@@ -63,8 +63,8 @@ WORDED: list[tuple[CauseEvidence, str]] = [
     ),
     (
         HeadOfLineOrWorkers(blocked_fraction=0.45, workers=4),
-        "for 45% of the data wait a later batch was ready, but not the next one; 4 workers would be just enough: head-of-line blocking or too "
-        "few workers, indistinguishable here",
+        "for 45% of the data wait a later batch was ready, but not the next one; 4 workers would be just enough: "
+        "head-of-line blocking or too few workers, indistinguishable here",
     ),
     (ReadWait(sample_ms=34.6, read_wait_ms=30.0), "a worker waits 30 of 34.6 ms per image for its file"),
     (
