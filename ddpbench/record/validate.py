@@ -58,6 +58,8 @@ def _check_record(record: Record) -> Problems:
             yield f"rounds[{at}].traces: no compute time"
     if record.throughput and not record.rounds:
         yield "throughput: no rounds"
+    if record.verdict:
+        yield from _prefix_problems("verdict.evidence", _check_evidence(record.verdict.evidence, record.world_size))
     for at, check in enumerate(record.checks):
         yield from _prefix_problems(f"checks[{at}]", _check_finding(check, record.world_size))
 
@@ -103,6 +105,15 @@ def _check_trace(trace: Trace) -> Problems:
     total_s = sum(map(trace.total_ms, PHASES)) / 1000
     if total_s > MAX_PHASE_SUM_RATIO * trace.wall_s:
         yield f"{'totals_ms' if trace.totals_ms else 'phases_ms'}: {total_s:g} s in a round of {trace.wall_s:g} s"
+
+
+def _check_evidence(evidence: object, world_size: int) -> Problems:
+    """Check the ranks that ``evidence`` names, and those of the evidence that it quotes."""
+    ranks = [rank for rank in (getattr(evidence, "rank", None), *getattr(evidence, "cores_by_rank", ())) if rank is not None]
+    if ranks and max(ranks) >= world_size:
+        yield f"rank: {max(ranks)} of {world_size} ranks"
+    if likely := getattr(evidence, "likely", None):
+        yield from _prefix_problems("likely", _check_evidence(likely, world_size))
 
 
 def _check_finding(check: AnyCheck, world_size: int) -> Problems:

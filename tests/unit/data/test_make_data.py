@@ -148,7 +148,7 @@ def test_two_ranks_without_data_dir_train_on_the_generated_dataset(launch: Calla
     words = [*TORCHRUN, "resnet18", "--loader", "torch", *small, "--validate", "-o", str(results)]
     done = launch(words, env={"XDG_CACHE_HOME": str(tmp_path / "xdg")})
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("ddpbench: making") == 1
+    assert done.stderr.count("ddpbench: generating") == 1
     assert "generated ImageNet-like dataset, 512 JPEGs" in done.stdout
     record = only_record(results)
     assert record.data is not None

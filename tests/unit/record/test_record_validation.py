@@ -35,7 +35,7 @@ REPRODUCED = RESULTS / "h200" / "reproduce-t4-tensor-cores.json"
 DIAGNOSED = RESULTS / "diagnosis" / "resnet18-2-cpu-ranks.json"
 
 NAMED = (
-    r"'%s' (has schema|contains no|is not a ddpbench record: "
+    r"'%s' (has schema|was written by |contains no|is not a ddpbench record: "
     r"([a-z_]+(\[|\.|: )|object missing required field `|truncated or invalid JSON))"
 )
 """Start of an error message: the file, then the field."""
