@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ddpbench.record.checks import AnyCheck, NoisyNeighbour, PowerCapped, SharedGpu, Throttled
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.environment import Environment
@@ -59,9 +58,9 @@ def _check_record(record: Record) -> Problems:
     if record.throughput and not record.rounds:
         yield "throughput: no rounds"
     if record.verdict:
-        yield from _prefix_problems("verdict.evidence", _check_evidence(record.verdict.evidence, record.world_size))
+        yield from _prefix_problems("verdict.evidence", _check_named_ranks(record.verdict.evidence, record.world_size))
     for at, check in enumerate(record.checks):
-        yield from _prefix_problems(f"checks[{at}]", _check_finding(check, record.world_size))
+        yield from _prefix_problems(f"checks[{at}]", _check_named_ranks(check, record.world_size))
 
 
 def _check_config(config: Config) -> Problems:
@@ -107,25 +106,15 @@ def _check_trace(trace: Trace) -> Problems:
         yield f"{'totals_ms' if trace.totals_ms else 'phases_ms'}: {total_s:g} s in a round of {trace.wall_s:g} s"
 
 
-def _check_evidence(evidence: object, world_size: int) -> Problems:
-    """Check the ranks that ``evidence`` names, and those of the evidence that it quotes."""
-    ranks = [rank for rank in (getattr(evidence, "rank", None), *getattr(evidence, "cores_by_rank", ())) if rank is not None]
-    if ranks and max(ranks) >= world_size:
-        yield f"rank: {max(ranks)} of {world_size} ranks"
-    if likely := getattr(evidence, "likely", None):
-        yield from _prefix_problems("likely", _check_evidence(likely, world_size))
-
-
-def _check_finding(check: AnyCheck, world_size: int) -> Problems:
-    match check:
-        case Throttled() | PowerCapped() | SharedGpu():
-            field, highest = "ranks", max(check.ranks)
-        case NoisyNeighbour():
-            field, highest = "cores_by_rank", max(check.cores_by_rank)
-        case _:
-            return
-    if highest >= world_size:
-        yield f"{field}: no rank {highest}, world size is {world_size}"
+def _check_named_ranks(finding: object, world_size: int) -> Problems:
+    """Check the ranks that a check or evidence names, and those of the evidence that it quotes."""
+    for field in ("rank", "ranks", "cores_by_rank"):
+        value = getattr(finding, field, None)
+        ranks = value if isinstance(value, list | dict) else [value] if field == "rank" and value is not None else []
+        if ranks and max(ranks) >= world_size:
+            yield f"{field}: no rank {max(ranks)}, world size is {world_size}"
+    if likely := getattr(finding, "likely", None):
+        yield from _prefix_problems("likely", _check_named_ranks(likely, world_size))
 
 
 def _check_diagnosis(diagnosis: Diagnosis, world_size: int) -> Problems:

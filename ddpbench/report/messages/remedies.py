@@ -21,9 +21,11 @@ from ddpbench.record.diagnosis import SHM_DIR
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Record
 from ddpbench.record.text import format_3sig, pluralize
+from ddpbench.record.verdict import ReduceRanks
 from ddpbench.report.format import format_rounded, format_with_interval
 from ddpbench.report.messages.phrases import device_noun
 from ddpbench.report.messages.status import failure_reason
+from ddpbench.report.messages.verdict import next_step_text
 from ddpbench.report.messages.whatif import gain_text, missing_measurement_text
 
 NAMES: Mapping[RemedyCode, str] = {
@@ -71,7 +73,7 @@ def remedy_name(remedy: Remedy, record: Record) -> str:
         case LargerBatch():
             return f"--batch-size {remedy.batch_size}"
         case FewerRanks():
-            return f"at most {remedy.max_ranks_per_node} ranks per node"
+            return next_step_text(ReduceRanks(remedy.max_ranks_per_node))
     if remedy.code in NAMES:
         return NAMES[remedy.code]
     assert remedy.scenario is not None, "named by its flags"
