@@ -109,7 +109,7 @@ def run_launch(request: Request, forwarder: SignalForwarder, stdout: TextIO | No
         variables.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, without its notice
         variables.setdefault("PET_SIGNALS_TO_HANDLE", FORWARDED_SIGNALS)
     with tempfile.TemporaryDirectory(prefix="ddpbench-") as folder:
-        exit_status_file = Path(folder) / "outcome.json"
+        exit_status_file = Path(folder) / "exit_status.json"
         child = subprocess.Popen(
             command,
             env={**variables, EXIT_STATUS_VARIABLE: str(exit_status_file)},
@@ -117,7 +117,7 @@ def run_launch(request: Request, forwarder: SignalForwarder, stdout: TextIO | No
             preexec_fn=partial(set_parent_death_signal, signal.SIGTERM),
             start_new_session=True,  # Ctrl-C reaches it only through this process: torchrun aborts its own shutdown at a second one
         )
-        code = forwarder.wait(child, is_listening=lambda: all_signal_ready(request.output.gpus or 1, exit_status_file))
+        code = forwarder.wait(child, is_signal_ready=lambda: all_signal_ready(request.output.gpus or 1, exit_status_file))
         if status := read_exit_status(exit_status_file):
             return status
         return ExitStatus(forwarder.report_interrupted() if forwarder.received else code if code > 0 else ExitCode.FAILED)
@@ -161,9 +161,9 @@ class SignalForwarder:
         for signum in HANDLED_SIGNALS:
             signal.signal(signum, self._on_signal)
 
-    def wait(self, child: subprocess.Popen[bytes], is_listening: Callable[[], bool]) -> int:
+    def wait(self, child: subprocess.Popen[bytes], is_signal_ready: Callable[[], bool]) -> int:
         """Wait for ``child`` while forwarding signals to it; returns its exit code."""
-        self._forward = lambda received: child.send_signal(received if is_listening() else signal.SIGTERM)
+        self._forward = lambda received: child.send_signal(received if is_signal_ready() else signal.SIGTERM)
         code = child.wait()
         self._forward = None
         return code

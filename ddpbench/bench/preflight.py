@@ -85,14 +85,14 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
             "use fewer --cores or fewer ranks",
         )
     if config.epochs and config.loader == SYNTHETIC:
-        raise UsageError("--epochs needs a finite dataset; synthetic data never end", "use --steps N or --data-dir DIR")
+        raise UsageError("--epochs needs a finite dataset; synthetic data is endless", "use --steps N or --data-dir DIR")
     check_loader(config, spec.dataset, spec.classes, rank_env.world_size)
     workload_cost(config.workload, config.image_size)
     return config
 
 
 def data_fingerprint(arms: Sequence[ResolvedConfig]) -> str:
-    """Fingerprint of the images that arms read by index: if one rank's folder differed, ranks would train on the wrong shares."""
+    """Fingerprint of the images that arms read by index: if one rank's folder differed, ranks would train on the wrong shards."""
     fingerprints = (dataset_fingerprint(config, workloads.find_workload(config.workload).dataset) for config in arms)
     return "; ".join(dict.fromkeys(filter(None, fingerprints)))
 

@@ -67,7 +67,7 @@ class Terminator:
                 self.exit_lost_store()
 
     def exit_lost_rank(self, rank: int, what: str, when: str, hint: str) -> NoReturn:
-        """Exit because a rank died without a report. It is no child of this process, so ``what`` happened to it is a guess."""
+        """Exit because a rank died without a report. It is not a child of this process, so ``what`` happened to it is a guess."""
         placement = self._world.placements[rank]
         _, position = self._store.heartbeats().get(rank, (0, Position(0, 0, "starting")))
         error = BenchError(
@@ -89,7 +89,7 @@ class Terminator:
                 ranks = ", ".join(str(place.rank) for place in self._world.placements if place.host == head_host)
                 what = "exited unexpectedly" if records else "is unreachable"
                 error = BenchError(
-                    f"{head_host} {what}: it hosted rank {ranks} and the ranks' TCPStore",
+                    f"{head_host} {what}: it hosted rank {ranks} and the TCPStore",
                     f"possibly the kernel's OOM killer: check dmesg there{self.kept_rounds_hint()}",
                 )
                 print_error(error)

@@ -19,10 +19,10 @@ from ddpbench.record.errors import BenchError, ExitCode, Interrupted, UsageError
 from ddpbench.record.files import encode_json
 from ddpbench.record.record import Fault
 
-EXIT_STATUS_VARIABLE = "DDPBENCH_OUTCOME"
+EXIT_STATUS_VARIABLE = "DDPBENCH_EXIT_STATUS"
 """Names the file to which ranks started by ddpbench write their ExitStatus: torchrun turns every failure into 1."""
 
-SIGNAL_READY_INFIX = ".listening-"
+SIGNAL_READY_INFIX = ".signal-ready-"
 """Infix between the name of that file and the rank, in the names of signal-ready files."""
 
 LAUNCHER_TERMINATE_TIMEOUT_S = 5.0

@@ -74,7 +74,7 @@ class RankStore:
         self.set(f"place/{self._rank_env.rank}", encode_json(info).decode())
 
     def wait_for_key(self, key: str, timeout_s: float) -> None:
-        """Wait until ``key`` is set or ``timeout_s`` is over. Raises ReportedByPeer as soon as a rank has reported a failure."""
+        """Wait until ``key`` is set or ``timeout_s`` has elapsed. Raises ReportedByPeer as soon as a rank has reported a failure."""
         end = time.monotonic() + timeout_s
         while self.try_get(key) is None and time.monotonic() < end:
             if report := self.get_failure_report():

@@ -40,7 +40,7 @@ def read_files(files: Sequence[str], pool: ThreadPoolExecutor, threads: int, dea
 
 
 def _read_until(files: Iterator[str], deadline: float) -> int:
-    """Read the next file until none is left or ``deadline`` is over; returns the bytes read by this thread."""
+    """Read the next file until none is left or ``deadline`` has passed; returns the bytes read by this thread."""
     block, total = bytearray(BLOCK_BYTES), 0
     for path in files:
         with suppress(OSError), open(path, "rb", buffering=0) as file:

@@ -38,6 +38,7 @@ from ddpbench.record.loader_stats import STAGES
 from ddpbench.record.progress import NullProgress
 from ddpbench.record.record import Job
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
+from ddpbench.report.messages.roles import role_name
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -104,7 +105,7 @@ def test_image_folder_diagnosis_measures_storage(launch: Callable[..., Any], res
     done = launch([*TORCHRUN, *words, "--steps", "3", "--rounds", "2", "--warmup", "1", "-o", str(results)])
     assert done.returncode == 0, done.stderr
     assert "synthetic data need no loader" not in done.stderr
-    assert turns(done.stderr) == [*(labels := [record.role for record in only_job(results).records]), *reversed(labels)]
+    assert turns(done.stderr) == [*(labels := [role_name(record.role) for record in only_job(results).records]), *reversed(labels)]
     found = only_job(results).diagnosis
     assert found is not None
     assert found.storage is not None
@@ -183,7 +184,7 @@ def test_measurements_without_time_left_are_listed_as_skipped(launch: Callable[.
     assert job.diagnosis is not None
     assert len(by_label(job)[BASELINE].rounds) == 1, "the baseline is always measured"
     no_time = {each.what for each in job.diagnosis.skipped if each.reason == "no_time_left"}
-    assert no_time == {"surroundings", "alone", "candidates", COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY}
+    assert no_time == {"node_states", "loader_benchmarks", "alternative_loaders", COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY}
     assert job.diagnosis.loader_benchmarks == []
 
 
@@ -223,7 +224,7 @@ def test_synthetic_loader_is_diagnosed_as_the_default_loader(asked: Config, load
 def test_workload_without_loader_cannot_be_diagnosed() -> None:
     with pytest.raises(UsageError) as refused:
         with_loader(Config(workload="gemm-mlp"))
-    assert refused.value.hint == "ddpbench run gemm-mlp"
+    assert refused.value.hint == "use 'ddpbench run gemm-mlp'"
 
 
 def test_compute_only_control_changes_only_the_loader() -> None:

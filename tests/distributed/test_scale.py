@@ -78,7 +78,7 @@ def test_strong_scaling_divides_the_batch_between_ranks() -> None:
 def test_indivisible_strong_batch_is_rejected_with_a_hint(batch: int, rungs: list[int], hint: str) -> None:
     with pytest.raises(UsageError, match=f"a batch of {batch} among") as refused:
         scaling_arms(SMALL, rungs, strong_batch=batch)
-    assert refused.value.hint == hint
+    assert refused.value.hint == f"use {hint}"
     scaling_arms(SMALL, rungs, strong_batch=int(hint.split()[1]))
 
 

@@ -199,7 +199,7 @@ def test_machine_state_is_one_line() -> None:
     ]
     job.diagnosis.node_states = [replace(each, slurm_cores=32, other_busy_cores=3.21, numa=there) for each in job.diagnosis.node_states]
     told = machine_line(job)
-    assert told[2:5] == ["32 by SLURM", "3.2 busy before the job", "GPU and cores on different NUMA nodes: rank 1"]
+    assert told[2:5] == ["32 by SLURM", "3.2 cores busy before the job", "GPU and cores on different NUMA nodes: rank 1"]
     assert "CPU pressure 30%" in told
     assert "GPU of rank 1 on NUMA node 1" in told
     assert len(told) == 5 + 3 + 5

@@ -20,7 +20,7 @@ from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.record import Record
 
 MAX_WORKERS_PER_CORE = 16
-"""Most workers per core that are predicted; each is a process with its own copy of the program in memory."""
+"""Upper limit on predicted workers per core; each is a process with its own copy of the program in memory."""
 
 MIN_WAIT_MS = 1.0
 """A rank waited for a batch that took longer than this to get; only for these does the loader report the handoff."""

@@ -51,7 +51,7 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
         case SlowHandoff():
             busy = evidence.worker_busy_fraction
             idle = f", with workers {busy:.0%} busy" if busy is not None else ""
-            return f"{_handoff_wait(evidence.handoff_fraction)}{idle}: the trainer process receives batches too slowly"
+            return f"{_handoff_wait(evidence.handoff_fraction)}{idle}: the main process cannot take batches fast enough"
         case HandoffOrWorkers():
             return f"{_handoff_wait(evidence.handoff_fraction)}: handoff or worker speed, indistinguishable here"
         case HeadOfLine():
@@ -60,7 +60,7 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
         case HeadOfLineOrWorkers():
             return (
                 f"{_out_of_order_wait(evidence.blocked_fraction)}; {pluralize(evidence.workers, 'worker')} would be just enough: "
-                "head of line or too few workers, indistinguishable here"
+                "head-of-line blocking or too few workers, indistinguishable here"
             )
         case ReadWait():
             return _read_wait(evidence, record)

@@ -31,7 +31,7 @@ NAMES: Mapping[RemedyCode, str] = {
     "dataloader-with-workers": "DataLoader with num_workers > 0",
     "data-in-memory": "data in memory",
     "without-loader": "no loader",
-    "less-sync": "less gradient sync",
+    "less-sync": "cheaper gradient sync",
     "faster-compute": "faster compute, not faster data loading",
     "inspect-straggler": "inspect the straggler",
     "list-processes": "list other processes",

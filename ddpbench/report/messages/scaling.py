@@ -155,7 +155,7 @@ def _link_usage(evidence: SlowAllReduce) -> str:
     if evidence.allreduce_only_ms is None or evidence.total_bytes is None or evidence.num_buckets is None:
         return _losses(evidence.losses)
     sent = f"{format_3sig(evidence.total_bytes / 1e6)} MB per step in {pluralize(evidence.num_buckets, 'bucket')}"
-    text = f"{sent}, {format_3sig(evidence.allreduce_only_ms)} ms for the all-reduce only"
+    text = f"{sent}, {format_3sig(evidence.allreduce_only_ms)} ms for the all-reduce alone"
     if evidence.busbw and evidence.max_busbw:
         text += f"; {_bandwidth_share(evidence.busbw, evidence.max_busbw)}"
     if evidence.hidden_fraction is not None:

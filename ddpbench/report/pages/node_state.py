@@ -54,7 +54,7 @@ def _allowed_core_items(node: NodeState) -> Iterator[str]:
         yield f"{node.slurm_cores} by SLURM"
     if node.other_busy_cores is not None:
         busy = node.other_busy_cores >= MIN_OTHER_CORES
-        yield f"{format_significant(node.other_busy_cores, 2)} busy before the job" if busy else "idle before the job"
+        yield f"{format_significant(node.other_busy_cores, 2)} cores busy before the job" if busy else "idle before the job"
     if far := _ranks_far_from_gpu(node):
         yield f"GPU and cores on different NUMA nodes: rank {', '.join(far)}"
 

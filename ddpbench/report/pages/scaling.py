@@ -174,14 +174,14 @@ def _allreduce_lines(analysis: ScalingAnalysis, page: Page) -> Iterator[Text]:
     yield from labelled_lines(
         "sent   ", [f"{_format_mb(stats.total_bytes)} MB per step in {pluralize(len(stats.bucket_bytes), 'bucket')}: {sizes} MB"], page
     )
-    items = [] if stats.allreduce_only_ms is None else [f"{format_rounded(stats.allreduce_only_ms)} ms for the all-reduce only"]
+    items = [] if stats.allreduce_only_ms is None else [f"{format_rounded(stats.allreduce_only_ms)} ms for the all-reduce alone"]
     if stats.busbw and stats.max_busbw:
         reference = (
             f"of {_format_bandwidth(stats.max_busbw)} measured"
             if stats.busbw <= stats.max_busbw
             else f"above the {_format_bandwidth(stats.max_busbw)} measured before"
         )
-        items.append(f"busbw {_format_bandwidth(stats.busbw)} {reference}")
+        items.append(f"{_format_bandwidth(stats.busbw)} {reference}")
     if analysis.runs.scaling.allreduce_busbw:
         reached = ", ".join(
             f"{_format_bandwidth(value)} at {_format_mb(size)} MB" for size, value in analysis.runs.scaling.allreduce_busbw.items()

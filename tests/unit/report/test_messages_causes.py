@@ -46,7 +46,7 @@ WORDED: list[tuple[CauseEvidence, str]] = [
     ),
     (
         SlowHandoff(handoff_fraction=0.9),
-        "90% of the data wait passes after the worker has finished the batch: the trainer process receives batches too slowly",
+        "90% of the data wait passes after the worker has finished the batch: the main process cannot take batches fast enough",
     ),
     (
         SlowHandoff(handoff_fraction=0.9, worker_busy_fraction=0.2),

@@ -147,7 +147,7 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
         "CUDA graphs launch all kernels of a step at once",
     ),
     (LargerBatch(batch_size=512), GPUS, "--batch-size 512", "more work per launched kernel"),
-    (Remedy(code="less-sync"), GPUS, "less gradient sync", ""),
+    (Remedy(code="less-sync"), GPUS, "cheaper gradient sync", ""),
     (Remedy(code="faster-compute"), GPUS, "faster compute, not faster data loading", ""),
     (Remedy(code="inspect-straggler"), GPUS, "inspect the straggler", ""),
     (Remedy(code="list-processes"), GPUS, "list other processes", ""),

@@ -69,19 +69,19 @@ EXPLAINED: list[tuple[ScalingEvidence, Job, str, str]] = [
         ALLREDUCE,
         TWO_NODES,
         "the network between node-01 and node-02 limits scaling: exposed all-reduce costs 10% of ideal throughput",
-        "102 MB per step in 5 buckets, 10 ms for the all-reduce only; busbw 15,300 of 16,000 MB/s measured: saturated; backward hides 75%",
+        "102 MB per step in 5 buckets, 10 ms for the all-reduce alone; busbw 15,300 of 16,000 MB/s measured: saturated; backward hides 75%",
     ),
     (
         replace(ALLREDUCE, num_buckets=1, busbw=8e9, hidden_fraction=None),
         ONE_NODE,
         "the interconnect of the GPUs on this node limits scaling: exposed all-reduce costs 10% of ideal throughput",
-        "102 MB per step in 1 bucket, 10 ms for the all-reduce only; busbw 8,000 of 16,000 MB/s measured: larger buckets may raise it",
+        "102 MB per step in 1 bucket, 10 ms for the all-reduce alone; busbw 8,000 of 16,000 MB/s measured: larger buckets may raise it",
     ),
     (
         replace(ALLREDUCE, busbw=17e9, hidden_fraction=None),
         ONE_NODE,
         "the interconnect of the GPUs on this node limits scaling: exposed all-reduce costs 10% of ideal throughput",
-        "102 MB per step in 5 buckets, 10 ms for the all-reduce only; busbw 17,000 MB/s, above the 16,000 MB/s measured before",
+        "102 MB per step in 5 buckets, 10 ms for the all-reduce alone; busbw 17,000 MB/s, above the 16,000 MB/s measured before",
     ),
     (
         SlowAllReduce(loss_fraction=0.104, losses=LOST),
