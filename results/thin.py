@@ -1,8 +1,8 @@
-"""Keeps one of every n steps of a record's rounds beside the sums over all of them, for records that are kept as examples.
+"""Subsample the steps of a record's rounds, one in every N, and keep the totals of all steps; for stored example records.
 
     python results/thin.py FILE TARGET N
 
-The page that ``ddpbench report`` prints of TARGET is that of FILE: means are of all steps.
+``ddpbench report`` prints the same page for TARGET as for FILE: means are over all steps.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class SlowReads(Dataset[tuple[Tensor, int]]):
 
 
 def train(config: Any, rank: int, world_size: int) -> DataLoader[Any]:
-    """The batches of one rank. ``config.workers`` is what ``--workers`` says."""
+    """The batches of one rank. ``config.workers`` is the value of ``--workers``."""
     images = SlowReads()
     sampler: DistributedSampler[Any] = DistributedSampler(images, world_size, rank)
     return DataLoader(images, config.batch_size, sampler=sampler, num_workers=config.workers, persistent_workers=config.workers > 0)

@@ -140,7 +140,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error(self) -> float | None:
-        """None too of a gain from a single round of both, which has no interval and tells nothing."""
+        """Also None for a gain from a single round of both, which has no interval."""
         if self.predicted is None or self.measured is None or self.measured_low == self.measured_high:
             return None
         return self.predicted / self.measured - 1
@@ -160,12 +160,12 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 def main(names: Sequence[str], page_only: bool) -> None:
     known = {plan.name: plan for plan in PLANS}
     if unknown := set(names) - known.keys():
-        sys.exit(f"no such training: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    kept = Path(os.environ.get("CALIBRATION_KEPT") or tempfile.mkdtemp())
+        sys.exit(f"unknown training: {', '.join(sorted(unknown))}; known are {', '.join(known)}")
+    folder = Path(os.environ.get("CALIBRATION_KEPT") or tempfile.mkdtemp())
     pairs = msgspec.json.decode(RECORD.read_bytes(), type=list[Pair]) if RECORD.exists() else []
     for name in () if page_only else names or [plan.name for plan in PLANS if plan.can_be_tried]:
-        there = {pair.change for pair in pairs if pair.training == name and pair.error is not None}
-        for pair in measured(known[name], known, kept, there):
+        done = {pair.change for pair in pairs if pair.training == name and pair.error is not None}
+        for pair in measured(known[name], known, folder, done):
             print(f"{pair.training}: {pair.change}: predicted {pair.predicted}, measured {pair.measured} {pair.problem}", flush=True)
             pairs = [each for each in pairs if (each.training, each.change) != (pair.training, pair.change)] + [pair]
             RECORD.write_bytes(msgspec.json.format(msgspec.json.encode(pairs), indent=1) + b"\n")
@@ -174,17 +174,17 @@ def main(names: Sequence[str], page_only: bool) -> None:
     draw(pairs)
 
 
-def measured(plan: Plan, known: Mapping[str, Plan], kept: Path, there: set[str]) -> list[Pair]:
-    """Those of the plan's changes that are not ``there``. Every prediction is made before its change is run."""
-    wanted = {field: [value for value in values if words_of(field, value) not in there] for field, values in plan.changes.items()}
-    if not any(wanted.values()):
+def measured(plan: Plan, known: Mapping[str, Plan], kept: Path, done: set[str]) -> list[Pair]:
+    """The plan's changes that are not in ``done``. Every prediction is made before its change is measured."""
+    changes = {field: [value for value in values if words_of(field, value) not in done] for field, values in plan.changes.items()}
+    if not any(changes.values()):
         return []
     job, others = diagnosis(plan, kept), [diagnosis(known[name], kept) for name in plan.lends]
     if isinstance(job, str):
-        return [Pair(training=plan.name, change=words_of(field, value), problem=job) for field in wanted for value in wanted[field]]
-    predicted = {(field, value): predict(job, others, field, value) for field in wanted for value in wanted[field]}
+        return [Pair(training=plan.name, change=words_of(field, value), problem=job) for field in changes for value in changes[field]]
+    predicted = {(field, value): predict(job, others, field, value) for field in changes for value in changes[field]}
     found = []
-    for field, values in wanted.items():
+    for field, values in changes.items():
         if values:
             run = run_arms(plan, kept, field, values, job)
             found += [finished(plan, field, value, predicted[field, value], run) for value in values]
@@ -192,10 +192,10 @@ def measured(plan: Plan, known: Mapping[str, Plan], kept: Path, there: set[str])
 
 
 def proved(file: Path) -> list[Pair]:
-    """The changes that a diagnosis predicted and then tried itself."""
+    """The changes that a diagnosis predicted and then measured itself."""
     job = load(file)
-    real, arms = baseline_of(job) or job.records[0], {record.role: record for record in job.records}
-    config, devices = real.config, f"{real.world_size} x {real.environment.placements[0].device_name}"
+    baseline, arms = baseline_of(job) or job.records[0], {record.role: record for record in job.records}
+    config, devices = baseline.config, f"{baseline.world_size} x {baseline.environment.placements[0].device_name}"
     link = f"[proof]({os.path.relpath(file, HERE)})"
     training = f"{config.workload} {config.precision} {config.loader} -j {config.workers}, {devices}, {link}"
     return [
@@ -219,9 +219,9 @@ def short_rounds(**sides: Record) -> str:
     """Which sides of a proof have rounds of fewer than 4 batches per worker or DALI pipeline; empty if none has."""
     reasons = []
     for side, record in sides.items():
-        if lacking := missing_batches(record):
+        if missing := missing_batches(record):
             steps = min(timed.traces[0].steps for timed in record.rounds)
-            reasons.append(f"{side} has {steps} steps per round, needs {steps + lacking}")
+            reasons.append(f"{side} has {steps} steps per round, needs {steps + missing}")
     return "; ".join(reasons)
 
 
@@ -236,13 +236,13 @@ def diagnosis(plan: Plan, kept: Path) -> Job | str:
 def predict(job: Job, others: Sequence[Job | str], field: str, value: Any) -> Pair:
     change = Scenario(**{field: value})
     try:
-        price = answer_whatif(job, change, [other for other in others if isinstance(other, Job)]).estimate
+        estimate = answer_whatif(job, change, [other for other in others if isinstance(other, Job)]).estimate
     except UsageError as problem:
         return Pair(training="", change=change.flag_text, problem=problem.message)
     except MissingMeasurementError as error:
-        missing = f"this needs a measurement: {missing_measurement_text(error.missing)}"
+        missing = f"missing measurement: {missing_measurement_text(error.missing)}"
         return Pair(training="", change=change.flag_text, problem=missing)
-    return Pair(training="", change=change.flag_text, predicted=price.gain, low=price.low, high=price.high, miss=price.residual)
+    return Pair(training="", change=change.flag_text, predicted=estimate.gain, low=estimate.low, high=estimate.high, miss=estimate.residual)
 
 
 def run_arms(plan: Plan, kept: Path, field: str, values: Sequence[Any], job: Job) -> Job | str:
@@ -262,16 +262,16 @@ def finished(plan: Plan, field: str, value: Any, predicted: Pair, run: Job | str
     arm = next(record for record in run.records if getattr(record.config, field) == value)
     found = throughput_ratio(arm, run.records[0])
     if found is None:
-        return msgspec.structs.replace(pair, problem=pair.problem or "no round of both")
+        return msgspec.structs.replace(pair, problem=pair.problem or "no shared round")
     if not found.has_interval:
-        return msgspec.structs.replace(pair, problem=pair.problem or f"too few rounds of both to tell: {found.pairs}")
+        return msgspec.structs.replace(pair, problem=pair.problem or f"too few shared rounds: {found.pairs}")
     return msgspec.structs.replace(
         pair, measured=found.center, measured_low=found.low, measured_high=found.high, load=round(os.getloadavg()[0], 1)
     )
 
 
 def carry_out(command: str, plan: Plan, kept: Path, folder: Path, more: Sequence[str], limit_s: float) -> str:
-    """Runs ddpbench; returns the last it said where it failed."""
+    """Run ddpbench; returns its last two lines of stderr if it failed, else an empty string."""
     data = ["--data-dir", str(tree_in(kept))] if plan.tree else []
     flag = next((word for word in more if word.startswith("--") and word != "--no-verify"), "")
     short = {"--workers": "-j", "--batch-size": "-b"}.get(flag, flag)
@@ -333,23 +333,23 @@ def page(pairs: Sequence[Pair]) -> str:
 
 def counts(rows: str, pairs: Sequence[Pair]) -> str:
     """The summary of ``pairs``, as a row of a table."""
-    whole = [pair for pair in pairs if pair.error is not None]
-    if not whole:
+    measured_pairs = [pair for pair in pairs if pair.error is not None]
+    if not measured_pairs:
         return f"| {rows} | 0 of {len(pairs)} | - | - | - |"
-    error = f"{100 * median(abs(pair.error or 0.0) for pair in whole):.1f}%"
-    judged = [pair for pair in whole if not pair.is_wide]
+    error = f"{100 * median(abs(pair.error or 0.0) for pair in measured_pairs):.1f}%"
+    judged = [pair for pair in measured_pairs if not pair.is_wide]
     inside = f"{sum(bool(pair.inside) for pair in judged)} of {len(judged)}"
-    return f"| {rows} | {len(whole)} of {len(pairs)} | {error} | {inside} | a factor of {typical(whole):.2f} |"
+    return f"| {rows} | {len(measured_pairs)} of {len(pairs)} | {error} | {inside} | a factor of {typical(measured_pairs):.2f} |"
 
 
 def row(pair: Pair) -> str:
     predicted = "-" if pair.predicted is None else f"{pair.predicted:.2f} ({pair.low:.2f} to {pair.high:.2f})"
     measured = "-" if pair.measured is None else f"{pair.measured:.2f} ({pair.measured_low:.2f} to {pair.measured_high:.2f})"
     error = "-" if pair.error is None else f"{100 * pair.error:+.0f}%"
-    held = pair.problem or ("a single round" if pair.error is None else _held(pair))
-    cells = [pair.training, f"`{pair.change}`", predicted, measured, error, held]
+    status = pair.problem or ("a single round" if pair.error is None else _held(pair))
+    cells = [pair.training, f"`{pair.change}`", predicted, measured, error, status]
     if pair.struck_out:
-        cells = [*(f"~~{cell}~~" for cell in cells[:-1]), f"~~{held}~~ {pair.struck_out}"]
+        cells = [*(f"~~{cell}~~" for cell in cells[:-1]), f"~~{status}~~ {pair.struck_out}"]
     return f"| {' | '.join(cells)} |"
 
 
@@ -367,15 +367,15 @@ def draw(pairs: Sequence[Pair]) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    whole = [pair for pair in pairs if pair.error is not None and pair.low and pair.high and pair.predicted and pair.measured]
-    if not whole:
+    measured_pairs = [pair for pair in pairs if pair.error is not None and pair.low and pair.high and pair.predicted and pair.measured]
+    if not measured_pairs:
         return
     figure, axes = pyplot.subplots(figsize=(6.4, 6.0), layout="constrained")
     kinds = (
-        ("inside its 90% interval", "o", "black", [pair for pair in whole if pair.inside and not pair.struck_out]),
-        ("outside its 90% interval", "s", "none", [pair for pair in whole if pair.inside is False and not pair.struck_out]),
-        ("measured too widely to judge", "^", "none", [pair for pair in whole if pair.is_wide and not pair.struck_out]),
-        ("struck out", "x", "none", [pair for pair in whole if pair.struck_out]),
+        ("inside its 90% interval", "o", "black", [pair for pair in measured_pairs if pair.inside and not pair.struck_out]),
+        ("outside its 90% interval", "s", "none", [pair for pair in measured_pairs if pair.inside is False and not pair.struck_out]),
+        ("measured too widely to judge", "^", "none", [pair for pair in measured_pairs if pair.is_wide and not pair.struck_out]),
+        ("struck out", "x", "none", [pair for pair in measured_pairs if pair.struck_out]),
     )
     for kind, marker, fill, chosen in kinds:
         spans = [[pair.predicted - pair.low for pair in chosen], [pair.high - pair.predicted for pair in chosen]]  # type: ignore[operator]
@@ -391,7 +391,10 @@ def draw(pairs: Sequence[Pair]) -> None:
             linewidth=1,
             label=f"{kind}: {len(chosen)}",
         )
-    ends = [min(min(pair.low, pair.measured) for pair in whole) / 1.1, max(max(pair.high, pair.measured) for pair in whole) * 1.1]
+    ends = [
+        min(min(pair.low, pair.measured) for pair in measured_pairs) / 1.1,
+        max(max(pair.high, pair.measured) for pair in measured_pairs) * 1.1,
+    ]
     axes.plot(ends, ends, color="0.4", linewidth=1, linestyle="--", label="predicted = measured")
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
     ticks = [tick for tick in (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8, 12, 16) if ends[0] <= tick <= ends[1]]
@@ -410,6 +413,6 @@ def draw(pairs: Sequence[Pair]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a training of PLANS")
-    parser.add_argument("--page", action="store_true", help="write the page and the picture from what is kept; measure nothing")
+    parser.add_argument("--page", action="store_true", help="write the page and the picture from stored results, without measuring")
     options = parser.parse_args()
     main(options.names, options.page)

@@ -1,4 +1,4 @@
-"""A training loop that measures nothing: what ddpbench's own cost is measured against.
+"""A training loop without measurements, the baseline for ddpbench's own overhead.
 
 The same training as ``ddpbench run --precision amp-fp16`` or ``amp-bf16`` on synthetic data: torchvision's model, channels-last,
 DDP with its buckets as gradient views, fused SGD, in float16 a dynamic loss scaler, one resident batch.
@@ -21,7 +21,7 @@ LR, MOMENTUM, WEIGHT_DECAY = 0.01, 0.9, 1e-4
 def bare_windows(
     name: str, batch_size: int, device: torch.device, steps: int, warmup: int, dtype: torch.dtype = torch.float16, **settings: Any
 ) -> Iterator[float]:
-    """Trains ``steps`` steps a window, for ever; yields the wall seconds of each, between two synchronisations.
+    """Train windows of ``steps`` steps endlessly; yields the wall seconds of each, between two synchronisations.
 
     ``dtype`` is autocast's. ``settings`` are DDP's, ``process_group`` among them.
     """
@@ -60,5 +60,5 @@ def bare_windows(
         synchronize()
         seconds = perf_counter() - begin
         if not torch.isfinite(loss):
-            raise SystemExit("the bare loop's loss is not finite: its speed means nothing")
+            raise SystemExit("the loss of the bare loop is not finite: its speed is meaningless")
         yield seconds

@@ -1,4 +1,4 @@
-"""ddpbench against a bare script, a launch each in turn: everything that a run of ddpbench brings with it is in its side.
+"""ddpbench compared with a bare script, in alternating launches: the whole overhead of ddpbench is included.
 
     python results/harness-tax/launches.py BASELINE.py GPUS WORKLOAD STEPS TARGET.json [--pairs 3]
 
@@ -22,14 +22,14 @@ BATCH = 256
 
 
 def main(baseline: Path, gpus: int, workload: str, steps: int, target: Path, pairs: int) -> None:
-    """Runs ``pairs`` pairs of launches in ABBA order and writes them to ``target``."""
+    """Run ``pairs`` pairs of launches in ABBA order and writes them to ``target``."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}"]
 
     def bare() -> float:
         words = ["--model", workload, "--precision", "amp-fp16", "--batch-size", str(BATCH), "--steps", str(3 * steps)]
         printed = subprocess.run([*torchrun, str(baseline), *words], check=True, capture_output=True, text=True).stdout
         result = json.loads(printed.splitlines()[-1])
-        assert math.isfinite(result["loss"]), "a dead run looks fast"
+        assert math.isfinite(result["loss"]), "a run with a loss that is not finite looks fast"
         return float(result["images_per_s"])
 
     def ours() -> float:

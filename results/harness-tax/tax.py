@@ -1,9 +1,9 @@
-"""What ddpbench's measuring costs: its loop against the bare one, alternating ABBA inside one job.
+"""The overhead of ddpbench's measurements: its loop and the bare one, alternating ABBA inside one job.
 
     torchrun --nproc_per_node=1 results/harness-tax/tax.py resnet50 40 out.json [--precision amp-bf16] [--pairs 16]
 
-The second word is the steps of a window. Both trainings live on the device together and take turns, so that the launch's
-luck cancels in every pair. Prints and writes the ratio of throughputs, ddpbench over bare, with a 95% paired t-interval on the logs.
+The second argument is the number of steps per window. Both trainings stay on the device and take turns, so that the noise of a
+launch cancels in every pair. Prints and writes the ratio of throughputs, ddpbench over bare, with a 95% paired t-interval on the logs.
 """
 
 from __future__ import annotations

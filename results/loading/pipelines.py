@@ -1,4 +1,4 @@
-"""How many of DALI's threads are best put into one pipeline: those of all cores but one, in teams of so many, with nobody training.
+"""The best number of threads per DALI pipeline, with one thread per core but one and without training.
 
 ddpbench make-data imagenet jpegs
 python results/loading/pipelines.py jpegs pipelines.json 15,8,5,3,2,1 [--rounds 3]
@@ -26,7 +26,7 @@ BATCH, PREFETCH, SECONDS = 256, 2, 2.0
 
 
 def main(directory: Path, target: Path, sizes: str, rounds: int) -> None:
-    """Teams of every size in turn, several times over."""
+    """Measure thread groups of every size in turn, ``rounds`` times."""
     files, threads = image_folder.read_index(str(directory)).files, max(1, int(usable_cores()) - 1)
     spec = loader_spec("dali-cpu")
     teams = {size: replace(spec, max_threads_per_batch=int(size)).thread_group_sizes(threads) for size in sizes.split(",")}
@@ -35,9 +35,9 @@ def main(directory: Path, target: Path, sizes: str, rounds: int) -> None:
         for size in list(teams)[:: 1 if number % 2 == 0 else -1]:
             found[size].append(measured(teams[size], files))
     for size, seen in found.items():
-        told = {name: median(each[name] for each in seen) for name in seen[0]}
+        medians = {name: median(each[name] for each in seen) for name in seen[0]}
         shares = "+".join(map(str, teams[size]))
-        print(f"{shares}: {told['images_per_s']:,.0f} images/s, {told['cores']:.1f} cores, first batch in {told['first_s']:.2f} s")
+        print(f"{shares}: {medians['images_per_s']:,.0f} images/s, {medians['cores']:.1f} cores, first batch in {medians['first_s']:.2f} s")
     result = {
         "command": f"python results/loading/pipelines.py jpegs {target.name} {sizes}",
         "processor": cpu_name(),
@@ -52,21 +52,21 @@ def main(directory: Path, target: Path, sizes: str, rounds: int) -> None:
 
 
 def measured(teams: Sequence[int], files: Sequence[str]) -> dict[str, float]:
-    """Images a second of a pipeline for each team, the cores that they keep busy, and the seconds until the first batch."""
+    """Images per second with one pipeline per thread group, busy cores, and seconds until the first batch."""
     begin = perf_counter()
     turns = RoundRobin([GRAPH.build_pipeline(names(files, seed), BATCH, size, PREFETCH, seed) for seed, size in enumerate(teams)], teams)
     turns.next_output()
     first_s = perf_counter() - begin
     for _ in range(2 * PREFETCH * len(teams)):
-        turns.next_output()  # what was ready, and until they are in step
+        turns.next_output()  # drain the prefetched batches, and reach a steady state
     begin, busy_s, batches = perf_counter(), process_time(), 0
     while perf_counter() - begin < SECONDS:
         turns.next_output()
         batches += 1
     span_s = perf_counter() - begin
-    told = {"images_per_s": batches * BATCH / span_s, "cores": (process_time() - busy_s) / span_s, "first_s": first_s}
+    result = {"images_per_s": batches * BATCH / span_s, "cores": (process_time() - busy_s) / span_s, "first_s": first_s}
     turns.close()
-    return told
+    return result
 
 
 def names(files: Sequence[str], seed: int) -> Iterator[list[EncodedPath]]:
@@ -76,8 +76,8 @@ def names(files: Sequence[str], seed: int) -> Iterator[list[EncodedPath]]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path, metavar="FOLDER", help="of JPEGs, as ImageNet's")
+    parser.add_argument("directory", type=Path, metavar="FOLDER", help="folder of JPEGs, like ImageNet")
     parser.add_argument("target", type=Path, metavar="TARGET.json")
     parser.add_argument("sizes", metavar="SIZE,...", help="threads per pipeline")
-    parser.add_argument("--rounds", type=int, default=3, help="of each size (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds per size (default: %(default)s)")
     main(**vars(parser.parse_args()))

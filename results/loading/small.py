@@ -1,4 +1,4 @@
-"""What ddpbench's stopwatches take of a loader of small samples, ``torch`` on made CIFAR-10 without augmentation: with them and without.
+"""The cost of ddpbench's stopwatches in a loader of small samples: ``torch`` on generated CIFAR-10, timed and untimed.
 
 OMP_NUM_THREADS=1 python results/loading/small.py small.json
 """

@@ -1,4 +1,4 @@
-"""Images that one core makes ready in a second, from file to what a model takes: by torch, by torch-uint8, and by that untimed.
+"""Images per second and core, from file to model input: with torch, with torch-uint8, and with torch-uint8 untimed.
 
 ddpbench make-data imagenet jpegs --images 1024
 OMP_NUM_THREADS=1 python results/loading/uint8.py jpegs uint8.json
@@ -66,8 +66,8 @@ def opened(loader: str, folder: str) -> Loader:
     asked = Config(
         workload="resnet50", loader=loader, data_dir=folder, batch_size=BATCH, image_size=SIDE, workers=0, channels_last=True, device="cpu"
     )
-    settled = resolve_config(asked, cuda=False, local_world_size=1)
-    return open_loader(settled, Shard("imagenet", 1000, 0, 1, torch.device("cpu")))
+    resolved = resolve_config(asked, cuda=False, local_world_size=1)
+    return open_loader(resolved, Shard("imagenet", 1000, 0, 1, torch.device("cpu")))
 
 
 def rates_of(loaders: dict[str, Loader], batches: int, images: int) -> dict[str, list[float]]:

@@ -1,4 +1,4 @@
-"""How long it takes to gather a round off the clock: every rank's trace to rank 0, sent and put together.
+"""Time to gather a round after it was timed: all traces are sent to rank 0 and assembled.
 
 torchrun --nproc_per_node=8 results/overhead/gather.py results/overhead/gather.json
 """
@@ -24,7 +24,7 @@ STEPS, REPEATS = 2000, 5
 
 
 def main(target: str) -> None:
-    """Gathers ``REPEATS`` rounds of ``STEPS`` steps and writes the seconds of each, of the slowest rank."""
+    """Gather ``REPEATS`` rounds of ``STEPS`` steps, and write the seconds of each on the slowest rank."""
     seat = from_env()
     world = rendezvous_ranks(seat, open_device("cpu", seat, False), Config(workload="resnet50"), data="", requested={})
     world.init_process_group()

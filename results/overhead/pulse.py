@@ -1,4 +1,4 @@
-"""What one step's marks cost the loop: host stamps and pulse alone, and the pulse's share of them.
+"""Cost of one step's marks in the loop: host timestamps and progress marker together, and the progress marker alone.
 
 python results/overhead/pulse.py results/overhead/pulse.json
 """
@@ -20,14 +20,14 @@ STEPS, REPEATS = 20_000, 15
 
 
 class Still:
-    """A pulse that does not beat."""
+    """A progress marker that does nothing."""
 
     def end_phase(self, phase_index: int) -> None:
         pass
 
 
 def microseconds_a_step(pulse: ProgressMarker) -> float:
-    """All marks of a step, the least of some runs of ``STEPS`` steps: noise only adds."""
+    """All marks of a step, the minimum over several runs of ``STEPS`` steps, because noise only adds."""
     clock = HostStepTimer(pulse)
     clock.begin(STEPS)
     begin = perf_counter()

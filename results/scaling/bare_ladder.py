@@ -1,11 +1,11 @@
-"""What DDP itself keeps of one GPU's speed: a loop that measures nothing, on one rank and on all of them in turn, in one launch.
+"""Scaling efficiency of DDP itself: a loop without measurements, on one rank and on all ranks in turn, in one launch.
 
     torchrun --nproc_per_node=4 results/scaling/bare_ladder.py resnet50 40 bare-resnet50-4gpu.json
 
-The second word is the steps of a window. Every training lives on its GPUs from the first window on, which is not counted, and those
-whose turn it is not are idle. On all ranks there are DDP as it is, without its broadcast of buffers, with NCCL on a high-priority stream,
-and with NCCL held to so many thread blocks (``max_ctas``). Prints and writes what each keeps of as many times one rank; where buffers are
-not broadcast, of one that does not broadcast them either.
+The second argument is the number of steps per window. Every training stays on its GPUs from the first window on, which is not counted;
+the others are idle meanwhile. The arms on all ranks are plain DDP, DDP without its broadcast of buffers, with NCCL on a high-priority
+stream, and with NCCL limited to a number of thread blocks (``max_ctas``). Prints and writes the efficiency of each relative to one rank;
+without the broadcast of buffers, relative to one rank that does not broadcast them either.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ def main(model: str, steps: int, target: Path) -> None:
     torch.cuda.set_device(device)
     torch.backends.cudnn.benchmark = True
     dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
-    laid_out = arms(dist.get_world_size())
+    arms_by_name = arms(dist.get_world_size())
     windows: dict[str, Iterator[float]] = {}
-    for name, (ranks, settings, of_ddp) in laid_out.items():
+    for name, (ranks, settings, of_ddp) in arms_by_name.items():
         group = dist.new_group(list(range(ranks)), backend="nccl", pg_options=nccl(**settings))
         if rank < ranks:
             windows[name] = bare.bare_windows(model, BATCH, device, steps, WARMUP, process_group=group, **of_ddp)
-    images_per_s: dict[str, list[float]] = {name: [] for name in laid_out}
+    images_per_s: dict[str, list[float]] = {name: [] for name in arms_by_name}
     gc.disable()
     for number in range(ROUNDS + 1):
-        for name, (ranks, _, _) in laid_out.items():
-            dist.all_reduce(torch.zeros(1))  # on the processors: nobody's GPU waits
+        for name, (ranks, _, _) in arms_by_name.items():
+            dist.all_reduce(torch.zeros(1))  # on the CPU, so that no GPU waits
             slowest_s = torch.tensor(next(windows[name]) if name in windows else 0.0)
             dist.all_reduce(slowest_s, dist.ReduceOp.MAX)
             if number:  # the first is each training's warm-up
@@ -78,7 +78,7 @@ def main(model: str, steps: int, target: Path) -> None:
     if rank == 0:
         kept = {
             name: ratio_of([ranks * each for each in images_per_s["1, no broadcast" if of_ddp else "1"]], images_per_s[name])
-            for name, (ranks, _, of_ddp) in laid_out.items()
+            for name, (ranks, _, of_ddp) in arms_by_name.items()
         }
         for name, ratio in kept.items():
             print(f"{name}: {sum(images_per_s[name]) / ROUNDS:,.0f} images/s, {ratio.center:.2%} ({ratio.low:.2%} to {ratio.high:.2%})")

@@ -1,10 +1,10 @@
-"""How long a step of DDP takes on the process group that comes first, and on groups that come later in the same launch.
+"""Step time of DDP on the first process group, and on groups created later in the same launch.
 
     NCCL_NVLS_ENABLE=0 torchrun --standalone --nproc_per_node=2 results/scaling/later_groups.py one,destroy,many
 
-The word says what comes after the first group has trained: ``bus``, large all-reduces; ``one``, a group of rank 0 alone, which trains, and
-with ``destroy`` ends; ``many``, six more groups of all ranks. With ``lazy`` each group connects at its first use, and not when it is made.
-Prints, for each rank, the milliseconds of a step by the wall clock, and of its forward, its backward and its optimizer by the GPU's.
+The argument lists what follows after the first group has trained: ``bus``, large all-reduces; ``one``, a group of rank 0 alone, which
+trains, and with ``destroy`` ends; ``many``, six more groups of all ranks. With ``lazy`` each group connects at its first use instead of at
+its creation. Prints, per rank, the milliseconds of a step by the wall clock, and of forward, backward and optimizer by CUDA events.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BACKENDS = "cpu:gloo,cuda:nccl"
 
 
 class Bench:
-    """One ResNet-50 in mixed precision, which trains on whatever group it is given."""
+    """A ResNet-50 in mixed precision that trains on a given process group."""
 
     def __init__(self, device: torch.device) -> None:
         torch.manual_seed(0)
@@ -38,8 +38,8 @@ class Bench:
     def measure(
         self, name: str, group: dist.ProcessGroup | None = None, *, alone: bool = False, ddp: bool = True, synced: bool = False
     ) -> None:
-        """Prints a line; ``alone`` where rank 0 trains and the others look on, ``synced`` where the host waits for every step."""
-        told = None
+        """Print a line. With ``alone`` only rank 0 trains; with ``synced`` the host waits for every step."""
+        line = None
         if dist.get_rank() == 0 or not alone:
             training = DistributedDataParallel(self.model, process_group=group, gradient_as_bucket_view=True) if ddp else self.model
             self._train(training, WARMUP, False)
@@ -49,14 +49,14 @@ class Bench:
             marks = self._train(training, STEPS, synced)
             wall_ms = 1e3 * (perf_counter() - begin) / STEPS
             spans = [sorted(step[at].elapsed_time(step[at + 1]) for step in marks)[STEPS // 2] for at in range(3)]
-            told = "step {:.2f} fwd {:.2f} bwd {:.2f} opt {:.2f}".format(wall_ms, *spans)
+            line = "step {:.2f} fwd {:.2f} bwd {:.2f} opt {:.2f}".format(wall_ms, *spans)
             del training
             for parameter in self.model.parameters():
                 parameter.grad = None
         of_ranks: list[str | None] = [None] * dist.get_world_size()
-        dist.all_gather_object(of_ranks, told, group=self.host)
+        dist.all_gather_object(of_ranks, line, group=self.host)
         if dist.get_rank() == 0:
-            print(f"{name:<26}", "   ".join(told or "-" for told in of_ranks), flush=True)
+            print(f"{name:<26}", "   ".join(line or "-" for line in of_ranks), flush=True)
 
     def _train(self, training: torch.nn.Module, steps: int, synced: bool) -> list[list[torch.cuda.Event]]:
         marks = []

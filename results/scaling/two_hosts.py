@@ -1,8 +1,8 @@
-"""A ladder over two hosts with a slow cable between them, made here of network namespaces (root, iproute2).
+"""A scaling job on two hosts with a slow link, simulated by network namespaces (root, iproute2).
 
     python results/scaling/two_hosts.py 100 mnist-cnn -b 32 --time-limit 100
 
-The first word is the cable's megabits a second each way, the rest is for ``ddpbench scale``; ranks train on processors.
+The first argument is the bandwidth of the link in Mbit/s each way; the others are passed to ``ddpbench scale``. Ranks train on CPU.
 """
 
 from __future__ import annotations

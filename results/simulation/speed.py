@@ -1,4 +1,4 @@
-"""What a simulated training costs, on one core: 8 ranks and 10,000 steps, in plain Python.
+"""Time of a simulated training on one core: 8 ranks and 10,000 steps, in plain Python.
 
 python results/simulation/speed.py results/simulation/speed.json
 """
@@ -19,11 +19,11 @@ RANKS, STEPS, REPEATS = 8, 10_000, 15
 
 
 def seconds(prefetch: int) -> float:
-    chance = Random(0)
-    batches = [[chance.lognormvariate(0.0, 0.47) for _ in range(1000)] for _ in range(RANKS)]
-    setting = SimParams(ranks=RANKS, workers=8, prefetch=prefetch, batch_times_s=batches, step_times_s=[1.1 / 8])
+    rng = Random(0)
+    batches = [[rng.lognormvariate(0.0, 0.47) for _ in range(1000)] for _ in range(RANKS)]
+    params = SimParams(ranks=RANKS, workers=8, prefetch=prefetch, batch_times_s=batches, step_times_s=[1.1 / 8])
     begin = perf_counter()
-    simulate(setting, STEPS, chance)
+    simulate(params, STEPS, rng)
     return perf_counter() - begin
 
 

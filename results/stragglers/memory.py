@@ -1,9 +1,9 @@
-"""What malloc does to the ranks of a processor: their own time beside the pages that they touch anew, as glibc has it and kept from it.
+"""Effect of malloc on CPU ranks: their own time and the pages touched per step, with glibc's defaults and with memory kept.
 
     python results/stragglers/memory.py [LAUNCHES]
 
-The training of stragglers.py without a delay, on two ranks with a core each. Launches take turns. Writes memory.json and memory.md beside
-this file.
+The training of stragglers.py without a delay, on two ranks with a core each. Launches take turns. Writes memory.json and memory.md next
+to this file.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ WINDOWS = 20
 
 def line(name: str, rounds: Sequence[list[RankTold]]) -> str:
     low, *_, high = quantiles([first.own_ms / second.own_ms for first, second in rounds], n=20)
-    own = fmean(rank.own_ms for ranks in rounds for rank in ranks)
+    own_ms = fmean(rank.own_ms for ranks in rounds for rank in ranks)
     fewer, *_, more = quantiles([rank.pages for ranks in rounds for rank in ranks], n=20)
-    return f"| {name} | {own:.1f} | {low:.2f} to {high:.2f} | {fewer:,.0f} to {more:,.0f} |"
+    return f"| {name} | {own_ms:.1f} | {low:.2f} to {high:.2f} | {fewer:,.0f} to {more:,.0f} |"
 
 
 def main(launches: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     options = argparse.Namespace(device="cpu", ranks=2, steps=20)
-    told: dict[str, list[list[RankTold]]] = {"as glibc has it": [], "kept": []}
+    reports: dict[str, list[list[RankTold]]] = {"as glibc has it": [], "kept": []}
     for _ in range(launches):
-        told["as glibc has it"] += launched(options, WINDOWS, {}).told
-        told["kept"] += launched(options, WINDOWS, KEEPS_MEMORY).told
+        reports["as glibc has it"] += launched(options, WINDOWS, {}).told
+        reports["kept"] += launched(options, WINDOWS, KEEPS_MEMORY).told
     head = [
         f"Two ranks, each on a core of {cpu_name()}, {launches} launches of {WINDOW * WINDOWS} rounds each way, in turn; "
         "ranges are the 5th to the 95th percentile.",
@@ -45,8 +45,8 @@ def main(launches: int) -> None:
         "| malloc | own time of a step, ms | the first rank's over the second's | pages touched anew a step |",
         "|---|---|---|---|",
     ]
-    page = "\n".join([*head, *(line(name, each) for name, each in told.items())]) + "\n"
-    kept = {"command": f"python results/stragglers/memory.py {launches}", **told}
+    page = "\n".join([*head, *(line(name, each) for name, each in reports.items())]) + "\n"
+    kept = {"command": f"python results/stragglers/memory.py {launches}", **reports}
     (HERE / "memory.json").write_bytes(msgspec.json.encode(kept) + b"\n")
     (HERE / "memory.md").write_text(page)
     print(page)

@@ -1,12 +1,12 @@
-"""Whether a slow rank is named, and a healthy one is not: delays on a rank of the workload in tests/support/straggling.py.
+"""Whether stragglers are found, and healthy ranks are not reported: delays injected into the workload of tests/support/straggling.py.
 
     python results/stragglers/stragglers.py [--ranks N] [--device cpu|cuda] [--share 0.25] [--steps 20] [--injected 40] [--clean 200]
 
-On processors each rank has a core of its own, and malloc keeps what is freed; a control, work that is always the same, is timed beside
-every step, and tells in which windows one core was slower than another, whatever the ranks did. A launch is cut into windows of five
-rounds, each of which is judged as a run of five rounds is; from one window to the next another rank is late, or in another way. Writes
-DEVICE-N-ranks.json, after every launch, and at the end a table, DEVICE-N-ranks.md, beside this file. Stopped on the way, it goes on from
-there when it is started again with the same words, on the same devices.
+On CPU each rank has its own core, and malloc keeps freed memory. A control, constant work, is timed with every step; it shows in which
+windows one core was slower than another, whatever the ranks did. A launch is split into windows of five rounds, each judged like a run of
+five rounds; the late rank, or the kind of its delay, changes from window to window. Writes DEVICE-N-ranks.json after every launch, and at
+the end a table, DEVICE-N-ranks.md, next to this file. If interrupted, it resumes when started again with the same arguments on the same
+devices.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ WINDOW = straggling.WINDOW
 MOST_WINDOWS = 100
 KINDS = ("data", "compute", "host")
 KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_MAX_": "0"}
-"""Or glibc gives memory back and takes it anew in every step of one rank and in none of another, and changes that within minutes
-(memory.py): a rank is slow for it, and rightly named, though nobody made it late.
+"""Otherwise glibc returns memory and faults it in again in every step of one rank but not of another, and this changes within minutes
+(memory.py): that rank is slow, and correctly reported, although no delay was injected.
 """
 
 
 class RankTold(msgspec.Struct):
-    """What a rank of tests/support/straggling.py tells of a round: of its mean step, and of the control beside it, which no GPU has."""
+    """What a rank of tests/support/straggling.py reports per round: its mean step, and on CPU the control."""
 
     own_ms: float
     pages: float
@@ -55,29 +55,29 @@ class RankTold(msgspec.Struct):
 
 
 class Launch(NamedTuple):
-    """Its record, and what each rank told of each round."""
+    """Its record, and the reports of all ranks by round."""
 
     record: Record
     told: list[list[RankTold]]
 
 
 def launched(options: argparse.Namespace, windows: int, variables: Mapping[str, str]) -> Launch:
-    """So many windows of one launch, with those variables in its environment."""
+    """One launch of ``windows`` windows, with ``variables`` in its environment."""
     rounds = WINDOW * windows
     words = ["straggling:net", "--loader", "straggling:loader", "--device", options.device, "--gpus", str(options.ranks)]
     words += ["--rounds", str(rounds), "--steps", str(options.steps), *(["--cores", "1"] if options.device == "cpu" else [])]
     with tempfile.TemporaryDirectory() as folder:
         path = os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
         command = [sys.executable, "-m", "ddpbench", *words, "-q", "-o", folder]
-        told_to = Path(folder) / "told"
-        told_to.mkdir()
-        variables = {"PYTHONPATH": path, "TOLD_TO": str(told_to), **variables}
+        report_dir = Path(folder) / "told"
+        report_dir.mkdir()
+        variables = {"PYTHONPATH": path, "TOLD_TO": str(report_dir), **variables}
         done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr)
-        files = [[told_to / f"{index}-{rank}.json" for rank in range(options.ranks)] for index in range(rounds)]
-        told = [[msgspec.json.decode(file.read_bytes(), type=RankTold) for file in ranks] for ranks in files]
-        return Launch(load(next(Path(folder).glob("*.json"))).records[0], told)
+        files = [[report_dir / f"{index}-{rank}.json" for rank in range(options.ranks)] for index in range(rounds)]
+        reports = [[msgspec.json.decode(file.read_bytes(), type=RankTold) for file in ranks] for ranks in files]
+        return Launch(load(next(Path(folder).glob("*.json"))).records[0], reports)
 
 
 def memory_of(options: argparse.Namespace) -> Mapping[str, str]:
@@ -90,9 +90,9 @@ def windows_of(launch: Launch) -> Iterator[Launch]:
         yield Launch(msgspec.structs.replace(launch.record, rounds=launch.record.rounds[window]), launch.told[window])
 
 
-def core_excess(told: list[list[RankTold]]) -> float | None:
-    """By how much longer the control took on the core where it took longest than in the median of the others."""
-    ranks = [drop_none(rank.control_ms for rank in ranks) for ranks in zip(*told, strict=True)]
+def core_excess(reports: list[list[RankTold]]) -> float | None:
+    """Excess of the control on the slowest core over the median of the others, a fraction."""
+    ranks = [drop_none(rank.control_ms for rank in ranks) for ranks in zip(*reports, strict=True)]
     if not all(ranks):
         return None
     *others, slowest = sorted(map(fmean, ranks))
@@ -108,7 +108,7 @@ class Found(msgspec.Struct):
 
 
 class Judged(msgspec.Struct):
-    """A window: what was done in it, and what is said of it. ``kind`` is empty where no rank was made late."""
+    """A window: the injected delay, and the straggler found. ``kind`` is empty without a delay."""
 
     kind: str
     rank: int
@@ -149,45 +149,50 @@ def cells_of(ranks: int) -> list[tuple[str, int]]:
     return [(kind, rank) for kind in KINDS for rank in sorted({0, ranks // 2, ranks - 1})]
 
 
-def launches(options: argparse.Namespace, told: Told) -> Iterator[str]:
-    """What is still to be measured, launch by launch; a line about each."""
+def launches(options: argparse.Namespace, results: Told) -> Iterator[str]:
+    """Measure what is missing, launch by launch; yields a line about each."""
     cells, memory = cells_of(options.ranks), memory_of(options)
     late = cells * -(-options.injected // len(cells))
-    if not told.injected:
-        words = {**memory, "LATE": " ".join(f"{kind}@{rank}" for kind, rank in late), "DELAY_S": str(options.share * told.step_ms / 1000)}
+    if not results.injected:
+        words = {
+            **memory,
+            "LATE": " ".join(f"{kind}@{rank}" for kind, rank in late),
+            "DELAY_S": str(options.share * results.step_ms / 1000),
+        }
         windows = windows_of(launched(options, len(late), words))
-        told.injected += [judged(window, kind, rank) for window, (kind, rank) in zip(windows, late, strict=True)]
-        yield f"late: {len(late)}, {sum(window.named_with_its_kind for window in told.injected)} named with their kind"
-    while len(told.clean) < options.clean:
-        launch = launched(options, min(MOST_WINDOWS, options.clean - len(told.clean)), memory)
-        told.clean += [judged(window) for window in windows_of(launch)]
-        yield f"clean: {len(told.clean)}, {sum(window.found is not None for window in told.clean)} alarms"
+        results.injected += [judged(window, kind, rank) for window, (kind, rank) in zip(windows, late, strict=True)]
+        yield f"late: {len(late)}, {sum(window.named_with_its_kind for window in results.injected)} named with their kind"
+    while len(results.clean) < options.clean:
+        launch = launched(options, min(MOST_WINDOWS, options.clean - len(results.clean)), memory)
+        results.clean += [judged(window) for window in windows_of(launch)]
+        yield f"clean: {len(results.clean)}, {sum(window.found is not None for window in results.clean)} alarms"
 
 
-def table(told: Told, options: argparse.Namespace) -> str:
+def table(results: Told, options: argparse.Namespace) -> str:
     def share(rows: Sequence[bool]) -> str:
         return f"{sum(rows)} of {len(rows)} ({sum(rows) / len(rows):.1%})" if rows else "-"
 
-    cores = any(row.core_excess is not None for row in (*told.injected, *told.clean))
+    cores = any(row.core_excess is not None for row in (*results.injected, *results.clean))
     equal = f"where the control took as long on every core, within {MIN_EXCESS_FRACTION['cpu']:.0%}"
     lines = [
-        f"{options.ranks} ranks, {options.device}, delays of {options.share:.0%} of a step of {told.step_ms:.1f} ms, windows of {WINDOW} "
-        f"rounds of {options.steps} steps; those with delays of one launch, the others of {-(-len(told.clean) // MOST_WINDOWS)}.",
+        f"{options.ranks} ranks, {options.device}, delays of {options.share:.0%} of a step of {results.step_ms:.1f} ms, "
+        f"windows of {WINDOW} rounds of {options.steps} steps; "
+        f"those with delays of one launch, the others of {-(-len(results.clean) // MOST_WINDOWS)}.",
         "",
         row_of("", "all windows", *([equal] if cores else [])),
         row_of("---", "---", *(["---"] if cores else [])),
     ]
 
     def line(name: str, rows: Sequence[Judged], holds: Callable[[Judged], bool]) -> str:
-        whiches = [rows, *([[row for row in rows if row.on_equal_cores]] if cores else [])]
-        return row_of(name, *(share([holds(row) for row in which]) for which in whiches))
+        row_sets = [rows, *([[row for row in rows if row.on_equal_cores]] if cores else [])]
+        return row_of(name, *(share([holds(row) for row in row_set]) for row_set in row_sets))
 
     for kind in KINDS:
-        rows = [row for row in told.injected if row.kind == kind]
+        rows = [row for row in results.injected if row.kind == kind]
         lines.append(line(f"{kind}: slow rank named", rows, lambda row: row.named))
         lines.append(line(f"{kind}: and its kind", rows, lambda row: row.named_with_its_kind))
-    lines.append(line("recall", told.injected, lambda row: row.named))
-    lines.append(line("false alarms", told.clean, lambda row: row.found is not None))
+    lines.append(line("recall", results.injected, lambda row: row.named))
+    lines.append(line("false alarms", results.clean, lambda row: row.found is not None))
     return "\n".join(lines) + "\n"
 
 
@@ -196,13 +201,13 @@ def row_of(*cells: str) -> str:
 
 
 def begun(kept: Path, first: Record) -> Told:
-    """What an earlier start with the same words on the same devices has left unfinished, without a table; or a new beginning."""
+    """The unfinished results of an earlier start with the same arguments on the same devices, or empty ones."""
     new = Told(sys.argv[1:], [place.device_name for place in first.environment.placements], median(map(own_ms, traces_of(first))))
     if kept.exists() and not kept.with_suffix(".md").exists():
-        told = msgspec.json.decode(kept.read_bytes(), type=Told)
-        if (told.words, told.devices) == (new.words, new.devices):
-            return told
-        print(f"{kept.name} is of other words or devices: begun anew", file=sys.stderr)
+        results = msgspec.json.decode(kept.read_bytes(), type=Told)
+        if (results.words, results.devices) == (new.words, new.devices):
+            return results
+        print(f"{kept.name} has other arguments or devices: starting from scratch", file=sys.stderr)
     kept.unlink(missing_ok=True)
     kept.with_suffix(".md").unlink(missing_ok=True)
     return new
@@ -223,12 +228,12 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     kept = HERE / f"{options.device}-{options.ranks}-ranks.json"
-    told = begun(kept, launched(options, 1, memory_of(options)).record)
-    for line in launches(options, told):
+    results = begun(kept, launched(options, 1, memory_of(options)).record)
+    for line in launches(options, results):
         print(line, file=sys.stderr, flush=True)
-        atomic_write(kept, msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
-    kept.with_suffix(".md").write_text(table(told, options))
-    print(table(told, options))
+        atomic_write(kept, msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
+    kept.with_suffix(".md").write_text(table(results, options))
+    print(table(results, options))
 
 
 if __name__ == "__main__":
