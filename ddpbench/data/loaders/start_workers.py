@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 from torch.utils.data import DataLoader
+from torch.utils.data._utils import signal_handling
 
 from ddpbench.machine.streams import print_note
 from ddpbench.record.diagnosis import SHM_DIR
@@ -40,7 +41,7 @@ def start_workers(data_loader: DataLoader[Any], hint: str) -> tuple[Iterator[Any
         barrier = StartBarrier(user_init)
         data_loader.worker_init_fn = barrier
         other_children = multiprocessing.active_children()
-        with keep_sigchld_handler(), suppress_worker_count_warning():
+        with no_torch_sigchld_handler(), suppress_worker_count_warning():
             stream = iter(data_loader)
         processes = [child for child in multiprocessing.active_children() if child not in other_children]
         if barrier.wait_for_all(processes):
@@ -93,15 +94,20 @@ def suppress_worker_count_warning() -> Iterator[None]:
 
 
 @contextmanager
-def keep_sigchld_handler() -> Iterator[None]:
-    """Context for starting DataLoader workers that keeps the SIGCHLD handler."""
+def no_torch_sigchld_handler() -> Iterator[None]:
+    """Context for starting DataLoader workers, without torch's SIGCHLD handler during and after it; any other handler stays.
+
+    Torch's handler raises at any point of this process when a worker dies, even during a step or while closing. Without it the death is
+    noticed within 5 s, when a batch is requested.
+    """
     handler = signal.getsignal(signal.SIGCHLD)
+    if getattr(handler, "__module__", "") == signal_handling.__name__:  # set by a DataLoader of the user's code
+        handler = signal.SIG_DFL
+        signal.signal(signal.SIGCHLD, handler)
     try:
         yield
     finally:
         if signal.getsignal(signal.SIGCHLD) is not handler:
-            # torch's handler raises at any point of this process when a worker dies, even during a step or while closing;
-            # without it the death is noticed within 5 s, when a batch is requested
             signal.signal(signal.SIGCHLD, handler)
 
 

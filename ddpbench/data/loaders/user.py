@@ -20,7 +20,7 @@ from ddpbench.data.loader import DeviceTransform, HostBatch
 from ddpbench.data.loaders.start_workers import (
     OUT_OF_MEMORY_HINT,
     dead_worker,
-    keep_sigchld_handler,
+    no_torch_sigchld_handler,
     stalled_worker,
     suppress_worker_count_warning,
 )
@@ -119,7 +119,7 @@ class UserLoader:
 
     def _epoch(self, epoch: int) -> Iterator[HostBatch]:
         _set_epoch(self._source, epoch)
-        with keep_sigchld_handler():
+        with no_torch_sigchld_handler():
             self._iterator = iter(self._source)
         num_full, other_size = 0, 0
         for each in self._raw_batches(self._processes()):

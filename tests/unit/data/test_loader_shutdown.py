@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.datasets.samples import Collate, Sample
-from ddpbench.data.loaders.start_workers import keep_sigchld_handler
+from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler
 from ddpbench.data.loaders.workers import DataLoaderAdapter
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
@@ -67,7 +67,7 @@ def test_failed_worker_start_restores_the_sigchld_handler() -> None:
         raise OSError("no more processes")
 
     before = signal.getsignal(signal.SIGCHLD)
-    with pytest.raises(OSError, match="no more processes"), keep_sigchld_handler():
+    with pytest.raises(OSError, match="no more processes"), no_torch_sigchld_handler():
         start()
     assert signal.signal(signal.SIGCHLD, before) is before
 
