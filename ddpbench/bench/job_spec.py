@@ -14,11 +14,11 @@ from ddpbench.distributed.world import World
 from ddpbench.machine.device import Device
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.config import ResolvedConfig
-from ddpbench.record.progress import Progress
 from ddpbench.record.record import Record
 from ddpbench.record.request import Request
 from ddpbench.record.roles import Role
 from ddpbench.report.pages.registry import PageRenderer
+from ddpbench.report.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,12 @@ from ddpbench.machine.streams import print_error, print_note, record_stdout
 from ddpbench.record.diagnosis import AlternativeLoader, Diagnosis, H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import BenchError, OutOfMemory, Status, UsageError
-from ddpbench.record.files import atomic_write
-from ddpbench.record.io import load, previous_runs, reserve_path, save, slug
+from ddpbench.record.io import atomic_write, load, previous_runs, reserve_path, save, slug
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import DatasetInfo, Fault, Job, KernelActivity, ObservedPrecision, PeakThroughput, Record, Round, Warmup
 from ddpbench.record.request import OutputOptions, Request
+from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.record.scaling import Overlap, Scaling
-from ddpbench.record.skipped import SkippedMeasurement
 from ddpbench.report.console import make_console
 from ddpbench.report.export import jobs_to_json
 from ddpbench.report.pages.registry import PageRenderer

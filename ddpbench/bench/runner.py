@@ -31,12 +31,11 @@ from ddpbench.machine.peaks import measure_matmul_tflops
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.machine.streams import print_error, print_note
 from ddpbench.record.errors import BenchError, ExitCode, OutOfMemory
-from ddpbench.record.progress import NullProgress, Progress
 from ddpbench.record.record import Fault, Job, PeakThroughput, Record
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.request import Request
 from ddpbench.report.pages.arms import arm_name
-from ddpbench.report.progress import make_progress
+from ddpbench.report.progress import NullProgress, Progress, make_progress
 
 
 def run_job(request: Request, spec: JobSpec) -> NoReturn:

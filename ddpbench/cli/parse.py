@@ -18,11 +18,10 @@ from ddpbench.cli.options import given_options, parse_given
 from ddpbench.data import registry as loaders
 from ddpbench.record.config import Config, measurement_config
 from ddpbench.record.errors import UsageError
-from ddpbench.record.files import encode_json
+from ddpbench.record.io import encode_json
 from ddpbench.record.names import lookup
 from ddpbench.record.registry import ENGINES, find_precision
-from ddpbench.record.request import TORCHRUN_MODULE, OutputOptions, Request
-from ddpbench.record.sweep_shard import SweepShard
+from ddpbench.record.request import TORCHRUN_MODULE, OutputOptions, Request, SweepShard
 from ddpbench.record.text import pluralize
 from ddpbench.workloads import registry as workloads
 

@@ -16,7 +16,7 @@ import msgspec
 from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.machine.streams import print_error
 from ddpbench.record.errors import BenchError, ExitCode, Interrupted, UsageError
-from ddpbench.record.files import encode_json
+from ddpbench.record.io import encode_json
 from ddpbench.record.record import Fault
 
 EXIT_STATUS_VARIABLE = "DDPBENCH_EXIT_STATUS"

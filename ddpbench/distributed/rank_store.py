@@ -14,7 +14,7 @@ from ddpbench.machine.progress_marker import Position
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.environment import RankPlacement, Software
 from ddpbench.record.errors import RendezvousError, ReportedByPeer, Status, UsageError
-from ddpbench.record.files import encode_json
+from ddpbench.record.io import encode_json
 from ddpbench.record.record import Fault
 
 HEARTBEAT_TIMEOUT_S = 1.5

@@ -9,7 +9,7 @@ import msgspec
 from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds, NonZero, Seconds
-from ddpbench.record.skipped import SkippedMeasurement
+from ddpbench.record.roles import SkippedMeasurement
 
 SHM_DIR = "/dev/shm"
 """The in-memory file system through which loader workers pass batches."""

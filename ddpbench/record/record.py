@@ -12,9 +12,9 @@ from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.environment import Environment, RankPlacement
 from ddpbench.record.errors import Status
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Elapsed, Fraction, Milliseconds, NonZero, Seconds
+from ddpbench.record.request import SweepShard
 from ddpbench.record.roles import RUN, Role
 from ddpbench.record.scaling import Scaling
-from ddpbench.record.sweep_shard import SweepShard
 from ddpbench.record.trace import Trace
 from ddpbench.record.upgrade import SCHEMA
 from ddpbench.record.verdict import Verdict

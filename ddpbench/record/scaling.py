@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Milliseconds, NonZero
-from ddpbench.record.skipped import SkippedMeasurement
+from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.record.verdict import ScalingVerdict
 
 

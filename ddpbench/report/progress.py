@@ -5,16 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 
-from ddpbench.record.progress import Progress
 from ddpbench.record.text import printable
 from ddpbench.report.console import make_console, print_line
+
+
+class Progress(Protocol):
+    """Receives progress of a run. Every rank but 0 has a NullProgress."""
+
+    def stage(self, text: str) -> None:
+        """A slow stage begins: building, warm-up, a peak measurement, another epoch of a long round."""
+
+    def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None:
+        """A timed round ended. ``text`` is its throughput as text, ``seconds_left`` an estimate for the whole job."""
+
+    def close(self) -> None:
+        """Stop reporting and restore the terminal."""
+
+
+class NullProgress:
+    """A Progress that reports nothing."""
+
+    def stage(self, text: str) -> None: ...
+
+    def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None: ...
+
+    def close(self) -> None: ...
+
 
 LOG_INTERVAL_S = 5.0
 """Seconds between two log lines of a counted progress."""

@@ -30,8 +30,7 @@ import straggling
 from ddpbench.analysis.ranks import drop_none, own_ms
 from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION
 from ddpbench.analysis.summary import summarize
-from ddpbench.record.files import atomic_write
-from ddpbench.record.io import load
+from ddpbench.record.io import atomic_write, load
 from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace
 

@@ -35,10 +35,10 @@ from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError, ConfigFailed, UsageError
 from ddpbench.record.io import load
 from ddpbench.record.loader_stats import STAGES
-from ddpbench.record.progress import NullProgress
 from ddpbench.record.record import Job
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
 from ddpbench.report.messages.roles import role_name
+from ddpbench.report.progress import NullProgress
 
 pytestmark = pytest.mark.timeout(150)
 

@@ -23,8 +23,7 @@ from ddpbench.bench.journal import close_records
 from ddpbench.record.diagnosis import Diagnosis, RankNumaNodes
 from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.record import DatasetInfo, Fault, Job
-from ddpbench.record.roles import LOADER_IN_BACKGROUND
-from ddpbench.record.skipped import SkippedMeasurement
+from ddpbench.record.roles import LOADER_IN_BACKGROUND, SkippedMeasurement
 from ddpbench.report.console import make_console
 from ddpbench.report.messages.phrases import format_rounds
 from ddpbench.report.pages.diagnosis import render_diagnosis

@@ -19,10 +19,10 @@ from ddpbench.record.roles import (
     SINGLE_SHARD_BATCH,
     WITH_DATA,
     Role,
+    SkippedMeasurement,
     ddp_role,
 )
 from ddpbench.record.scaling import Scaling
-from ddpbench.record.skipped import SkippedMeasurement
 
 MB = 10**6
 OWN = {phase: span for phase, span in BUSY.items() if phase not in ("broadcast", "sync")}

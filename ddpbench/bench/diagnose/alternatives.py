@@ -27,8 +27,7 @@ from ddpbench.record.diagnosis import AlternativeLoader
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Round
-from ddpbench.record.roles import LOADER_IN_BACKGROUND
-from ddpbench.record.skipped import SkipReason
+from ddpbench.record.roles import LOADER_IN_BACKGROUND, SkipReason
 from ddpbench.workloads import registry as workloads
 
 ALTERNATIVE_FIELDS: Mapping[tuple[str, str], Sequence[Mapping[str, object]]] = {

@@ -9,7 +9,7 @@ from ddpbench.bench.diagnose.loaders import LoaderFactories
 from ddpbench.bench.job_spec import JobContext
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.record.config import ResolvedConfig
-from ddpbench.record.skipped import Measurement, SkipReason
+from ddpbench.record.roles import Measurement, SkipReason
 
 ACTIVATION_S = 2.0
 """Approximate seconds of a turn besides its steps."""

@@ -10,8 +10,7 @@ from ddpbench.data import registry as loaders
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
-from ddpbench.record.skipped import SkippedMeasurement
+from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, SkippedMeasurement
 from ddpbench.workloads import registry as workloads
 
 MIN_WARMUP_STEPS = 2

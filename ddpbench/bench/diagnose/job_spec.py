@@ -21,8 +21,7 @@ from ddpbench.bench.time_budget import WRAP_UP_S, TimeBudget
 from ddpbench.data.loader import LoaderFactory
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.record import Record
-from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role
-from ddpbench.record.skipped import SkippedMeasurement
+from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role, SkippedMeasurement
 from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.report.progress import format_time_left
 

@@ -18,7 +18,7 @@ from ddpbench.machine.storage import benchmark_storage
 from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.loaders import loader_spec
-from ddpbench.record.skipped import SkipReason
+from ddpbench.record.roles import SkipReason
 from ddpbench.workloads import registry as workloads
 
 BENCHMARK_WINDOWS = 3

@@ -28,7 +28,7 @@ from ddpbench.data.preflight import check_loader
 from ddpbench.data.shard import Shard
 from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.errors import BenchError
-from ddpbench.record.files import encode_json
+from ddpbench.record.io import encode_json
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, Role, trial_role

@@ -21,9 +21,18 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.registry import ENGINES_WITHOUT_SYNC
 from ddpbench.record.request import Request
-from ddpbench.record.roles import ALLREDUCE_ONLY, INDEPENDENT, NO_SYNC, SINGLE_NO_DDP, SINGLE_SHARD_BATCH, WITH_DATA, Role, ddp_role
+from ddpbench.record.roles import (
+    ALLREDUCE_ONLY,
+    INDEPENDENT,
+    NO_SYNC,
+    SINGLE_NO_DDP,
+    SINGLE_SHARD_BATCH,
+    WITH_DATA,
+    Role,
+    SkippedMeasurement,
+    ddp_role,
+)
 from ddpbench.record.scaling import Scaling
-from ddpbench.record.skipped import SkippedMeasurement
 from ddpbench.workloads import registry as workloads
 
 

@@ -18,9 +18,8 @@ from ddpbench.distributed.world import World
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
-from ddpbench.record.roles import ALLREDUCE_ONLY, INDEPENDENT, WITH_DATA, Role, ddp_role
+from ddpbench.record.roles import ALLREDUCE_ONLY, INDEPENDENT, WITH_DATA, Role, SkippedMeasurement, ddp_role
 from ddpbench.record.scaling import Overlap
-from ddpbench.record.skipped import SkippedMeasurement
 from ddpbench.report.pages.scaling import render_scaling
 
 DEFAULT_LIMIT_S = 175.0

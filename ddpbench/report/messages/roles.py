@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ddpbench.record.record import Job
-from ddpbench.record.roles import Role, RoleKind
-from ddpbench.record.skipped import Measurement, SkippedMeasurement, SkipReason
+from ddpbench.record.roles import Measurement, Role, RoleKind, SkippedMeasurement, SkipReason
 from ddpbench.record.text import pluralize
 
 ROLE_NAMES: dict[RoleKind, str] = {

@@ -8,7 +8,7 @@ from typing import assert_never
 from ddpbench.analysis.scaling.ladder import MAX_EFFICIENCY
 from ddpbench.analysis.scaling.runs import ScalingRuns, scaling_runs
 from ddpbench.record.record import Job, Record
-from ddpbench.record.roles import ddp_role
+from ddpbench.record.roles import SkippedMeasurement, ddp_role
 from ddpbench.record.scaling_loss import (
     Contention,
     DdpLoss,
@@ -26,7 +26,6 @@ from ddpbench.record.scaling_loss import (
     UnexplainedLoss,
     UnreliableBaseline,
 )
-from ddpbench.record.skipped import SkippedMeasurement
 from ddpbench.record.text import format_3sig, pluralize
 from ddpbench.report.messages.bottlenecks import MORE_ROUNDS, Explanation, competing_text, likely_text
 from ddpbench.report.messages.checks import baseline_doubts_text

@@ -19,10 +19,9 @@ from ddpbench.analysis.scaling.waterfall import Waterfall, waterfall
 from ddpbench.bench.journal import close_records
 from ddpbench.record.checks import ImplausibleEfficiency, NoisyBaseline, SlowRankZero, UnknownDoubt
 from ddpbench.record.record import Fault, Job, Status
-from ddpbench.record.roles import ddp_role
+from ddpbench.record.roles import SkippedMeasurement, ddp_role
 from ddpbench.record.scaling import CommKernel
 from ddpbench.record.scaling_loss import LossName, NotMeasured, ScalingLoss, SlowAllReduce, TooFewRounds, UndecidedLoss, UnreliableBaseline
-from ddpbench.record.skipped import SkippedMeasurement
 from ddpbench.record.verdict import RaiseTimeLimit
 
 VERDICT_KINDS: dict[LossName, ScalingLoss] = {

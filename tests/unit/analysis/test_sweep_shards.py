@@ -15,7 +15,7 @@ from ddpbench.cli import main
 from ddpbench.cli.files import load_jobs, load_with_shards
 from ddpbench.record.io import load, save
 from ddpbench.record.record import Job, Record
-from ddpbench.record.sweep_shard import SweepShard
+from ddpbench.record.request import SweepShard
 
 NAME = "sweep-vgg16-cifar10-precision-batch-size"
 

@@ -29,11 +29,11 @@ from ddpbench.bench.job_spec import JobContext
 from ddpbench.bench.journal import Journal
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.prediction import MissingMeasurement, Prediction, Scenario
-from ddpbench.record.progress import NullProgress
 from ddpbench.record.record import Fault, Job
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, trial_role
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.diagnosis import render_diagnosis
+from ddpbench.report.progress import NullProgress
 
 
 def more_cores_of(job: Job) -> Scenario:

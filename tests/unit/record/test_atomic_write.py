@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from full_disk import limited_file_size
 
-from ddpbench.record.files import atomic_write
+from ddpbench.record.io import atomic_write
 
 LARGE = b"x" * 4096
 
@@ -64,7 +64,7 @@ def test_pipe_is_written_to() -> None:
 
 def test_file_behind_stdout_is_appended_to(tmp_path: Path) -> None:
     """Replacing it would lose the text printed before, and its reader would keep the old file open."""
-    script = "from pathlib import Path; from ddpbench.record.files import atomic_write\n"
+    script = "from pathlib import Path; from ddpbench.record.io import atomic_write\n"
     script += "print('report', flush=True); atomic_write(Path('/dev/stdout'), b'record')"
     printed = tmp_path / "printed"
     with printed.open("wb") as stdout:

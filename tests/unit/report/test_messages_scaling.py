@@ -20,7 +20,7 @@ from ddpbench.record.checks import (
     UnknownDoubt,
 )
 from ddpbench.record.record import Job
-from ddpbench.record.roles import ddp_role
+from ddpbench.record.roles import SkippedMeasurement, ddp_role
 from ddpbench.record.scaling_loss import (
     AnyBaselineDoubt,
     Contention,
@@ -38,7 +38,6 @@ from ddpbench.record.scaling_loss import (
     UnexplainedLoss,
     UnreliableBaseline,
 )
-from ddpbench.record.skipped import SkippedMeasurement
 from ddpbench.report.messages.checks import baseline_doubts_text
 from ddpbench.report.messages.scaling import LOSS_NAMES, explain_loss, losses_text
 
