@@ -136,7 +136,7 @@ class Arm:
             loss_of.register_forward_hook(self._drop_leftovers)
         self.data, self._max_prefetched = self.data or loader.data, loader.max_prefetched
         try:
-            self._check_same_data(self.data.num_samples)
+            self._check_num_samples(self.data.num_samples)
             model_copy = clone(model, self._world.device.torch_device) if self._shares_weights else model
             self._session = Session(self.config, model_copy, loss_of, loader, self._world, self._marker, self._offloaded_state)
         except BaseException:
@@ -248,8 +248,11 @@ class Arm:
             return nullcontext()
         return epoch_progress(self._marker, self._steps_per_epoch(), epochs, self._report)
 
-    def _check_same_data(self, samples: int | None) -> None:
-        """Raises UsageError if the number of images differs from that of earlier rounds: they would not share one figure."""
+    def _check_num_samples(self, samples: int | None) -> None:
+        """Raise UsageError if ``--epochs`` needs the number and it is unknown, or if earlier rounds, with one figure, had another."""
+        if self.config.epochs and not samples:
+            hint = "use --steps N, or return a DataLoader whose dataset has a length"
+            raise UsageError(f"--epochs needs the length of the dataset, which '{self.config.loader}' does not report", hint)
         if (expected := self._expected_images) and expected != samples:
             raise UsageError(f"the dataset has {samples or 0:,} images, but had {expected:,} in earlier rounds", MOVE_JOURNAL_HINT)
 

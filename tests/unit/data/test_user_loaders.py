@@ -265,3 +265,13 @@ def test_user_loader_output_does_not_corrupt_json_on_stdout(launch: Callable[...
     assert json.loads(done.stdout)["records"][0]["config"]["loader"] == "own_loaders:talkative"
     assert "hello from the function" in done.stderr
     assert "hello from a worker" in done.stderr
+
+
+@pytest.mark.slow
+def test_epochs_of_unknown_length_are_rejected(launch: Callable[..., Any], tmp_path: Path) -> None:
+    words = ["resnet18", "--loader", "own_loaders:streamed", "-b", "2", "--epochs", "1", "--image-size", "32", "--device", "cpu"]
+    done = launch(
+        [sys.executable, "-m", "ddpbench", *words, "-o", str(tmp_path)], env={"PYTHONPATH": str(Path(own_loaders.__file__).parent)}
+    )
+    assert done.returncode == 2
+    assert "error: --epochs needs the length of the dataset, which 'own_loaders:streamed' does not report" in done.stderr
