@@ -7,14 +7,13 @@ from statistics import median
 
 from ddpbench.analysis.controls import step_s, step_time_ratio
 from ddpbench.analysis.cpu_demand import oversubscribed_node
-from ddpbench.analysis.evidence import BOTTLENECK_FRACTION
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.pipeline.rates import exposed_allreduce_s
 from ddpbench.analysis.ranks import COMPUTE_PHASES
 from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION
-from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.summary import BOTTLENECK_FRACTION, summarize
 from ddpbench.record.bottleneck import (
     ExposedAllReduce,
     IdleGpu,

@@ -7,8 +7,8 @@ from statistics import fmean
 
 from ddpbench.analysis.checks.rounds import MAX_ROUND_CV
 from ddpbench.analysis.compare import comparable_estimate, throughput_ratio
-from ddpbench.analysis.evidence import MIN_ROUNDS, FigureInterval, figure_interval
 from ddpbench.analysis.ranks import own_ms
+from ddpbench.analysis.run_length import MIN_ROUNDS, FigureInterval, figure_interval
 from ddpbench.analysis.scaling.runs import ScalingRuns, step_means
 from ddpbench.analysis.scaling.waterfall import Waterfall
 from ddpbench.analysis.stats import PairedRatio, coefficient_of_variation, log_trimmed_ci, trimmed_mean

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import fsum
 
 from ddpbench.analysis.compare import comparable_estimate
-from ddpbench.analysis.evidence import MIN_VALUES_FOR_INTERVAL
+from ddpbench.analysis.run_length import MIN_VALUES_FOR_INTERVAL
 from ddpbench.analysis.scaling.runs import ScalingRuns, StepMeans, step_means_by_round
 from ddpbench.analysis.stats import trimmed_ci, trimmed_mean
 from ddpbench.record.record import Record
