@@ -78,6 +78,7 @@ def _largest_losses(record: Record, single_rank: Record, runs: ScalingRuns, brea
     batch_divisor = record.world_size if runs.scaling.strong_scaling else 1
     ideal_ms = trimmed_mean([step.wall_ms for step in base]) / batch_divisor
     lost_ms: dict[LossName, float] = {
+        # includes the broadcast of buffers
         "exposed-allreduce": trimmed_mean([step.exposed_comm_ms for step in steps]) - trimmed_mean([step.wait_ms for step in base]),
         "straggler": trimmed_mean([step.wait_ms - step.exposed_comm_ms - step.peer_data_wait_ms for step in steps]),
         "slower-ranks": trimmed_mean([step.busy_ms for step in steps]) - trimmed_mean([step.busy_ms for step in base]) / batch_divisor,
