@@ -18,11 +18,22 @@ RankDurations = tuple[float, ...]
 
 
 def exposed_comm_ms(rounds: Sequence[Round]) -> float:
-    """Mean exposed communication per step, in ms; 0 without rounds.
+    """Mean exposed communication per step, in ms: collectives that overlap no compute; 0 without rounds.
 
-    It is the shortest wait of any rank in the collectives of a step, broadcast included: what they take if no rank is late.
+    Measured from the phases "sync" (gradient all-reduce) and "broadcast" (buffers) of the rank that spends least in them in each step: it
+    waits for no late rank, so that only communication is left. Used for the scaling loss "exposed-allreduce" (``scaling/waterfall.py``,
+    ``scaling/ladder.py``) and ``AnalysisInput.max_wait_ms``.
     """
     return _mean_over_steps([collective_waits(timed).min_rank_ms for timed in rounds], rounds) or 0.0
+
+
+def exposed_allreduce_ms(rounds: Sequence[Round]) -> float:
+    """Mean exposed all-reduce of gradients per step, in ms: the part that backward does not hide; 0 without rounds.
+
+    Measured like ``exposed_comm_ms``, but from the phase "sync" alone: it excludes the broadcast of buffers. Used for the fraction of
+    all-reduce that backward hides (``scaling/allreduce.py``).
+    """
+    return _mean_over_steps([collective_waits(timed).min_rank_sync_ms for timed in rounds], rounds) or 0.0
 
 
 def peer_data_wait_ms(rounds: Sequence[Round]) -> float | None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ddpbench.analysis.evidence import FigureInterval, figure_interval
+from ddpbench.analysis.run_length import FigureInterval, figure_interval
 from ddpbench.analysis.stats import Interval, PairedRatio, log_t_interval, ratio_of
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Record, ThroughputEstimate

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from ddpbench.analysis.evidence import BOTTLENECK_FRACTION
 from ddpbench.analysis.node_cpu_usage import SATURATED_FRACTION, busiest_node
+from ddpbench.analysis.summary import BOTTLENECK_FRACTION
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.trace import COLLECTIVE_PHASES, Trace

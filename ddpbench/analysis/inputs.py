@@ -8,9 +8,9 @@ from random import Random
 
 from ddpbench.analysis.collective_wait import exposed_comm_ms
 from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns
-from ddpbench.analysis.evidence import BOTTLENECK_FRACTION, with_split_rounds
 from ddpbench.analysis.resampling import SEED, resampled_loader, resamples, single_rounds
-from ddpbench.analysis.summary import Summary, summarize
+from ddpbench.analysis.run_length import with_split_rounds
+from ddpbench.analysis.summary import BOTTLENECK_FRACTION, Summary, summarize
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.record import Record
 

@@ -25,7 +25,8 @@ ASSUMED_LAUNCH_SD = 0.004
 MIN_HISTORY = 3
 """Earlier runs needed to use their own standard deviation."""
 
-CONFIDENCE = 0.95
+THROUGHPUT_CONFIDENCE = 0.95
+"""Confidence level of the interval of a throughput estimate."""
 
 
 def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda record: ()) -> None:
@@ -80,10 +81,10 @@ def estimate_throughput(figures: Sequence[float], history: Sequence[float] = ())
     never narrower than the one within this launch.
     """
     figure, rounds = median(figures), len(figures)
-    mean = log_t_interval(figures, CONFIDENCE) if rounds > 1 else Interval(figure, figure, figure)
+    mean = log_t_interval(figures, THROUGHPUT_CONFIDENCE) if rounds > 1 else Interval(figure, figure, figure)
     has_history = len(history) >= MIN_HISTORY
     launch_sd = stdev(map(log, history)) if has_history else ASSUMED_LAUNCH_SD
-    launch_half_width = launch_sd * t_quantile((1 + CONFIDENCE) / 2, len(history) - 1 if has_history else inf)
+    launch_half_width = launch_sd * t_quantile((1 + THROUGHPUT_CONFIDENCE) / 2, len(history) - 1 if has_history else inf)
     factor = exp(hypot(log(mean.high / mean.center), launch_half_width))
     within, across = mean.recentered(figure), Interval(mean.center, mean.center / factor, mean.center * factor).recentered(figure)
     return ThroughputEstimate(
@@ -97,13 +98,13 @@ def estimate_throughput(figures: Sequence[float], history: Sequence[float] = ())
         launch_sd=launch_sd,
         launch_source="earlier_runs" if has_history else "assumed",
         num_launches=len(history) if has_history else 0,
-        confidence=CONFIDENCE,
+        confidence=THROUGHPUT_CONFIDENCE,
     )
 
 
 def estimate_across_launches(last: ThroughputEstimate, figures: Sequence[float]) -> ThroughputEstimate:
     """The throughput of several launches that gave ``figures``; ``last`` is that of the last one, whose rounds the record holds."""
-    found = log_t_interval(figures, CONFIDENCE).recentered(median(figures))
+    found = log_t_interval(figures, THROUGHPUT_CONFIDENCE).recentered(median(figures))
     return msgspec.structs.replace(
         last,
         samples_per_s=found.center,

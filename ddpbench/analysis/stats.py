@@ -8,7 +8,7 @@ from functools import cache
 from math import cosh, exp, fsum, lgamma, log, pi, pow, sinh, sqrt
 from statistics import NormalDist, fmean, stdev
 
-from ddpbench.analysis.evidence import MIN_VALUES_FOR_INTERVAL
+from ddpbench.analysis.run_length import MIN_VALUES_FOR_INTERVAL
 
 SIMPSON_SLICES = 200
 """Slices of Simpson's rule: six digits or more, far more than an interval is printed with."""

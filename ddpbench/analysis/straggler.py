@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from ddpbench.analysis.evidence import MIN_VALUES_FOR_INTERVAL
 from ddpbench.analysis.ranks import RankRow, drop_none, own_ms
+from ddpbench.analysis.run_length import MIN_VALUES_FOR_INTERVAL
 from ddpbench.analysis.stats import t_interval
 from ddpbench.record.bottleneck import StragglerKind
 from ddpbench.record.record import Record, Round

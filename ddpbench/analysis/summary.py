@@ -13,6 +13,9 @@ from ddpbench.analysis.straggler import Straggler, find_straggler
 from ddpbench.record.record import ObservedPrecision, Record, Round
 from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES
 
+BOTTLENECK_FRACTION = 0.10
+"""A wait is a bottleneck from this fraction of the step."""
+
 
 @dataclass(frozen=True)
 class Summary:

@@ -1,4 +1,4 @@
-"""Ends a run on a signal, a hang, a lost rank or launcher, or an exception."""
+"""Ends a run on a signal, a hang, a dead rank or launcher, or an exception."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ddpbench.machine.progress_marker import Position, ProgressMarker, Watchdog,
 from ddpbench.record.errors import BenchError, ExitCode, Hung, Interrupted, OutOfMemory
 from ddpbench.record.record import Fault
 
-LOST_PEER = re.compile(r"connection|peer|socket|gloo|nccl|timed? ?out|store", re.IGNORECASE)
-"""What torch's error messages contain on the ranks that lost a peer."""
+DEAD_PEER_ERROR = re.compile(r"connection|peer|socket|gloo|nccl|timed? ?out|store", re.IGNORECASE)
+"""What torch's error messages contain on the ranks that have a dead peer."""
 
 
 class FailureMonitor:
@@ -67,7 +67,7 @@ class FailureMonitor:
         self._terminator.exit(code)
 
     def _tick(self, position: Position) -> None:
-        """Every quarter of a second: send a heartbeat, and exit if the launcher is gone."""
+        """Every quarter of a second: send a heartbeat, and exit if the launcher is dead."""
         if self._world.rank_env.launched and os.getppid() != self._launcher:
             host = self._world.placement.host
             self._terminator.exit_failed(Interrupted(f"the launcher on {host} exited unexpectedly", ExitCode.FAILED))
@@ -75,15 +75,15 @@ class FailureMonitor:
             self._store.heartbeat(position)
             self._terminator.record_path = self._terminator.record_path or self._store.try_get("record")
         except RuntimeError:  # the store lives in the launcher of rank 0, or in rank 0 itself
-            self._terminator.exit_lost_store()
+            self._terminator.exit_store_unreachable()
 
     def _on_signal(self, received: signal.Signals) -> None:
         if self._is_finished:
             return
-        with suppress(RuntimeError):  # the store may be gone with the launcher
+        with suppress(RuntimeError):  # the store may have ended with the launcher
             self._store.deregister()
         time.sleep(0.2)  # a failing rank reports its fault before it closes its sockets
-        self._terminator.exit_if_peer_failed()
+        self._terminator.exit_if_rank_failed_or_dead()
         if self._journal:
             self._journal.freeze()
         self._terminator.exit_interrupted(received, self._show)
@@ -101,7 +101,7 @@ class FailureMonitor:
             heartbeats = {rank: (beat, position) for rank, (beat, position) in self._store.heartbeats().items() if not position.is_paused}
             stacks = {rank: self._store.try_get(f"stack/{rank}") for rank in heartbeats}
         except (RuntimeError, OSError):
-            self._terminator.exit_lost_store()
+            self._terminator.exit_store_unreachable()
         positions = {rank: position for rank, (_, position) in heartbeats.items()}
         frozen = [rank for rank in heartbeats if not stacks[rank] and heartbeats[rank] == earlier_heartbeats.get(rank)]
         culprit = min(frozen or positions, key=lambda rank: positions[rank].marks_passed)
@@ -117,24 +117,27 @@ class FailureMonitor:
         )
 
     def _on_long_pause(self) -> None:
-        """Look for lost hosts while this rank is paused: a vanished host reports no hang, and its sockets stay open."""
+        """Look for dead ranks while this rank is paused: an unreachable host reports no hang, and its sockets stay open."""
         try:
             self._store.check_connection()
             heartbeats = {rank: beat for rank, (beat, _) in self._store.heartbeats().items()}
         except (RuntimeError, OSError):
-            self._terminator.exit_lost_store()
-        silent = [rank for rank, beat in heartbeats.items() if beat == self._heartbeats.get(rank)]
+            self._terminator.exit_store_unreachable()
+        dead_ranks = [rank for rank, beat in heartbeats.items() if beat == self._heartbeats.get(rank)]
         self._heartbeats = heartbeats
-        if silent:
-            self._terminator.exit_lost_rank(
-                silent[0], "lost", f"more than {self._marker.timeout_s:.0f} s ago", "check that the node is up and its network works"
+        if dead_ranks:
+            self._terminator.exit_for_dead_ranks(
+                dead_ranks,
+                "unreachable",
+                f"more than {self._marker.timeout_s:.0f} s ago",
+                "check that the node is up and its network works",
             )
 
     def on_exception(self, problem: BaseException) -> NoReturn:
-        """Exit after an exception on this rank, whether it is the culprit or the victim of a lost rank."""
-        if LOST_PEER.search(str(problem)):
+        """Exit after an exception on this rank, whether it is the culprit or the victim of a dead rank."""
+        if DEAD_PEER_ERROR.search(str(problem)):
             time.sleep(GRACE_S)
-            self._terminator.exit_if_peer_failed()
+            self._terminator.exit_if_rank_failed_or_dead()
         elif self._store.get_failure_report():
             self._terminator.exit_silently(ExitCode.FAILED)
         position, active_arm, placement = self._marker.position, self._marker.active_arm, self._world.placement

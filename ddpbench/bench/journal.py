@@ -122,7 +122,7 @@ def close_records(records: Sequence[Record], status: Status, fault: Fault | None
 
 
 def close_journal_file(path: Path, status: Status, fault: Fault) -> None:
-    """Like ``Journal.close``, from another process, if rank 0 is gone."""
+    """Like ``Journal.close``, from another process, if rank 0 is dead."""
     job = load(path)
     close_records(job.records, status, fault)
     judge_all(job)
@@ -226,7 +226,7 @@ class ScalingUpdate(TypedDict, total=False):
 
 
 def load_job(path: Path) -> Job:
-    """The job in ``path``; one that is not closed is judged by the rounds it has, and marked interrupted if its process is gone.
+    """The job in ``path``; one that is not closed is judged by the rounds it has, and marked interrupted if its process has ended.
 
     Raises UsageError if the file is not a record.
     """

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from math import ceil, inf
 
-from ddpbench.analysis.evidence import MIN_BATCHES_PER_PRODUCER, MIN_STEPS
+from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER, MIN_STEPS
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.training.warmup import WARMUP_LIMIT_S
 

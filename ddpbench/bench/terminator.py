@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -29,7 +29,7 @@ GRACE_S = 1.0
 
 
 class Terminator:
-    """Ends the process of one rank. It keeps ``record_path`` itself, in case rank 0 and the store are gone."""
+    """Ends the process of one rank. It keeps ``record_path`` itself, in case rank 0 is dead and the store unreachable."""
 
     def __init__(self, world: World, journal: Journal | None) -> None:
         self._world, self._store, self._journal = world, world.store, journal
@@ -50,41 +50,44 @@ class Terminator:
             finally:
                 self.exit(error.exit_code)
 
-    def exit_if_peer_failed(self) -> None:
-        """Exit if another rank has reported why the run ends, or is dead."""
+    def exit_if_rank_failed_or_dead(self) -> None:
+        """Exit if another rank has reported why the run ends; else, with its name, if one is dead."""
         try:
             if self._store.get_failure_report():
                 self.exit_silently(ExitCode.FAILED)
             if dead_ranks := self._store.dead_ranks(self._world.placements):
-                self.exit_lost_rank(
-                    dead_ranks[0],
+                self.exit_for_dead_ranks(
+                    dead_ranks,
                     "killed (SIGKILL?)",
                     f"at most {Watchdog.TICK_S:g} s before",
                     "possibly the kernel's OOM killer: check dmesg",
                 )
-        except RuntimeError:  # the store is gone
+        except RuntimeError:  # the store is unreachable
             if self._is_off_head_node:
-                self.exit_lost_store()
+                self.exit_store_unreachable()
 
-    def exit_lost_rank(self, rank: int, what: str, when: str, hint: str) -> NoReturn:
-        """Exit because a rank died without a report. It is not a child of this process, so ``what`` happened to it is a guess."""
-        placement = self._world.placements[rank]
+    def exit_for_dead_ranks(self, dead_ranks: Sequence[int], what: str, when: str, hint: str) -> NoReturn:
+        """Exit with an error that names the first dead rank and counts the others.
+
+        They are no children of this process and left no report, so ``what`` happened to them is a guess.
+        """
+        rank, others = dead_ranks[0], len(dead_ranks) - 1
+        subject = f"rank {rank} ({self._world.placements[rank].host})" + (f" and {others} more" if others else "")
         _, position = self._store.heartbeats().get(rank, (0, Position(0, 0, "starting")))
         error = BenchError(
-            f"rank {rank} ({placement.host}) {what}: last heartbeat at step {position.step} ({position.phase}), {when}",
-            f"{hint}{self.kept_rounds_hint()}",
+            f"{subject} {what}: last heartbeat at step {position.step} ({position.phase}), {when}", f"{hint}{self.kept_rounds_hint()}"
         )
         self.exit_failed(error, Fault(message=error.message, hint=error.hint, rank=rank, step=position.step, phase=position.phase))
 
-    def exit_lost_store(self) -> NoReturn:
-        """Exit because the store is gone with its host. The first rank on another host reports it, unless the record is closed."""
+    def exit_store_unreachable(self) -> NoReturn:
+        """Exit because the store has ended with its host. The first rank on another host reports it, unless the record is closed."""
         if not self._is_off_head_node:
-            self.exit_failed(BenchError("the ranks' TCPStore is gone: the process that hosted it has ended"))
+            self.exit_failed(BenchError("the ranks' TCPStore is unreachable: the process that hosted it has ended"))
         time.sleep(2 * GRACE_S)  # rank 0 may still be closing the record
         with self._lock:
             head_host, path = self._world.placements[0].host, Path(self.record_path or "")
             is_reporter = self._world.rank == min(place.rank for place in self._world.placements if place.host != head_host)
-            records = _load_records(path)  # empty if it is on the disk of the lost host
+            records = _load_records(path)  # empty if it is on the disk of the unreachable host
             if is_reporter and (not records or _is_unclosed(path)):
                 ranks = ", ".join(str(place.rank) for place in self._world.placements if place.host == head_host)
                 what = "exited unexpectedly" if records else "is unreachable"
@@ -110,7 +113,7 @@ class Terminator:
                 self._store.deregister()
                 self._store.report_failure(FailureReport(error.status, fault))
                 is_reporter = self._store.claim_reporter()
-            except RuntimeError:  # the store is gone with the launcher, so rank 0 or the first survivor reports
+            except RuntimeError:  # the store has ended with the launcher, so rank 0 or the first survivor reports
                 is_reporter = self._journal is not None or self._is_first_survivor()
             if is_reporter:
                 print_error(error)
@@ -128,6 +131,7 @@ class Terminator:
     def exit_silently(self, code: int) -> NoReturn:
         """Exit without a message, since another rank has reported; rank 0 still closes the record."""
         with self._lock:
+            self._store.deregister()
             if self._journal and (report := self._store.get_failure_report()):
                 self._journal.close(report.status, report.fault)
             self.exit(code)
@@ -146,7 +150,7 @@ class Terminator:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
-        for child in multiprocessing.active_children():  # one that hangs in its fork does not notice that its parent is gone
+        for child in multiprocessing.active_children():  # one that hangs in its fork does not notice that its parent has ended
             child.kill()
         os._exit(int(code))
 

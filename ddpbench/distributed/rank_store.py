@@ -25,7 +25,7 @@ CONNECT_RETRY_S = 0.1
 """Pause between attempts to reach a store that may not exist yet."""
 
 CONNECT_TIMEOUT_S = 5.0
-"""A host that accepts no connection for this long is gone."""
+"""A host that accepts no connection for this long is unreachable."""
 
 
 class RankInfo(msgspec.Struct, frozen=True):
@@ -128,16 +128,23 @@ class RankStore:
         self.set(f"left/{self._rank_env.rank}", "1")
 
     def dead_ranks(self, placements: list[RankPlacement]) -> list[int]:
-        """Ranks that ended without ``deregister``: a dead process on this host, or a stopped heartbeat on another host."""
+        """Ranks that ended without ``deregister``, in rank order.
+
+        On this host, those whose process has ended. Only if there are none, those on other hosts without a heartbeat for
+        ``HEARTBEAT_TIMEOUT_S``, which this call waits.
+        """
         this_host = placements[self._rank_env.rank].host
-        local = [placement.rank for placement in placements if placement.host == this_host and not is_process_alive(placement.pid)]
-        heartbeats_before = {
-            placement.rank: self.try_get(f"mark/{placement.rank}") for placement in placements if placement.host != this_host
-        }
-        if heartbeats_before and not local:
+        ended = [placement.rank for placement in placements if placement.host == this_host and not is_process_alive(placement.pid)]
+        if dead := self._not_deregistered(ended):
+            return dead
+        remote = self._not_deregistered([placement.rank for placement in placements if placement.host != this_host])
+        heartbeats_before = {rank: text for rank in remote if (text := self.try_get(f"mark/{rank}")) is not None}
+        if heartbeats_before:
             time.sleep(HEARTBEAT_TIMEOUT_S)
-        remote = [rank for rank, text in heartbeats_before.items() if text is not None and self.try_get(f"mark/{rank}") == text]
-        return [rank for rank in (*local, *remote) if self.try_get(f"left/{rank}") is None]
+        return self._not_deregistered([rank for rank, text in heartbeats_before.items() if self.try_get(f"mark/{rank}") == text])
+
+    def _not_deregistered(self, ranks: list[int]) -> list[int]:
+        return [rank for rank in ranks if self.try_get(f"left/{rank}") is None]
 
     def claim_reporter(self) -> bool:
         """Whether this rank is the first to claim the error message of the launch: one message per launch."""

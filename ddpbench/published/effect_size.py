@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ddpbench.analysis.bottleneck.verdict import find_bottleneck
-from ddpbench.analysis.evidence import BOTTLENECK_FRACTION
 from ddpbench.analysis.stats import Interval, PairedRatio
-from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.summary import BOTTLENECK_FRACTION, summarize
 from ddpbench.record.bottleneck import PhaseShares
 from ddpbench.record.record import Record
 from ddpbench.report.messages.bottlenecks import compute_share

@@ -125,7 +125,11 @@ class ShortHostLead(Evidence, frozen=True, kw_only=True, tag="short-host-lead"):
 
 
 class ExposedAllReduce(Evidence, frozen=True, kw_only=True, tag="exposed-allreduce"):
-    """Sync-bound: ranks wait in gradient sync that backward does not hide."""
+    """Sync-bound: ranks wait in gradient sync that backward does not hide.
+
+    ``sync_ms`` is the mean over ranks, without waits for late data. Unlike ``exposed_comm_ms`` in ``analysis/collective_wait.py`` it
+    includes waits for slow ranks.
+    """
 
     sync_ms: Milliseconds
     step_ms: Milliseconds

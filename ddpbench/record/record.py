@@ -106,8 +106,8 @@ class CollectiveWait(msgspec.Struct, frozen=True, kw_only=True):
     """Breakdown of the time spent waiting for other ranks, in ms; means over all steps of a round."""
 
     peer_data_wait_ms: Milliseconds  # for late data on another rank; mean over ranks, too
-    min_rank_ms: Milliseconds  # of the rank that waits least in each step
-    min_rank_sync_ms: Milliseconds  # the same for gradient sync only
+    min_rank_ms: Milliseconds  # exposed communication: of the rank that waits least in each step
+    min_rank_sync_ms: Milliseconds  # exposed all-reduce: the same for gradient sync only
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ LossName = Literal[
     "smaller-batch",  # with a fixed global batch, a rank's share takes longer per image than the whole batch on one rank
     "contention",  # independent ranks, all at once, compute more slowly than one rank on the idle machine
     "data",  # waiting for data, copying it, and for ranks whose data is late; computing more slowly with the loader in the background
-    "exposed-allreduce",  # collectives on the rank that waits least: no rank is late any more, gradients are in flight
+    "exposed-allreduce",  # exposed communication, the broadcast of buffers included: collectives on the rank that waits least
     "straggler",  # what the other ranks wait longer than that one, except for late data
     "ddp",  # a rank's own time in DDP over that without it, beyond the same on one rank: all-reduce runs during backward
     "residual",  # the rest, so that all terms sum to measured minus ideal

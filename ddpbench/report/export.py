@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import structs
 
-from ddpbench.analysis.evidence import figure_interval
 from ddpbench.analysis.metrics import last_accuracy
+from ddpbench.analysis.run_length import figure_interval
 from ddpbench.analysis.scaling.ladder import ScalingPoint
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Job, Record

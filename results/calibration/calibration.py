@@ -36,7 +36,7 @@ from situations.table import SITUATIONS  # noqa: E402
 
 from ddpbench.analysis.compare import throughput_ratio  # noqa: E402
 from ddpbench.analysis.controls import baseline_of  # noqa: E402
-from ddpbench.analysis.evidence import missing_batches  # noqa: E402
+from ddpbench.analysis.run_length import missing_batches  # noqa: E402
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError  # noqa: E402
 from ddpbench.analysis.whatif.outcome import MAX_INTERVAL_RATIO, outcomes  # noqa: E402
 from ddpbench.analysis.whatif.query import answer_whatif  # noqa: E402

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import imagery
 import psutil
 import pytest
 from commands import refused
-from launches import FAULT_REPORT_S, PLAIN, SMALL, SUPPORT, SUPPORT_ENV, TORCHRUN, TORCHRUN_S, errors, only_record
+from launches import FAULT_REPORT_S, PLAIN, SMALL, SUPPORT, SUPPORT_ENV, TORCHRUN, TORCHRUN_S, errors, only_record, rounds_on_disk
 
 from ddpbench.record.io import load
 
@@ -72,6 +73,22 @@ def test_killed_rank_is_reported_and_its_rounds_are_kept(faulty: Callable[..., A
     assert all(len(timed.traces) == 2 for timed in record.rounds)
     report = launch([*PLAIN, "report", *map(str, results.glob("*.json"))]).stdout
     assert re.search(rf"^failed: rank 0 .* killed .*, {len(record.rounds)}\s+of\s+5\s+rounds", report, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.slow
+def test_several_dead_ranks_are_counted_and_the_first_is_named(start: Callable[..., Any], results: Path) -> None:
+    three_ranks = [*TORCHRUN[:4], "--nproc_per_node=3", *TORCHRUN[-2:]]
+    running = start([*three_ranks, "misbehaving:fine", *SMALL, "--rounds", "100000", "-o", str(results)], env=SUPPORT_ENV)
+    running.until(lambda: rounds_on_disk(results) >= 2)
+    for placement in only_record(results).environment.placements[1:]:
+        os.kill(placement.pid, signal.SIGKILL)
+    done = running.wait(FAULT_REPORT_S + TORCHRUN_S)
+    assert running.left_behind() == []
+    (error,) = errors(done.stderr)
+    assert re.match(r"rank 1 \(.*\) and 1 more killed \(SIGKILL\?\): last heartbeat at step \d+ ", error), error
+    record = only_record(results)
+    assert (record.status, record.fault and record.fault.rank) == ("failed", 1)
+    assert len(record.rounds) >= 2
 
 
 @pytest.mark.slow

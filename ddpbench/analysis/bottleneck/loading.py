@@ -7,12 +7,12 @@ from math import sqrt
 from ddpbench.analysis.bottleneck.training import launch_bound
 from ddpbench.analysis.controls import step_s, step_time_ratio
 from ddpbench.analysis.cpu_demand import MIN_FAIR_FRACTION, cpu_demand, starved_ranks
-from ddpbench.analysis.evidence import BOTTLENECK_FRACTION
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import NodeCpuUsage, busiest_node
 from ddpbench.analysis.pipeline.interference import decodes_on_device, find_interference, starved_ms
 from ddpbench.analysis.pipeline.model import PipelineModel, pipeline_model
 from ddpbench.analysis.pipeline.root_cause import BUSY_WORKER_FRACTION, find_root_cause
+from ddpbench.analysis.summary import BOTTLENECK_FRACTION
 from ddpbench.record.bottleneck import (
     BatchPreparation,
     CopyWait,

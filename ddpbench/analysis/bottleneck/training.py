@@ -7,14 +7,13 @@ from statistics import median
 
 from ddpbench.analysis.controls import step_s, step_time_ratio
 from ddpbench.analysis.cpu_demand import oversubscribed_node
-from ddpbench.analysis.evidence import BOTTLENECK_FRACTION
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.model import pipeline_model
-from ddpbench.analysis.pipeline.rates import exposed_allreduce_s
+from ddpbench.analysis.pipeline.rates import sync_cost_s
 from ddpbench.analysis.ranks import COMPUTE_PHASES
 from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION
-from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.summary import BOTTLENECK_FRACTION, summarize
 from ddpbench.record.bottleneck import (
     ExposedAllReduce,
     IdleGpu,
@@ -110,7 +109,7 @@ def _sync_evidence(inputs: AnalysisInput) -> ExposedAllReduce | SyncSlowdown | N
     device_s, slowdown = step_s(controls.compute_only), step_time_ratio(controls.compute_only, controls.independent)
     if device_s is None or slowdown is None:
         return ExposedAllReduce(sync_ms=waits_ms, step_ms=inputs.step_ms) if waits_ms >= threshold_ms else None
-    if 1000 * exposed_allreduce_s(device_s, device_s / slowdown.center) < threshold_ms:
+    if 1000 * sync_cost_s(device_s, device_s / slowdown.center) < threshold_ms:
         return None
     return SyncSlowdown(
         slowdown_fraction=slowdown.center - 1,

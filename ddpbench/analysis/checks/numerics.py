@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ddpbench.analysis.evidence import timed_steps
+from ddpbench.analysis.run_length import timed_steps
 from ddpbench.record.checks import FrozenParameters, NonfiniteLoss, ParamsOutOfSync, SkippedSteps
 from ddpbench.record.record import Record
 from ddpbench.record.registry import PRECISIONS

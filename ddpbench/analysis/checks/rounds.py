@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Literal
 
-from ddpbench.analysis.evidence import MIN_ROUNDS, MIN_STEPS, required_length, timed_steps
+from ddpbench.analysis.run_length import MIN_ROUNDS, MIN_STEPS, required_length, timed_steps
 from ddpbench.analysis.stats import coefficient_of_variation
 from ddpbench.record.checks import Drift, MeasurementTooShort, Noisy, Relocated
 from ddpbench.record.record import Record

@@ -17,12 +17,12 @@ from ddpbench.analysis.cpu_demand import (
     traces_on_host,
     worker_cpu_s,
 )
-from ddpbench.analysis.evidence import BOTTLENECK_FRACTION
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import node_cpu_usage
 from ddpbench.analysis.pipeline.model import PipelineModel, pipeline_model
 from ddpbench.analysis.ranks import COMPUTE_PHASES
 from ddpbench.analysis.stats import PairedRatio
+from ddpbench.analysis.summary import BOTTLENECK_FRACTION
 from ddpbench.record.bottleneck import CoresTakenByWorkers, LoaderInBackground
 from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Record

@@ -81,9 +81,9 @@ def accelerator_utilization(device_s: float, real_s: float) -> float:
     return device_s / real_s
 
 
-def exposed_allreduce_s(device_s: float, independent_s: float) -> float:
-    """T_device - T_no_sync: seconds per step of all-reduce that backward does not hide.
+def sync_cost_s(device_s: float, independent_s: float) -> float:
+    """T_device - T_no_sync: seconds per step that gradient sync costs, by two control runs.
 
-    At least 0.
+    At least 0. ``collective_wait.exposed_allreduce_ms`` measures exposed all-reduce within one run.
     """
     return max(0.0, device_s - independent_s)

@@ -8,10 +8,10 @@ from math import ceil
 
 from ddpbench.analysis.command import TOP_COMMAND, CommandBuilder
 from ddpbench.analysis.cpu_demand import cpu_demand, oversubscribed_node
-from ddpbench.analysis.evidence import MIN_ROUNDS, is_too_short_for_verdict, required_length
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.loader import RULES_BY_BOTTLENECK, recommend_for_loader
 from ddpbench.analysis.remedies.remedy import FewerRanks, LargerBatch, Remedy
+from ddpbench.analysis.run_length import MIN_ROUNDS, is_too_short_for_verdict, required_length
 from ddpbench.analysis.straggler import Straggler
 from ddpbench.analysis.summary import compute_dtype
 from ddpbench.record.loaders import SYNTHETIC

@@ -28,7 +28,7 @@ class AllReduceStats:
     allreduce_only_ms: float | None  # of all buckets, without training
     busbw: float | None  # of all buckets, without training
     max_busbw: float | None  # the highest over all measured sizes
-    exposed_ms: float | None  # what a step waits for all-reduce, by the clock
+    exposed_over_single_rank_ms: float | None  # all-reduce that backward does not hide, by the clock
     comm_cost_by_arms_ms: float | None  # total cost of other ranks per step, from the no_sync() arm
     comm_cost_by_timers_ms: float | None  # the same, from how long ranks wait and how much more slowly they compute
     profiled_hidden_fraction: float | None  # fraction that backward hides, by the profiler
@@ -40,9 +40,9 @@ class AllReduceStats:
     @property
     def hidden_fraction(self) -> float | None:
         """Fraction of ``allreduce_only_ms`` that overlaps with backward; None if unknown."""
-        if not self.allreduce_only_ms or self.exposed_ms is None:
+        if not self.allreduce_only_ms or self.exposed_over_single_rank_ms is None:
             return None
-        return min(1.0, max(0.0, 1 - self.exposed_ms / self.allreduce_only_ms))
+        return min(1.0, max(0.0, 1 - self.exposed_over_single_rank_ms / self.allreduce_only_ms))
 
 
 def allreduce_stats(runs: ScalingRuns) -> AllReduceStats | None:
@@ -58,17 +58,17 @@ def allreduce_stats(runs: ScalingRuns) -> AllReduceStats | None:
         allreduce_only_ms=allreduce_ms,
         busbw=bus_bandwidth(sum(buckets), allreduce_ms / 1000, runs.world_size) if allreduce_ms else None,
         max_busbw=max(runs.scaling.allreduce_busbw.values(), default=None),
-        exposed_ms=_exposed_allreduce_ms(full, runs.single_shard_batch),
+        exposed_over_single_rank_ms=_exposed_over_single_rank_ms(full, runs.single_shard_batch),
         comm_cost_by_arms_ms=_comm_cost_by_arms_ms(runs),
         comm_cost_by_timers_ms=_comm_cost_by_timers_ms(runs),
         profiled_hidden_fraction=hidden_fraction,
     )
 
 
-def _exposed_allreduce_ms(full: Record | None, base: Record | None) -> float | None:
-    """Exposed all-reduce per step in ms.
+def _exposed_over_single_rank_ms(full: Record | None, base: Record | None) -> float | None:
+    """Exposed all-reduce per step of all ranks over that of one rank, in ms.
 
-    Subtracts what DDP takes between last gradient and update on one rank, which sends nothing.
+    One rank sends nothing: what DDP takes there between the last gradient and the update is no communication.
     """
     if full is None or base is None:
         return None

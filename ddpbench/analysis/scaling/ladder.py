@@ -7,8 +7,8 @@ from statistics import fmean
 
 from ddpbench.analysis.checks.rounds import MAX_ROUND_CV
 from ddpbench.analysis.compare import comparable_estimate, throughput_ratio
-from ddpbench.analysis.evidence import MIN_ROUNDS, FigureInterval, figure_interval
 from ddpbench.analysis.ranks import own_ms
+from ddpbench.analysis.run_length import MIN_ROUNDS, FigureInterval, figure_interval
 from ddpbench.analysis.scaling.runs import ScalingRuns, step_means
 from ddpbench.analysis.scaling.waterfall import Waterfall
 from ddpbench.analysis.stats import PairedRatio, coefficient_of_variation, log_trimmed_ci, trimmed_mean
@@ -78,6 +78,7 @@ def _largest_losses(record: Record, single_rank: Record, runs: ScalingRuns, brea
     batch_divisor = record.world_size if runs.scaling.strong_scaling else 1
     ideal_ms = trimmed_mean([step.wall_ms for step in base]) / batch_divisor
     lost_ms: dict[LossName, float] = {
+        # includes the broadcast of buffers
         "exposed-allreduce": trimmed_mean([step.exposed_comm_ms for step in steps]) - trimmed_mean([step.wait_ms for step in base]),
         "straggler": trimmed_mean([step.wait_ms - step.exposed_comm_ms - step.peer_data_wait_ms for step in steps]),
         "slower-ranks": trimmed_mean([step.busy_ms for step in steps]) - trimmed_mean([step.busy_ms for step in base]) / batch_divisor,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
-from ddpbench.analysis.collective_wait import collective_waits
+from ddpbench.analysis.collective_wait import collective_waits, exposed_allreduce_ms, exposed_comm_ms
 from ddpbench.analysis.ranks import own_ms
 from ddpbench.record.record import Job, Record, Round
 from ddpbench.record.roles import ALLREDUCE_ONLY, INDEPENDENT, NO_SYNC, SINGLE_NO_DDP, SINGLE_SHARD_BATCH, WITH_DATA, ddp_role
@@ -78,23 +78,23 @@ class StepMeans:
     wall_ms: float
     input_ms: float  # waiting for data and copying it
     busy_ms: float  # the rest of a rank's own time
-    exposed_comm_ms: float  # collectives on the rank that waits least in each step: no rank is late any more, so this is communication
+    exposed_comm_ms: float  # all-reduce of gradients and broadcast of buffers, without waits for late ranks
     exposed_allreduce_ms: float  # the same for gradients alone
     wait_ms: float  # in collectives
     peer_data_wait_ms: float  # part of ``wait_ms``: the data of other ranks is late
 
 
 def step_means(timed: Round) -> StepMeans:
-    traces, waits = timed.traces, collective_waits(timed)
+    traces = timed.traces
     input_ms = fmean(sum(trace.total_ms(phase) for phase in INPUT_PHASES) / trace.steps for trace in traces)
     return StepMeans(
         wall_ms=max(1000 * trace.wall_s / trace.steps for trace in traces),
         input_ms=input_ms,
         busy_ms=fmean(own_ms(trace) for trace in traces) - input_ms,
-        exposed_comm_ms=waits.min_rank_ms,
-        exposed_allreduce_ms=waits.min_rank_sync_ms,
+        exposed_comm_ms=exposed_comm_ms([timed]),
+        exposed_allreduce_ms=exposed_allreduce_ms([timed]),
         wait_ms=fmean(sum(trace.total_ms(phase) for phase in COLLECTIVE_PHASES) / trace.steps for trace in traces),
-        peer_data_wait_ms=waits.peer_data_wait_ms,
+        peer_data_wait_ms=collective_waits(timed).peer_data_wait_ms,
     )
 
 

@@ -10,8 +10,8 @@ import msgspec
 
 from ddpbench.analysis.bottleneck.verdict import Competitor, with_repeatability
 from ddpbench.analysis.command import CommandBuilder
-from ddpbench.analysis.evidence import MIN_ROUNDS_AND_STEPS_FOR_VERDICT
 from ddpbench.analysis.resampling import resamples, single_rounds
+from ddpbench.analysis.run_length import MIN_ROUNDS_AND_STEPS_FOR_VERDICT
 from ddpbench.analysis.scaling.allreduce import AllReduceStats, allreduce_stats
 from ddpbench.analysis.scaling.ladder import ScalingPoint, compute_scaling_points
 from ddpbench.analysis.scaling.runs import ScalingRuns, scaling_runs

@@ -19,7 +19,9 @@ from ddpbench.analysis.whatif.assumptions import MissingMeasurementError, total_
 from ddpbench.analysis.whatif.state import PipelineState
 from ddpbench.record.prediction import Assumption, MissingMeasurement
 
-CONFIDENCE = 0.9
+PREDICTION_CONFIDENCE = 0.9
+"""Confidence level of the interval of a predicted gain."""
+
 REPLICAS = 24
 BATCHES_PER_REPLICA = 6000
 """Batches of all ranks together in one replica, which makes its mean accurate to about 1%."""
@@ -82,7 +84,7 @@ def estimate_gain(before: PipelineState, after: PipelineState, measured_step_s: 
         total_log_error(set(assumptions) - set(before.all_assumptions)),
         OTHER_CORES_ERROR_FRACTION * before.other_cores / (before.cores or 1.0) * bias_weight(center),
     )
-    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    z = NormalDist().inv_cdf((1 + PREDICTION_CONFIDENCE) / 2)
     high = min(center * exp(z * error), _max_gain(params[1], ratio, measured_step_s) * exp(z * MODEL_ERROR))
     return GainEstimate(
         center,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ddpbench.analysis.command import CONFIG_FIELDS, CommandBuilder
 from ddpbench.analysis.compare import COMPARABLE_STATUSES, throughput_ratio
 from ddpbench.analysis.controls import baseline_of
-from ddpbench.analysis.evidence import missing_batches
+from ddpbench.analysis.run_length import missing_batches
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job, Record

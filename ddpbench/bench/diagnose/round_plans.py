@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil, inf, sqrt
 
-from ddpbench.analysis.evidence import MIN_STEPS
 from ddpbench.analysis.remedies.training import DIAGNOSIS_S
+from ddpbench.analysis.run_length import MIN_STEPS
 from ddpbench.bench.diagnose.context import ACTIVATION_S, DiagnosisContext
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.data.loaders.replay import MAX_REPLAY_BATCHES, MIN_REPLAY_BATCHES
@@ -36,13 +36,13 @@ def diagnose_round_plan(role: Role, context: DiagnosisContext, limit_s: float, a
 
     The baseline runs its required rounds in one turn if its loader starts slowly.
     """
-    round_s, warm_up_s = DIAGNOSE_ROUND_S * time_scale(limit_s), DIAGNOSE_WARMUP_S * time_scale(limit_s)
+    round_s, warmup_s = DIAGNOSE_ROUND_S * time_scale(limit_s), DIAGNOSE_WARMUP_S * time_scale(limit_s)
     plan = RoundPlan(
         round_s,
-        warm_up_s,
+        warmup_s,
         max_round_s=MAX_ROUND_FRACTION * available_s,
         reserved_rounds=RESERVED_ROUNDS.get(role, 0),
-        first_round_s=inf if role == REPLAY and not replay_batch_count(context) else ACTIVATION_S + warm_up_s + round_s,
+        first_round_s=inf if role == REPLAY and not replay_batch_count(context) else ACTIVATION_S + warmup_s + round_s,
         park_s=context.worker_batch_s if role == LOADER_IN_BACKGROUND else 0.0,  # closing waits for the batch that is being loaded
     )
     if role != BASELINE:

@@ -8,10 +8,11 @@ from itertools import product
 
 import msgspec
 
-from ddpbench.analysis.evidence import BOTTLENECK_FRACTION, MIN_VALUES_FOR_INTERVAL
 from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.remedies.loader import recommend_for_loader
 from ddpbench.analysis.remedies.training import recommend
+from ddpbench.analysis.run_length import MIN_VALUES_FOR_INTERVAL
+from ddpbench.analysis.summary import BOTTLENECK_FRACTION
 from ddpbench.analysis.whatif.outcome import config_fields, is_runnable
 from ddpbench.analysis.whatif.query import diagnosed_input, predict_gain
 from ddpbench.bench.arm import Arm, ArmOptions
@@ -46,7 +47,7 @@ MAX_TRIAL_ROUND_FRACTION = 1 / 3
 TRIALS_KEY = "trials"
 
 
-def verify_predictions(context: DiagnosisContext, left_s: float, round_s: float, warm_up_s: float) -> bool:
+def verify_predictions(context: DiagnosisContext, left_s: float, round_s: float, warmup_s: float) -> bool:
     """Predict, then try the top remedies for which ``left_s`` suffices, in turns with the present configuration.
 
     Every rank calls this. Returns False if there are remedies to try, but no time for any.
@@ -60,7 +61,7 @@ def verify_predictions(context: DiagnosisContext, left_s: float, round_s: float,
     available_s = left_s - world.all_max(timer.elapsed_s)
     # one remedy in full rounds proves more than two in short ones
     for full_rounds, number in product((True, False), range(len(candidates), 0, -1)):
-        trials = plan_trials(context, candidates[:number], available_s, round_s, warm_up_s, full_rounds)
+        trials = plan_trials(context, candidates[:number], available_s, round_s, warmup_s, full_rounds)
         if expected_time_s(trials) <= available_s:
             run_trials(context, trials, timer, left_s)
             return True
@@ -77,11 +78,11 @@ class Trial:
 
 
 def plan_trials(
-    context: DiagnosisContext, candidates: Sequence[Prediction], available_s: float, round_s: float, warm_up_s: float, never_shortened: bool
+    context: DiagnosisContext, candidates: Sequence[Prediction], available_s: float, round_s: float, warmup_s: float, never_shortened: bool
 ) -> list[Trial]:
     """The present configuration and the remedies, planned for ``available_s``; ``never_shortened`` as in RoundPlan."""
     longest_s = MAX_TRIAL_ROUND_FRACTION * available_s / (MIN_VALUES_FOR_INTERVAL * (1 + len(candidates)))
-    plan = RoundPlan(round_s, warm_up_s, 0.0, longest_s, MIN_VALUES_FOR_INTERVAL, first_round_s=ACTIVATION_S + warm_up_s + round_s)
+    plan = RoundPlan(round_s, warmup_s, 0.0, longest_s, MIN_VALUES_FOR_INTERVAL, first_round_s=ACTIVATION_S + warmup_s + round_s)
     plan = replace(plan, never_shortened=never_shortened)
     present = msgspec.structs.replace(context.config, rounds=TRIAL_ROUNDS)
     trials = [Trial(BASELINE_REPEAT, present, context.loader_paced(plan, present))]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ddpbench.analysis.evidence import BOTTLENECK_FRACTION
 from ddpbench.analysis.metrics import SAMPLES_PER_S, paired_ratio
+from ddpbench.analysis.summary import BOTTLENECK_FRACTION
 from ddpbench.published.claims.answer import ClaimCheck, measured_sentence, missing_cells, ratio_of_published
 from ddpbench.published.effect_size import (
     PublishedRatio,

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from ddpbench.analysis.checks.rounds import MAX_ROUND_CV
 from ddpbench.analysis.command import TOP_COMMAND
-from ddpbench.analysis.evidence import MIN_ROUNDS, MIN_STEPS
+from ddpbench.analysis.run_length import MIN_ROUNDS, MIN_STEPS
 from ddpbench.analysis.scaling.ladder import MAX_EFFICIENCY
 from ddpbench.record.checks import (
     AllocRetry,

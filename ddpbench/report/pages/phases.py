@@ -16,6 +16,10 @@ from ddpbench.report.pages.header import uses_ddp
 MAX_BAR_WIDTH = 25
 EIGHTHS = " ▏▎▍▌▋▊▉"
 EXPOSED_SYNC = "exposed sync"
+"""Mean over ranks of the phases "sync" and "broadcast", waits for late ranks included.
+
+``exposed_comm_ms`` in ``analysis/collective_wait.py`` is the part that is communication only.
+"""
 
 
 def phase_table(record: Record, summary: Summary, page: Page) -> Iterator[Text]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from rich.text import Text
 
-from ddpbench.analysis.evidence import is_too_short_for_verdict
 from ddpbench.analysis.ranks import RankRow
+from ddpbench.analysis.run_length import is_too_short_for_verdict
 from ddpbench.analysis.straggler import Straggler
 from ddpbench.analysis.summary import Summary
 from ddpbench.record.loaders import SYNTHETIC

@@ -10,7 +10,7 @@ from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.training import next_remedy, recommend
-from ddpbench.analysis.whatif.gain import CONFIDENCE
+from ddpbench.analysis.whatif.gain import PREDICTION_CONFIDENCE
 from ddpbench.analysis.whatif.outcome import best_outcome, command_with, is_runnable, outcomes
 from ddpbench.analysis.whatif.query import predict_gain
 from ddpbench.record.record import Job
@@ -44,7 +44,7 @@ def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = Fa
     if not recorded and all(remedy.command == following_command and not remedy_reason(remedy, record) for remedy in remedies):
         return
     tried = any(each.measured for each in recorded.values())
-    yield from styled([f"remedies, predicted ({CONFIDENCE:.0%}){' and measured (95%)' if tried else ''}"], LABEL)
+    yield from styled([f"remedies, predicted ({PREDICTION_CONFIDENCE:.0%}){' and measured (95%)' if tried else ''}"], LABEL)
     for remedy in remedies:
         outcome = recorded.pop(remedy.scenario.flag_text, None) if remedy.scenario else None
         gain = outcome_text(outcome) if outcome else prediction_text(predict_gain(inputs, run, remedy.scenario)) if remedy.scenario else ""

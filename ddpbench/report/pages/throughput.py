@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from ddpbench.analysis.evidence import FigureInterval, figure_interval
 from ddpbench.analysis.metrics import accuracy_split, last_accuracy
+from ddpbench.analysis.run_length import FigureInterval, figure_interval
 from ddpbench.analysis.summary import Summary
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record, ThroughputEstimate

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.controls import baseline_of
-from ddpbench.analysis.whatif.gain import CONFIDENCE
+from ddpbench.analysis.whatif.gain import PREDICTION_CONFIDENCE
 from ddpbench.analysis.whatif.query import WhatIfAnswer
 from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Job, Record
@@ -51,7 +51,7 @@ def _gain(answer: WhatIfAnswer, record: Record, page: Page) -> Iterator[Text]:
     yield from styled(wrap_text("", f"{answer.scenario.flag_text}:  {certain_gain_text(estimate)}", page), style)
     rates = [format_rounded(answer.measured_samples_per_s * edge) for edge in (estimate.gain, estimate.low, estimate.high)]
     yield from _row("now", [f"{format_rounded(answer.measured_samples_per_s)} {unit}, measured"], page)
-    yield from _row("then", [f"{rates[0]} {unit}  ({rates[1]} to {rates[2]}, {CONFIDENCE:.0%})"], page)
+    yield from _row("then", [f"{rates[0]} {unit}  ({rates[1]} to {rates[2]}, {PREDICTION_CONFIDENCE:.0%})"], page)
     if answer.already_set.flag_text:
         yield from styled(wrap_text("         ", already_set_text(answer.already_set), page))
 

@@ -17,7 +17,7 @@ def test_formulas_match_hand_computed_values() -> None:
     assert rates.workers_needed(0.01, 1000) == 12
     assert rates.cores_needed(0.01, 1000, trainer_cores=4, ranks=4) == pytest.approx(11)
     assert rates.accelerator_utilization(0.05, 0.2) == 0.25
-    assert rates.exposed_allreduce_s(0.06, 0.05) == pytest.approx(0.01)
+    assert rates.sync_cost_s(0.06, 0.05) == pytest.approx(0.01)
     assert rates.trainer_rate(0.0002) == 5000
     assert rates.trainer_rate(0.0) == inf
 
@@ -25,7 +25,7 @@ def test_formulas_match_hand_computed_values() -> None:
 def test_rates_are_never_negative() -> None:
     assert rates.core_rate(cores=2, trainer_cores=4, ranks=4, sample_cpu_s=0.01) == 0
     assert rates.max_workers(cores=2, trainer_cores=4, ranks=4) == 0
-    assert rates.exposed_allreduce_s(0.05, 0.051) == 0
+    assert rates.sync_cost_s(0.05, 0.051) == 0
 
 
 def test_free_samples_are_not_limited_by_cores() -> None:

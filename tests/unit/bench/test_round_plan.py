@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ddpbench.analysis.evidence import MIN_BATCHES_PER_PRODUCER, MIN_STEPS
+from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER, MIN_STEPS
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.bench.resume import NOTHING_MEASURED, ResumeState
 from ddpbench.bench.round_plan import (

@@ -182,7 +182,7 @@ def wanted_s(batch_s: float, cures: int) -> float:
     """Expected time of ``cures`` trials with 8 workers and ``batch_s`` per batch."""
     scene = DiagnosisContext(None, replace(TORCH, workers=8), LoaderFactories(), 2.0, batch_s)  # type: ignore[arg-type]
     promised = [Prediction(scenario=Scenario(workers=8 + more), gain=1.5) for more in range(1, 1 + cures)]
-    return expected_time_s(plan_trials(scene, promised, available_s=55.0, round_s=1.5, warm_up_s=3.0, never_shortened=False))
+    return expected_time_s(plan_trials(scene, promised, available_s=55.0, round_s=1.5, warmup_s=3.0, never_shortened=False))
 
 
 def test_number_of_trials_is_limited_by_time() -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -189,23 +191,41 @@ def test_dead_rank_differs_from_deregistered_rank(rank_stores: list[RankStore]) 
         assert rank_stores[0].dead_ranks(places) == []
 
 
+@contextmanager
+def sending_heartbeats(store: RankStore) -> Iterator[None]:
+    stop = threading.Event()
+
+    def send() -> None:
+        while not stop.wait(0.1):
+            store.heartbeat(Position(1, 1, "forward"))
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    time.sleep(0.3)
+    try:
+        yield
+    finally:
+        stop.set()
+        sending.join()
+
+
 @pytest.mark.slow
 def test_rank_on_another_host_is_dead_without_heartbeat(rank_stores: list[RankStore]) -> None:
     places = [place(0), place(1, host="n2", pid=2**22 + 1)]
-    stop = threading.Event()
-
-    def beat() -> None:
-        while not stop.wait(0.1):
-            rank_stores[1].heartbeat(Position(1, 1, "forward"))
-
-    beating = threading.Thread(target=beat)
-    beating.start()
-    time.sleep(0.3)
-    alive = rank_stores[0].dead_ranks(places)
-    stop.set()
-    beating.join()
-    assert alive == []
+    with sending_heartbeats(rank_stores[1]):
+        assert rank_stores[0].dead_ranks(places) == []
     assert rank_stores[0].dead_ranks(places) == [1]
+
+
+@pytest.mark.slow
+def test_ended_rank_on_this_host_does_not_make_other_hosts_dead(rank_stores: list[RankStore]) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    places = [place(0), place(1, host="n2"), place(2, pid=ended.pid)]
+    with sending_heartbeats(rank_stores[1]):
+        assert rank_stores[0].dead_ranks(places) == [2]
+        rank_stores[0].set("left/2", "1")
+        assert rank_stores[0].dead_ranks(places) == []
 
 
 def test_one_rank_reports_and_the_first_failure_is_kept(rank_stores: list[RankStore]) -> None:

@@ -1,4 +1,4 @@
-"""How well a figure is supported: rounds and steps it needs, and its interval."""
+"""Run length: rounds and steps that a figure or a verdict needs, and the interval that they give."""
 
 from __future__ import annotations
 
@@ -24,9 +24,6 @@ MIN_VALUES_FOR_INTERVAL = 3
 
 MIN_BATCHES_PER_PRODUCER = 4
 """Batches per worker or pipeline that a round needs: they come in bursts, which then average out."""
-
-BOTTLENECK_FRACTION = 0.10
-"""A wait is a bottleneck from this fraction of the step."""
 
 
 @dataclass(frozen=True)
