@@ -6,10 +6,9 @@ import msgspec
 
 from ddpbench.bench.arm_specs import ArmSpec
 from ddpbench.bench.resolve import default_loader
-from ddpbench.data import registry as loaders
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
-from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.loaders import SYNTHETIC, find_loader
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, SkippedMeasurement
 from ddpbench.workloads import registry as workloads
 
@@ -25,7 +24,7 @@ def with_loader(config: Config) -> Config:
     loader = config.loader or default_loader(config, spec)
     if loader != SYNTHETIC:
         return msgspec.structs.replace(config, loader=loader)
-    if spec.dataset not in loaders.find_loader("torch").datasets:
+    if spec.dataset not in find_loader("torch").datasets:
         raise UsageError(f"{config.workload} trains on generated numbers, which need no loader", f"use 'ddpbench run {config.workload}'")
     return msgspec.structs.replace(config, loader="torch")
 
@@ -43,7 +42,7 @@ def control_runs(baseline: Config, world_size: int) -> tuple[list[ArmSpec], list
         skipped.append(SkippedMeasurement(LOADER_IN_BACKGROUND, "trainer_loads"))
     else:
         arms.append(ArmSpec(baseline, LOADER_IN_BACKGROUND))
-    if loaders.find_loader(baseline.loader or "").on_device:
+    if find_loader(baseline.loader or "").on_device:
         skipped.append(SkippedMeasurement(REPLAY, "batches_made_on_device", baseline.loader or ""))
     else:
         arms.append(ArmSpec(baseline, REPLAY))
