@@ -28,8 +28,8 @@ from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns
 from ddpbench.analysis.evidence import is_too_short_for_verdict, timed_steps
 from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.remedies.recommend import next_remedy
 from ddpbench.analysis.remedies.remedy import FewerRanks
-from ddpbench.analysis.remedies.training import next_remedy
 from ddpbench.analysis.straggler import suspected_straggler
 from ddpbench.analysis.summary import Summary
 from ddpbench.record.bottleneck import RuleEvidence, TooShort, Undecided

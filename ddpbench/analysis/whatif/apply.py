@@ -12,9 +12,9 @@ from ddpbench.analysis.controls import step_time_ratio
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
 from ddpbench.analysis.whatif.batches import scale_times
 from ddpbench.analysis.whatif.context import WhatIfContext
-from ddpbench.analysis.whatif.loader_rules import with_hw_decoder_load, with_loader, with_pin_memory
+from ddpbench.analysis.whatif.loader_changes import with_hw_decoder_load, with_loader, with_pin_memory
 from ddpbench.analysis.whatif.state import PipelineState
-from ddpbench.analysis.whatif.step_rules import with_batch_size, with_compile, with_precision
+from ddpbench.analysis.whatif.step_changes import with_batch_size, with_compile, with_precision
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import loader_spec
 from ddpbench.record.prediction import Assumption, MissingMeasurement, Scenario

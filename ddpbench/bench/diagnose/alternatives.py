@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from ddpbench.analysis.remedies.rules import MAX_HW_DECODER_LOAD
+from ddpbench.analysis.remedies.loader_rules import MAX_HW_DECODER_LOAD
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.whatif.measured import delivery_ratio, round_step_times_s
 from ddpbench.bench.arm import Arm, ArmOptions

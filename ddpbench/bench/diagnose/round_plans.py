@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import ceil, inf, sqrt
 
 from ddpbench.analysis.evidence import MIN_STEPS
-from ddpbench.analysis.remedies.training import DIAGNOSIS_S
+from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S
 from ddpbench.bench.diagnose.context import ACTIVATION_S, DiagnosisContext
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.data.loaders.replay import MAX_REPLAY_BATCHES, MIN_REPLAY_BATCHES

@@ -10,8 +10,7 @@ import msgspec
 
 from ddpbench.analysis.evidence import BOTTLENECK_FRACTION, MIN_VALUES_FOR_INTERVAL
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.remedies.loader import recommend_for_loader
-from ddpbench.analysis.remedies.training import recommend
+from ddpbench.analysis.remedies.recommend import recommend, recommend_for_loader
 from ddpbench.analysis.whatif.outcome import config_fields, is_runnable
 from ddpbench.analysis.whatif.query import diagnosed_input, predict_gain
 from ddpbench.bench.arm import Arm, ArmOptions

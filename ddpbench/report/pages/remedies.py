@@ -9,7 +9,7 @@ from rich.text import Text
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.remedies.training import next_remedy, recommend
+from ddpbench.analysis.remedies.recommend import next_remedy, recommend
 from ddpbench.analysis.whatif.gain import CONFIDENCE
 from ddpbench.analysis.whatif.outcome import best_outcome, command_with, is_runnable, outcomes
 from ddpbench.analysis.whatif.query import predict_gain

@@ -29,9 +29,9 @@ from ddpbench.analysis.controls import baseline_of, controls_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.judge import judge, judge_all
 from ddpbench.analysis.pipeline.model import pipeline_model
+from ddpbench.analysis.remedies.loader_rules import MIN_WORTHWHILE_GAIN
+from ddpbench.analysis.remedies.recommend import first_step, recommend
 from ddpbench.analysis.remedies.remedy import DataInMemory, MoreCores, MoreWorkers, PersistentWorkers, Remedy
-from ddpbench.analysis.remedies.rules import MIN_WORTHWHILE_GAIN
-from ddpbench.analysis.remedies.training import first_step, recommend
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.bottleneck import Bottleneck, CoresTakenByWorkers
 from ddpbench.record.io import load

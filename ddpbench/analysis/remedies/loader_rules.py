@@ -49,7 +49,7 @@ class LoaderContext:
         return self.record.data is not None and self.record.data.is_jpeg
 
 
-Rule = Callable[[LoaderContext], Remedy | None]
+LoaderRule = Callable[[LoaderContext], Remedy | None]
 """Returns a remedy, or None if it does not apply."""
 
 
