@@ -1,4 +1,9 @@
-"""Registry of loaders, without torch: what each reads and needs, how it loads batches, and its factory; user-defined loaders."""
+"""Registry of loaders, without torch: what each reads and needs, how it loads batches, and its factory; user-defined loaders.
+
+A new loader needs a ``LoaderSpec`` in ``LOADERS`` and its factory in ``data/loaders/``. If it may replace others, diagnoses benchmark it.
+They recommend it where a rule table in ``analysis/remedies/recommend.py`` has ``other_loader(name)``, for the reason that
+``report/messages/remedies.py`` gives, or its ``help``.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,9 @@ SYNTHETIC, REPLAY = "synthetic", "replay"
 """Names of two control loaders: a constant batch on the device, for compute-only throughput (nothing to learn); and real
 batches in page-locked host memory, copied every step.
 """
+
+DEFAULT_LOADER = "torch"
+"""Name of the loader that reads files if none is named: the common setup."""
 
 MAX_THREADS_PER_PIPELINE = 5
 """Maximum number of threads of one ``dali-cpu`` pipeline.
@@ -36,7 +44,7 @@ class LoaderSpec:
     ``worker_type`` says whether worker processes, threads of the trainer, or neither load batches. Up to
     ``max_threads_per_batch`` threads load one batch together; 0 means all of them. Each pixel value takes ``bytes_per_value``
     bytes in the copy to the device. The data of a ``user_defined`` loader are unknown in advance. A loader that ``needs_gpu`` is
-    rejected on the CPU.
+    rejected on the CPU. ``replaces`` names the loaders in whose place this one may be recommended.
     """
 
     name: str
@@ -54,6 +62,7 @@ class LoaderSpec:
     bytes_per_value: int = 4
     user_defined: bool = False
     needs_gpu: bool = False
+    replaces: tuple[str, ...] = ()
 
     @property
     def device_resident(self) -> bool:
@@ -129,6 +138,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
             datasets=("imagenet", "cifar10", "mnist"),
             worker_type="processes",
             bytes_per_value=1,
+            replaces=("torch", "dali-cpu"),
         ),
         LoaderSpec(
             name="tensor",
@@ -137,6 +147,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
             reads_dataset=True,
             on_device=True,
             datasets=("cifar10", "mnist", "disc"),
+            replaces=("torch", "torch-uint8"),
         ),
         replace(
             DALI_SPEC,
@@ -144,6 +155,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
             help="NVIDIA DALI, decode and augmentation in CPU threads; image folders only",
             factory="ddpbench.data.loaders.dali.cpu:open_dali_cpu",
             max_threads_per_batch=MAX_THREADS_PER_PIPELINE,
+            replaces=("torch", "torch-uint8", "dali-gpu"),
         ),
         replace(
             DALI_SPEC,
@@ -152,6 +164,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
             factory="ddpbench.data.loaders.dali.gpu:open_dali_gpu",
             on_device=True,
             needs_gpu=True,
+            replaces=("torch", "torch-uint8", "dali-cpu"),
         ),
     )
 }
@@ -179,6 +192,15 @@ def find_loader(name: str) -> LoaderSpec:
 def loader_spec(name: str | None) -> LoaderSpec:
     """The LoaderSpec for the loader name in a record; an unknown name is taken as a user-defined loader."""
     return LOADERS.get(name or "") or user_loader_spec(name or "")
+
+
+def alternative_loaders(name: str, dataset: str) -> list[LoaderSpec]:
+    """The loaders that may replace the loader ``name`` and read ``dataset``, in the order of ``LOADERS``.
+
+    Only the device-resident one, if there is one: nothing loads faster than data that are already on the device.
+    """
+    alternatives = [spec for spec in LOADERS.values() if name in spec.replaces and dataset in spec.datasets]
+    return [spec for spec in alternatives if spec.device_resident] or alternatives
 
 
 def user_loader_spec(name: str) -> LoaderSpec:

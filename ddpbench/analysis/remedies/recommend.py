@@ -12,8 +12,6 @@ from ddpbench.analysis.remedies.loader_rules import (
     MIN_WORTHWHILE_GAIN,
     LoaderContext,
     LoaderRule,
-    dali_cpu_loader,
-    dali_gpu_loader,
     data_in_memory,
     dataloader_with_workers,
     fewer_workers,
@@ -22,10 +20,9 @@ from ddpbench.analysis.remedies.loader_rules import (
     more_prefetch,
     more_workers,
     no_workers,
+    other_loader,
     persistent_workers,
     pinned_memory,
-    tensor_loader,
-    torch_uint8_loader,
     without_loader,
 )
 from ddpbench.analysis.remedies.remedy import FewerRanks, Remedy
@@ -45,14 +42,14 @@ from ddpbench.record.root_cause import Cause
 from ddpbench.record.verdict import Verdict
 
 GENERAL_RULES: tuple[LoaderRule, ...] = (
-    tensor_loader,
+    other_loader("tensor"),
     more_hw_decoding,
     dataloader_with_workers,
     more_workers,
     persistent_workers,
-    dali_gpu_loader,
-    torch_uint8_loader,
-    dali_cpu_loader,
+    other_loader("dali-gpu"),
+    other_loader("torch-uint8"),
+    other_loader("dali-cpu"),
     more_cores,
 )
 """Rules for a data-bound run, whatever the cause."""
@@ -61,15 +58,22 @@ RULES_BY_CAUSE: Mapping[Cause, tuple[LoaderRule, ...]] = {
     "too-few-workers": (more_workers,),
     "oversubscribed": (fewer_workers,),
     "storage": (data_in_memory, more_workers, more_prefetch),
-    "handoff": (tensor_loader, torch_uint8_loader, dali_cpu_loader),
+    "handoff": (other_loader("tensor"), other_loader("torch-uint8"), other_loader("dali-cpu")),
     "head-of-line": (more_prefetch, more_workers),
 }
 """Rules for a data-bound run, by its cause; they come before ``GENERAL_RULES``."""
 
 RULES_BY_BOTTLENECK: Mapping[Bottleneck, tuple[LoaderRule, ...]] = {
-    "loader-contends-cpu": (tensor_loader, fewer_workers, no_workers, dali_gpu_loader, torch_uint8_loader, more_cores),
-    "loader-contends-gpu": (more_hw_decoding, dali_cpu_loader),
-    "host-to-device-bound": (pinned_memory, torch_uint8_loader, without_loader),
+    "loader-contends-cpu": (
+        other_loader("tensor"),
+        fewer_workers,
+        no_workers,
+        other_loader("dali-gpu"),
+        other_loader("torch-uint8"),
+        more_cores,
+    ),
+    "loader-contends-gpu": (more_hw_decoding, other_loader("dali-cpu")),
+    "host-to-device-bound": (pinned_memory, other_loader("torch-uint8"), without_loader),
 }
 """Rules for the other bottlenecks that concern the loader."""
 
