@@ -9,7 +9,7 @@ from math import comb
 
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.compare import comparable_estimate, same_devices, throughput_ratio
-from ddpbench.analysis.remedies.training import longer_run_fields
+from ddpbench.analysis.remedies.training_rules import longer_run_fields
 from ddpbench.analysis.stats import PairedRatio, log_t_interval
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record

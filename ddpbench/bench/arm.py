@@ -25,7 +25,6 @@ from ddpbench.bench.round_plan import (
 )
 from ddpbench.data.loader import Loader, LoaderFactory
 from ddpbench.data.loaders.open import open_loader
-from ddpbench.data.registry import find_loader
 from ddpbench.data.shard import Shard
 from ddpbench.data.validation import held_out_batches
 from ddpbench.distributed.collectives import Found, guard_oom
@@ -37,7 +36,7 @@ from ddpbench.machine.epoch_progress import epoch_progress
 from ddpbench.machine.progress_marker import ActiveArm, ProgressMarker
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
-from ddpbench.record.loaders import REPLAY, SYNTHETIC
+from ddpbench.record.loaders import REPLAY, SYNTHETIC, find_loader
 from ddpbench.record.record import DatasetInfo, ObservedPrecision, Round, Warmup
 from ddpbench.record.trace import Trace
 from ddpbench.training.evaluate import evaluate_accuracy

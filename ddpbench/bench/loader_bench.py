@@ -11,7 +11,6 @@ import torch
 
 from ddpbench.data.loader import Loader
 from ddpbench.data.loaders.open import open_loader
-from ddpbench.data.registry import find_loader
 from ddpbench.data.shard import Shard
 from ddpbench.distributed.world import World
 from ddpbench.machine.backends import set_num_threads
@@ -19,6 +18,7 @@ from ddpbench.machine.cpu import CpuMonitor, set_affinity
 from ddpbench.machine.host import cpu_seconds, rss_bytes
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.diagnosis import LoaderBenchmark
+from ddpbench.record.loaders import find_loader
 from ddpbench.workloads import registry as workloads
 
 WINDOW_S = 2.0

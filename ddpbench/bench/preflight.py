@@ -13,7 +13,6 @@ import msgspec
 from ddpbench.analysis.checks.nodes import check_node_balance
 from ddpbench.bench.gate import check_gate_applies
 from ddpbench.bench.resolve import resolve_config
-from ddpbench.data import registry as loaders
 from ddpbench.data.generated.folder import cache_dir, generate
 from ddpbench.data.generated.registry import default_imagenet
 from ddpbench.data.preflight import check_loader, dataset_fingerprint
@@ -30,7 +29,7 @@ from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import flag_fields
 from ddpbench.record.io import check_output_paths
-from ddpbench.record.loaders import REPLAY, SYNTHETIC, loader_spec
+from ddpbench.record.loaders import REPLAY, SYNTHETIC, find_loader, loader_spec
 from ddpbench.record.record import Record
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.request import Request
@@ -171,7 +170,7 @@ def with_generated_images(arms: Sequence[ResolvedConfig], world_size: int, quiet
 
 
 def _needs_generated_images(arm: ResolvedConfig) -> bool:
-    spec = loaders.find_loader(arm.loader)
+    spec = find_loader(arm.loader)
     return (
         spec.reads_dataset
         and not spec.user_defined

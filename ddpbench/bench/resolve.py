@@ -9,7 +9,7 @@ import msgspec
 from ddpbench.data.generated.arrays import GENERATED
 from ddpbench.machine.host import usable_cores
 from ddpbench.record.config import Config, ResolvedConfig
-from ddpbench.record.loaders import REPLAY, SYNTHETIC, loader_spec
+from ddpbench.record.loaders import DEFAULT_LOADER, REPLAY, SYNTHETIC, LoaderSpec, loader_spec
 from ddpbench.record.registry import find_precision
 from ddpbench.workloads import registry as workloads
 from ddpbench.workloads.spec import WorkloadSpec
@@ -36,7 +36,7 @@ def resolve_config(config: Config, cuda: bool, local_world_size: int) -> Resolve
         "image_size": spec.image_size,
         "optimizer_impl": "fused",
         "channels_last": spec.convolutional,
-        "workers": 0 if loader == "tensor" else default_workers(config.cores or usable_cores() / local_world_size),
+        "workers": default_workers(loader_spec(loader), config.cores or usable_cores() / local_world_size),
         "warmup": 10 if cuda else 2,
     }
     unset: dict[str, Any] = {name: value for name, value in automatic.items() if getattr(config, name) is None}
@@ -55,7 +55,7 @@ def default_loader(config: Config, spec: WorkloadSpec) -> str:
     if spec.dataset == "disc":
         return "tensor"  # a thousand points, never read from files
     if config.data_dir or ((config.fresh or config.epochs) and spec.dataset in GENERATED):
-        return "torch"
+        return DEFAULT_LOADER
     return SYNTHETIC
 
 
@@ -64,8 +64,13 @@ def training_steps(spec: WorkloadSpec, cuda: bool) -> int:
     return spec.iterations if cuda else TRAINING_STEPS_CPU
 
 
-def default_workers(cores: float) -> int:
-    """Loader workers for a rank with ``cores`` cores: one core less than it has, between 1 and ``MAX_DEFAULT_WORKERS``."""
+def default_workers(loader: LoaderSpec, cores: float) -> int:
+    """Loader workers for a rank with ``cores`` cores: one core less than it has, between 1 and ``MAX_DEFAULT_WORKERS``.
+
+    0 if the whole dataset is on the device.
+    """
+    if loader.device_resident and loader.reads_dataset:
+        return 0
     return max(1, min(MAX_DEFAULT_WORKERS, int(cores - 1)))
 
 

@@ -15,10 +15,10 @@ import msgspec
 import psutil
 
 from ddpbench.cli.options import given_options, parse_given
-from ddpbench.data import registry as loaders
 from ddpbench.record.config import Config, measurement_config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.io import encode_json
+from ddpbench.record.loaders import find_loader
 from ddpbench.record.names import lookup
 from ddpbench.record.registry import ENGINES, find_precision
 from ddpbench.record.request import TORCHRUN_MODULE, OutputOptions, Request, SweepShard
@@ -41,7 +41,7 @@ def parse_request(workload: str, given: Mapping[str, Any], argv: Sequence[str]) 
     axes = {option.field.name: option.parse_values(text) for option, text in given_options(Config, given)}
     if "precision" in axes:
         axes["precision"] = _resolve_precisions(axes["precision"])
-    specs = [loaders.find_loader(name) for name in axes.get("loader", ())]
+    specs = [find_loader(name) for name in axes.get("loader", ())]
     if specs and "data_dir" in axes and not any(spec.reads_dataset for spec in specs):
         names = ",".join(axes["loader"])
         raise UsageError(f"--data-dir and --loader {names} contradict each other: {names} reads no files", "use one of them")

@@ -11,8 +11,8 @@ import msgspec
 import rich_click as click
 
 from ddpbench.cli.options import add_flags, flag_options, help_flag, parse_given
-from ddpbench.data import registry as loaders
 from ddpbench.record.errors import UsageError
+from ddpbench.record.loaders import find_loader
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.registry import find_precision
 
@@ -56,7 +56,7 @@ def _parse_scenario(given: dict[str, Any]) -> Scenario:
     if scenario == Scenario():
         raise UsageError("no setting is changed", "change one, as in 'ddpbench whatif RECORD --workers 16'")
     if scenario.loader is not None:
-        loaders.find_loader(scenario.loader)
+        find_loader(scenario.loader)
     if scenario.precision is not None:
         scenario = msgspec.structs.replace(scenario, precision=find_precision(scenario.precision).name)
     return scenario

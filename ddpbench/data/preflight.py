@@ -11,13 +11,12 @@ from pathlib import Path
 from ddpbench.data.datasets import files, image_folder
 from ddpbench.data.datasets.download import download_dataset
 from ddpbench.data.in_memory import os_error_as_usage_error
-from ddpbench.data.registry import find_loader
 from ddpbench.machine.host import shared_memory_free_bytes
 from ddpbench.machine.rank_env import from_env
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.diagnosis import SHM_DIR
 from ddpbench.record.errors import UsageError
-from ddpbench.record.loaders import LOADERS, LoaderSpec
+from ddpbench.record.loaders import LOADERS, LoaderSpec, find_loader
 from ddpbench.record.registry import DATASETS
 
 HELD_OUT_BYTES_PER_VALUE = 4

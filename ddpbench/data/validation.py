@@ -16,9 +16,9 @@ from ddpbench.data.loader import Batch
 from ddpbench.data.loaders.torch import PilTransform
 from ddpbench.data.loaders.workers import DataLoaderAdapter, make_data_loader
 from ddpbench.data.normalize import make_normalize, to_memory_format
-from ddpbench.data.registry import find_loader
 from ddpbench.data.shard import Shard
 from ddpbench.record.config import ResolvedConfig
+from ddpbench.record.loaders import find_loader
 
 
 def held_out_batches(config: ResolvedConfig, shard: Shard) -> Iterator[Batch] | None:

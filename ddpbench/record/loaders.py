@@ -1,18 +1,29 @@
-"""Registry of loaders, without torch: what each reads and needs, how it loads batches, and its factory."""
+"""Registry of loaders, without torch: what each reads and needs, how it loads batches, and its factory; user-defined loaders.
+
+A new loader needs a ``LoaderSpec`` in ``LOADERS`` and its factory in ``data/loaders/``. If it may replace others, diagnoses benchmark it.
+They recommend it where a rule table in ``analysis/remedies/recommend.py`` has ``other_loader(name)``, for the reason that
+``report/messages/remedies.py`` gives, or its ``help``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Literal
+from typing import Any, Literal
 
+from ddpbench.record import names
+from ddpbench.record.errors import UsageError
 from ddpbench.record.registry import DATASETS
 
 SYNTHETIC, REPLAY = "synthetic", "replay"
 """Names of two control loaders: a constant batch on the device, for compute-only throughput (nothing to learn); and real
 batches in page-locked host memory, copied every step.
 """
+
+DEFAULT_LOADER = "torch"
+"""Name of the loader that reads files if none is named: the common setup."""
 
 MAX_THREADS_PER_PIPELINE = 5
 """Maximum number of threads of one ``dali-cpu`` pipeline.
@@ -33,7 +44,7 @@ class LoaderSpec:
     ``worker_type`` says whether worker processes, threads of the trainer, or neither load batches. Up to
     ``max_threads_per_batch`` threads load one batch together; 0 means all of them. Each pixel value takes ``bytes_per_value``
     bytes in the copy to the device. The data of a ``user_defined`` loader are unknown in advance. A loader that ``needs_gpu`` is
-    rejected on the CPU.
+    rejected on the CPU. ``replaces`` names the loaders in whose place this one may be recommended.
     """
 
     name: str
@@ -51,6 +62,7 @@ class LoaderSpec:
     bytes_per_value: int = 4
     user_defined: bool = False
     needs_gpu: bool = False
+    replaces: tuple[str, ...] = ()
 
     @property
     def device_resident(self) -> bool:
@@ -126,6 +138,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
             datasets=("imagenet", "cifar10", "mnist"),
             worker_type="processes",
             bytes_per_value=1,
+            replaces=("torch", "dali-cpu"),
         ),
         LoaderSpec(
             name="tensor",
@@ -134,6 +147,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
             reads_dataset=True,
             on_device=True,
             datasets=("cifar10", "mnist", "disc"),
+            replaces=("torch", "torch-uint8"),
         ),
         replace(
             DALI_SPEC,
@@ -141,6 +155,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
             help="NVIDIA DALI, decode and augmentation in CPU threads; image folders only",
             factory="ddpbench.data.loaders.dali.cpu:open_dali_cpu",
             max_threads_per_batch=MAX_THREADS_PER_PIPELINE,
+            replaces=("torch", "torch-uint8", "dali-gpu"),
         ),
         replace(
             DALI_SPEC,
@@ -149,15 +164,43 @@ LOADERS: Mapping[str, LoaderSpec] = {
             factory="ddpbench.data.loaders.dali.gpu:open_dali_gpu",
             on_device=True,
             needs_gpu=True,
+            replaces=("torch", "torch-uint8", "dali-cpu"),
         ),
     )
 }
 """Every loader by name."""
 
 
+def find_loader(name: str) -> LoaderSpec:
+    """The loader called ``name``, or the one at ``package.module:name``.
+
+    That object is a LoaderSpec, or a function that returns batches. Raises UsageError if it does not exist, or if the function has
+    required parameters other than LOADER_KWARGS.
+    """
+    if ":" not in name:
+        return names.lookup("loader", name, LOADERS)
+    found = names.import_object(name)
+    if isinstance(found, LoaderSpec):
+        return found
+    if not callable(found):
+        raise UsageError(f"'{name}' is not a loader", "it must be a function that returns batches of (samples, labels), like a DataLoader")
+    if unknown := set(accepted_kwargs(found, required_only=True)) - set(LOADER_KWARGS):
+        raise UsageError(f"'{name}' has unknown parameters: {', '.join(sorted(unknown))}", f"supported are {', '.join(LOADER_KWARGS)}")
+    return user_loader_spec(name)
+
+
 def loader_spec(name: str | None) -> LoaderSpec:
     """The LoaderSpec for the loader name in a record; an unknown name is taken as a user-defined loader."""
     return LOADERS.get(name or "") or user_loader_spec(name or "")
+
+
+def alternative_loaders(name: str, dataset: str) -> list[LoaderSpec]:
+    """The loaders that may replace the loader ``name`` and read ``dataset``, in the order of ``LOADERS``.
+
+    Only the device-resident one, if there is one: nothing loads faster than data that are already on the device.
+    """
+    alternatives = [spec for spec in LOADERS.values() if name in spec.replaces and dataset in spec.datasets]
+    return [spec for spec in alternatives if spec.device_resident] or alternatives
 
 
 def user_loader_spec(name: str) -> LoaderSpec:
@@ -170,3 +213,18 @@ def user_loader_spec(name: str) -> LoaderSpec:
         datasets=tuple(DATASETS),
         user_defined=True,
     )
+
+
+LOADER_KWARGS = ("config", "dataset", "classes", "rank", "world_size", "device")
+"""Parameter names that a user-defined loader function may have."""
+
+
+def accepted_kwargs(function: Callable[..., Any], required_only: bool = False) -> list[str]:
+    """Parameter names of a function; with ``required_only``, only those without a default."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # some built-ins have no signature
+        return []
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = [parameter for parameter in parameters if parameter.kind not in variable]
+    return [parameter.name for parameter in named if not required_only or parameter.default is inspect.Parameter.empty]

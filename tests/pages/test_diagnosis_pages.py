@@ -24,6 +24,7 @@ from ddpbench.record.diagnosis import Diagnosis, RankNumaNodes
 from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.record import DatasetInfo, Fault, Job
 from ddpbench.record.roles import LOADER_IN_BACKGROUND, SkippedMeasurement
+from ddpbench.record.verdict import RunCommand
 from ddpbench.report.console import make_console
 from ddpbench.report.messages.phrases import format_rounds
 from ddpbench.report.pages.diagnosis import render_diagnosis
@@ -95,6 +96,19 @@ def test_page_fits_phases_add_up_and_command_can_be_copied(name: str) -> None:
     assert step_ms is not None
     assert sum(Decimal(ms) for ms, _ in rows) == Decimal(f"{step_ms:.{decimals}f}")
     assert sum(Decimal(share) for _, share in rows) == 100
+
+
+def test_remedy_refers_to_the_recorded_next_step() -> None:
+    """Another version may recommend other remedies for a kept record."""
+    job = DIAGNOSES["too-few-cores"][0]()
+    verdict = job.records[0].verdict
+    assert verdict is not None
+    uint8 = next_command(verdict).replace("torch,dali-gpu", "torch,torch-uint8")
+    job.records[0].verdict = replace(verdict, next=RunCommand(uint8))
+    remedies = " ".join(printed(job).partition("remedies, predicted")[2].split())
+    assert "CPU cost of torch-uint8; see 'next' for the command" in remedies
+    assert "--loader torch,dali-gpu" in remedies
+    assert "--loader torch,torch-uint8" not in remedies
 
 
 def test_diagnose_jobs_are_rendered_as_diagnosis() -> None:

@@ -27,8 +27,8 @@ from ddpbench.analysis.bottleneck.training import (
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns
 from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.remedies.recommend import next_remedy
 from ddpbench.analysis.remedies.remedy import FewerRanks
-from ddpbench.analysis.remedies.training import next_remedy
 from ddpbench.analysis.run_length import is_too_short_for_verdict, timed_steps
 from ddpbench.analysis.straggler import suspected_straggler
 from ddpbench.analysis.summary import Summary

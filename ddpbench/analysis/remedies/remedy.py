@@ -15,10 +15,7 @@ RemedyCode = Literal[
     "more-prefetch",
     "persistent-workers",
     "dataloader-with-workers",
-    "tensor-loader",
-    "torch-uint8-loader",
-    "dali-cpu-loader",
-    "dali-gpu-loader",
+    "other-loader",  # the one of the scenario
     "more-hw-decoding",
     "data-in-memory",
     "pinned-memory",

@@ -12,11 +12,11 @@ from ddpbench.analysis.controls import step_time_ratio
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
 from ddpbench.analysis.whatif.batches import scale_times
 from ddpbench.analysis.whatif.context import WhatIfContext
-from ddpbench.analysis.whatif.loader_rules import with_hw_decoder_load, with_loader, with_pin_memory
+from ddpbench.analysis.whatif.loader_changes import with_hw_decoder_load, with_loader, with_pin_memory
 from ddpbench.analysis.whatif.state import PipelineState
-from ddpbench.analysis.whatif.step_rules import with_batch_size, with_compile, with_precision
+from ddpbench.analysis.whatif.step_changes import with_batch_size, with_compile, with_precision
 from ddpbench.record.errors import UsageError
-from ddpbench.record.loaders import loader_spec
+from ddpbench.record.loaders import DEFAULT_LOADER, loader_spec
 from ddpbench.record.prediction import Assumption, MissingMeasurement, Scenario
 
 MIN_READ_WAIT_FRACTION = 0.1
@@ -64,7 +64,7 @@ def with_data_in_memory(state: PipelineState, wanted: bool, context: WhatIfConte
     if state.read_wait_fraction is None:
         raise MissingMeasurementError(
             MissingMeasurement(code="read-wait", loader=state.loader),
-            context.builder.diagnose_command(loader=("torch",)) if state.loader != "torch" else "",
+            context.builder.diagnose_command(loader=(DEFAULT_LOADER,)) if state.loader != DEFAULT_LOADER else "",
         )
     storage = context.inputs.controls.diagnosis.storage if context.inputs.controls.diagnosis else None
     return replace(

@@ -5,13 +5,13 @@ A loader that decodes on the GPU also runs in the background of a training, to m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
 import msgspec
 
-from ddpbench.analysis.remedies.rules import MAX_HW_DECODER_LOAD
+from ddpbench.analysis.remedies.loader_rules import MAX_HW_DECODER_LOAD
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.whatif.measured import delivery_ratio, round_step_times_s
 from ddpbench.bench.arm import Arm, ArmOptions
@@ -25,21 +25,10 @@ from ddpbench.distributed.world import World
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.diagnosis import AlternativeLoader
 from ddpbench.record.errors import ConfigFailed
-from ddpbench.record.loaders import loader_spec
+from ddpbench.record.loaders import alternative_loaders, loader_spec
 from ddpbench.record.record import Round
 from ddpbench.record.roles import LOADER_IN_BACKGROUND, SkipReason
 from ddpbench.workloads import registry as workloads
-
-ALTERNATIVE_FIELDS: Mapping[tuple[str, str], Sequence[Mapping[str, object]]] = {
-    ("torch", "imagenet"): ({"loader": "torch-uint8"}, {"loader": "dali-cpu"}, {"loader": "dali-gpu"}),
-    ("torch-uint8", "imagenet"): ({"loader": "dali-cpu"}, {"loader": "dali-gpu"}),
-    ("dali-cpu", "imagenet"): ({"loader": "torch-uint8"}, {"loader": "dali-gpu"}),
-    ("dali-gpu", "imagenet"): ({"hw_decoder_load": MAX_HW_DECODER_LOAD}, {"loader": "dali-cpu"}),
-    ("torch", "cifar10"): ({"loader": "tensor"},),
-    ("torch-uint8", "cifar10"): ({"loader": "tensor"},),
-    ("torch", "mnist"): ({"loader": "tensor"},),
-}
-"""Config fields of the alternatives, by loader and dataset."""
 
 MAX_TRAINING_MEMORY_FRACTION = 0.7
 """Maximum share of the device's memory that a training may use for a loader that decodes there to fit as well."""
@@ -48,14 +37,19 @@ MAX_TRAINING_MEMORY_FRACTION = 0.7
 def alternative_configs(config: ResolvedConfig, world: World) -> list[ResolvedConfig]:
     """Alternatives that work on every rank; nodes may differ in installed packages and free memory."""
     working, spec = [], workloads.find_workload(config.workload)
-    for fields in ALTERNATIVE_FIELDS.get((config.loader, spec.dataset), ()):
-        alternative = msgspec.structs.replace(config, **{"hw_decoder_load": None, **fields})  # the user's value is for the present loader
-        if alternative == config:
-            continue
+    for alternative in _candidates(config, spec.dataset):
         with suppress(ConfigFailed):  # not installed, or not for these files
             run_on_all_ranks(world, partial(check_loader, alternative, spec.dataset, spec.classes, world.size))
             working.append(alternative)
     return working
+
+
+def _candidates(config: ResolvedConfig, dataset: str) -> Iterator[ResolvedConfig]:
+    """``config`` with the highest load of the hardware decoder, if its loader has one; then with each alternative loader."""
+    if loader_spec(config.loader).needs_gpu and config.hw_decoder_load != MAX_HW_DECODER_LOAD:
+        yield msgspec.structs.replace(config, hw_decoder_load=MAX_HW_DECODER_LOAD)
+    for other in alternative_loaders(config.loader, dataset):
+        yield msgspec.structs.replace(config, loader=other.name, hw_decoder_load=None)  # the user's value is for the present loader
 
 
 def measure_alternative_loaders(context: DiagnosisContext) -> list[AlternativeLoader]:

@@ -17,7 +17,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.io import slug
-from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.loaders import DEFAULT_LOADER, SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.request import DiagnoseOptions, Request
 
@@ -55,7 +55,7 @@ def check_can_apply() -> None:
 
 def note_default_loader(requested: Config, resolved: Config) -> None:
     """Print a note if the request has no loader to diagnose, naming the one diagnosed in its place."""
-    if resolved.loader == "torch" and requested.loader in (None, SYNTHETIC) and not requested.data_dir:
+    if resolved.loader == DEFAULT_LOADER and requested.loader in (None, SYNTHETIC) and not requested.data_dir:
         print_note(
             f"synthetic data need no loader; diagnosing loader {resolved.loader}. Choose another with --loader NAME or --data-dir DIR"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from ddpbench.analysis.remedies.training import DIAGNOSIS_S, VERIFY_S
+from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.arm import Arm
 from ddpbench.bench.diagnose import round_plans
 from ddpbench.bench.diagnose.alternatives import ALTERNATIVE_LOADERS, alternative_configs

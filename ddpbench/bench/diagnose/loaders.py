@@ -13,11 +13,10 @@ from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.loader import Batch, BatchProducer, HostBatch, HostLoader, Loader, LoaderFactory
 from ddpbench.data.loaders.open import open_host_loader, open_loader
 from ddpbench.data.loaders.replay import Replay
-from ddpbench.data.registry import find_loader
 from ddpbench.data.shard import Shard
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.loader_stats import LoaderStats
-from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.loaders import SYNTHETIC, find_loader
 from ddpbench.record.roles import BASELINE, LOADER_IN_BACKGROUND, REPLAY, Role
 
 SEED_STRIDE = 7919

@@ -10,14 +10,13 @@ from ddpbench.bench.loader_bench import benchmark_loader
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.loader import Loader
-from ddpbench.data.registry import find_loader
 from ddpbench.distributed.bandwidth import measure_h2d_bandwidth
 from ddpbench.distributed.collectives import run_on_rank_zero
 from ddpbench.machine.node_state import collect_node_state
 from ddpbench.machine.storage import benchmark_storage
 from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.errors import ConfigFailed
-from ddpbench.record.loaders import loader_spec
+from ddpbench.record.loaders import find_loader, loader_spec
 from ddpbench.record.roles import SkipReason
 from ddpbench.workloads import registry as workloads
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil, inf, sqrt
 
-from ddpbench.analysis.remedies.training import DIAGNOSIS_S
+from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S
 from ddpbench.analysis.run_length import MIN_STEPS
 from ddpbench.bench.diagnose.context import ACTIVATION_S, DiagnosisContext
 from ddpbench.bench.round_plan import RoundPlan

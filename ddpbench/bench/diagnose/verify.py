@@ -9,8 +9,7 @@ from itertools import product
 import msgspec
 
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.remedies.loader import recommend_for_loader
-from ddpbench.analysis.remedies.training import recommend
+from ddpbench.analysis.remedies.recommend import recommend, recommend_for_loader
 from ddpbench.analysis.run_length import MIN_VALUES_FOR_INTERVAL
 from ddpbench.analysis.summary import BOTTLENECK_FRACTION
 from ddpbench.analysis.whatif.outcome import config_fields, is_runnable

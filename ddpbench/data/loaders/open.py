@@ -6,12 +6,12 @@ from typing import Any, cast
 
 from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.loader import HostLoader, Loader, LoaderFactory
-from ddpbench.data.registry import find_loader
 from ddpbench.data.shard import Shard
 from ddpbench.distributed.collectives import run_on_all_ranks
 from ddpbench.distributed.world import World
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
+from ddpbench.record.loaders import find_loader
 from ddpbench.record.names import import_object
 
 

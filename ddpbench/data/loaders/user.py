@@ -26,10 +26,10 @@ from ddpbench.data.loaders.start_workers import (
 )
 from ddpbench.data.loaders.user_timed import with_timing
 from ddpbench.data.normalize import to_memory_format
-from ddpbench.data.registry import accepted_kwargs
 from ddpbench.data.shard import Shard
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
+from ddpbench.record.loaders import accepted_kwargs
 from ddpbench.record.names import import_object
 from ddpbench.record.record import DatasetInfo
 

@@ -18,7 +18,8 @@ from ddpbench.analysis.remedies.remedy import (
 from ddpbench.analysis.stats import Interval, PairedRatio
 from ddpbench.analysis.whatif.outcome import PredictionOutcome, is_runnable
 from ddpbench.record.diagnosis import SHM_DIR
-from ddpbench.record.prediction import Prediction
+from ddpbench.record.loaders import loader_spec
+from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Record
 from ddpbench.record.text import format_3sig, pluralize
 from ddpbench.record.verdict import ReduceRanks
@@ -45,10 +46,6 @@ REASONS: Mapping[RemedyCode, str] = {
     "no-workers": "loading in the trainer process avoids contention with workers",
     "more-prefetch": "prefetched batches hide a slow one",
     "dataloader-with-workers": "the trainer process loads each batch itself and prefetches none while it trains",
-    "tensor-loader": "the whole dataset is on the device, cropped and flipped per batch",
-    "torch-uint8-loader": "decodes with libjpeg-turbo and stays in uint8: less CPU time per image, a quarter of the bytes to copy",
-    "dali-cpu-loader": "threads instead of worker processes, no collate",
-    "dali-gpu-loader": "decodes on the GPU: needs few cores, but takes GPU time",
     "more-hw-decoding": "the GPU's JPEG unit decodes nearly all images and frees the SMs for training",
     "pinned-memory": "copies from pinned memory overlap training",
     "without-loader": "upper limit: no batch is loaded or copied",
@@ -56,6 +53,14 @@ REASONS: Mapping[RemedyCode, str] = {
     "larger-batch": "more work per launched kernel",
 }
 """Why a remedy may help, without numbers; self-explanatory ones have no reason."""
+
+LOADER_REASONS: Mapping[str, str] = {
+    "tensor": "the whole dataset is on the device, cropped and flipped per batch",
+    "torch-uint8": "decodes with libjpeg-turbo and stays in uint8: less CPU time per image, a quarter of the bytes to copy",
+    "dali-cpu": "threads instead of worker processes, no collate",
+    "dali-gpu": "decodes on the GPU: needs few cores, but takes GPU time",
+}
+"""Why a loader may help, by its name; without an entry, its ``LoaderSpec.help``."""
 
 NOTHING_FASTER = "no trial is measurably faster"
 NO_GAIN_PREDICTED = "no remedy that can be tried here has a predicted gain"
@@ -101,6 +106,8 @@ def remedy_reason(remedy: Remedy, record: Record) -> str:
                 f"at most {format_3sig(remedy.max_gain)}x: your DataLoader restarts its workers every epoch of {epoch_s} s; "
                 f"its first batch takes {first_batch_s} s, part of it with persistent workers too"
             )
+        case Remedy(code="other-loader", scenario=Scenario(loader=str(loader))):
+            return LOADER_REASONS.get(loader) or loader_spec(loader).help
     return REASONS.get(remedy.code, "")
 
 

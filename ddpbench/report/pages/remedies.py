@@ -9,12 +9,13 @@ from rich.text import Text
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.remedies.training import next_remedy, recommend
+from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.whatif.gain import PREDICTION_CONFIDENCE
 from ddpbench.analysis.whatif.outcome import best_outcome, command_with, is_runnable, outcomes
 from ddpbench.analysis.whatif.query import predict_gain
 from ddpbench.record.record import Job
 from ddpbench.record.roles import BASELINE_REPEAT
+from ddpbench.record.verdict import RunCommand
 from ddpbench.report.layout import GOOD, LABEL, Page, styled, wrap_command, wrap_text
 from ddpbench.report.messages.remedies import (
     NO_GAIN_PREDICTED,
@@ -39,9 +40,8 @@ def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = Fa
     record, run, verdict = inputs.record, CommandBuilder.of(inputs.record, job), inputs.record.verdict
     remedies = sorted(recommend(run, inputs, verdict), key=lambda remedy: -(remedy.gain or 0.0)) if verdict else []
     recorded = {each.prediction.scenario.flag_text: each for each in outcomes(job) if each.prediction.gain is not None}
-    following = next_remedy(run, inputs, verdict) if verdict and verdict.next else None
-    following_command = following.command if following else ""
-    if not recorded and all(remedy.command == following_command and not remedy_reason(remedy, record) for remedy in remedies):
+    next_command = verdict.next.command if verdict and isinstance(verdict.next, RunCommand) else ""
+    if not recorded and all(remedy.command == next_command and not remedy_reason(remedy, record) for remedy in remedies):
         return
     tried = any(each.measured for each in recorded.values())
     yield from styled([f"remedies, predicted ({PREDICTION_CONFIDENCE:.0%}){' and measured (95%)' if tried else ''}"], LABEL)
@@ -49,7 +49,7 @@ def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = Fa
         outcome = recorded.pop(remedy.scenario.flag_text, None) if remedy.scenario else None
         gain = outcome_text(outcome) if outcome else prediction_text(predict_gain(inputs, run, remedy.scenario)) if remedy.scenario else ""
         reason = remedy_reason(remedy, record) if verbose or not (gain and remedy.command) else ""
-        is_next = bool(remedy.command) and remedy.command == following_command
+        is_next = bool(remedy.command) and remedy.command == next_command
         yield from _remedy_line(remedy_name(remedy, record), [gain, reason, NEXT_COMMAND_NOTE if is_next else ""], page)
         yield from styled(wrap_command("    ", remedy.command, page) if remedy.command and not is_next else [])
     for name, outcome in recorded.items():

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ddpbench.analysis.command import CommandBuilder, launcher_argv, omp_threads_prefix
 from ddpbench.analysis.judge import judge
-from ddpbench.analysis.remedies.training import longer_run_fields
+from ddpbench.analysis.remedies.training_rules import longer_run_fields
 from ddpbench.record.config import Config
 from ddpbench.record.record import Record
 

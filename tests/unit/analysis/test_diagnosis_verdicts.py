@@ -29,13 +29,14 @@ from ddpbench.analysis.controls import baseline_of, controls_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.judge import judge, judge_all
 from ddpbench.analysis.pipeline.model import pipeline_model
+from ddpbench.analysis.remedies.loader_rules import MIN_WORTHWHILE_GAIN
+from ddpbench.analysis.remedies.recommend import first_step, recommend
 from ddpbench.analysis.remedies.remedy import DataInMemory, MoreCores, MoreWorkers, PersistentWorkers, Remedy
-from ddpbench.analysis.remedies.rules import MIN_WORTHWHILE_GAIN
-from ddpbench.analysis.remedies.training import first_step, recommend
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.bottleneck import Bottleneck, CoresTakenByWorkers
 from ddpbench.record.io import load
 from ddpbench.record.loader_stats import CpuUsage
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, KernelActivity, Record
 from ddpbench.record.roles import COMPUTE_ONLY, RUN
 from ddpbench.record.root_cause import BlockedWorkers, Cause, HandoffOrWorkers, IdleWorkers, SlowHandoff, TooFewCores, TooFewWorkers
@@ -92,7 +93,7 @@ def test_too_few_cores_recommend_cores_and_cheaper_loaders_not_workers() -> None
     cores, *loaders = remedies_of(job)
     assert isinstance(cores, MoreCores)
     assert (cores.cores, cores.workers, cores.is_handoff_bound) == (pytest.approx(53.5, abs=0.05), 61, False)
-    assert [cure.code for cure in loaders] == ["dali-gpu-loader", "torch-uint8-loader", "dali-cpu-loader"]
+    assert [cure.scenario for cure in loaders] == [Scenario(loader=name) for name in ("dali-gpu", "torch-uint8", "dali-cpu")]
 
 
 def test_remedies_are_sorted_by_gain_after_the_root_cause() -> None:
@@ -184,17 +185,6 @@ def test_user_loader_without_workers_recommends_dataloader_workers() -> None:
     own = replace(IMAGENET, loader="my_data:train", workers=0)
     job = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=8), files=own, busy=0.2)
     assert "dataloader-with-workers" in [cure.code for cure in remedies_of(job)]
-
-
-def test_tensor_loader_is_recommended_for_small_images() -> None:
-    assert next_command(verdict_of(DIAGNOSES["cifar-per-sample"][0]())).endswith(" --loader torch,tensor")
-
-
-def test_tensor_loader_is_not_recommended_for_image_folders() -> None:
-    pictures = replace(IMAGENET, description="image folder, 1,281,167 images")
-    codes = [cure.code for cure in remedies_of(diagnosis(430.0, config=replace(TORCH, workers=2), files=pictures, busy=0.2))]
-    assert "more-workers" in codes
-    assert "tensor-loader" not in codes
 
 
 def test_command_after_diagnosis_names_the_loader() -> None:

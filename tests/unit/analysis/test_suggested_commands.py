@@ -12,7 +12,7 @@ from records import next_command
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.fastest import find_best_arm, next_step_after_comparison
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.remedies.training import recommend
+from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.whatif.query import diagnosed_input
 from ddpbench.record.io import load
 from ddpbench.record.record import Record

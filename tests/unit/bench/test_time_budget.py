@@ -8,7 +8,7 @@ from time import perf_counter
 import pytest
 from training import world_of_one
 
-from ddpbench.analysis.remedies.training import DIAGNOSIS_S
+from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S
 from ddpbench.bench.diagnose.context import DiagnosisContext
 from ddpbench.bench.diagnose.loaders import LoaderFactories
 from ddpbench.bench.diagnose.round_plans import diagnose_round_plan, replay_batch_count, time_scale

@@ -19,7 +19,7 @@ from training import world_of_one
 
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.remedies.training import recommend
+from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.whatif.outcome import best_outcome, is_runnable, outcomes
 from ddpbench.analysis.whatif.query import diagnosed_input
 from ddpbench.bench.diagnose.context import DiagnosisContext

@@ -19,9 +19,8 @@ from loading import FILE_LOADERS, IN_MEMORY_LOADERS, config, memory_config
 
 from ddpbench.data.datasets import image_folder as folder
 from ddpbench.data.preflight import check_loader
-from ddpbench.data.registry import find_loader
 from ddpbench.record.errors import UsageError
-from ddpbench.record.loaders import LOADERS, LoaderSpec
+from ddpbench.record.loaders import LOADERS, LoaderSpec, find_loader
 
 ABSENT = LoaderSpec(name="absent", help="", factory="nowhere:at_all", reads_dataset=True, pip_extra="dali-cuda13", module="nowhere.at_all")
 AGED = replace(ABSENT, name="aged", module="numpy", packages=("absent", "numpy"), min_major_version=99)

@@ -14,7 +14,7 @@ from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.crop import CropAndFlip, crop_indices
 from ddpbench.data.loaders.tensor import DeviceResidentLoader, IndexStream
 from ddpbench.data.normalize import NORMALIZATION
-from ddpbench.data.registry import find_loader
+from ddpbench.record.loaders import find_loader
 
 CLASSES = {"cifar10": 10, "mnist": 10, "disc": 2}
 

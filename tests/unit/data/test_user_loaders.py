@@ -24,9 +24,9 @@ from ddpbench.bench.failure import describe_exception
 from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.loaders.user import open_user_loader
 from ddpbench.data.preflight import check_loader
-from ddpbench.data.registry import LOADER_KWARGS, accepted_kwargs, find_loader
 from ddpbench.data.validation import held_out_batches
 from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.loaders import LOADER_KWARGS, accepted_kwargs, find_loader
 
 
 def own(name: str, **asked: object) -> object:

@@ -22,6 +22,7 @@ from ddpbench.analysis.remedies.remedy import (
 )
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.analysis.whatif.outcome import PredictionOutcome
+from ddpbench.record.loaders import LOADERS
 from ddpbench.record.prediction import MissingMeasurement, Prediction, Scenario
 from ddpbench.record.record import Fault, Record
 from ddpbench.report.messages import remedies
@@ -90,28 +91,34 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
         "the trainer process loads each batch itself and prefetches none while it trains",
     ),
     (
-        Remedy(code="tensor-loader", scenario=Scenario(loader="tensor")),
+        Remedy(code="other-loader", scenario=Scenario(loader="tensor")),
         GPUS,
         "--loader tensor",
         "the whole dataset is on the device, cropped and flipped per batch",
     ),
     (
-        Remedy(code="torch-uint8-loader", scenario=Scenario(loader="torch-uint8")),
+        Remedy(code="other-loader", scenario=Scenario(loader="torch-uint8")),
         GPUS,
         "--loader torch-uint8",
         "decodes with libjpeg-turbo and stays in uint8: less CPU time per image, a quarter of the bytes to copy",
     ),
     (
-        Remedy(code="dali-cpu-loader", scenario=Scenario(loader="dali-cpu")),
+        Remedy(code="other-loader", scenario=Scenario(loader="dali-cpu")),
         GPUS,
         "--loader dali-cpu",
         "threads instead of worker processes, no collate",
     ),
     (
-        Remedy(code="dali-gpu-loader", scenario=Scenario(loader="dali-gpu")),
+        Remedy(code="other-loader", scenario=Scenario(loader="dali-gpu")),
         GPUS,
         "--loader dali-gpu",
         "decodes on the GPU: needs few cores, but takes GPU time",
+    ),
+    (
+        Remedy(code="other-loader", scenario=Scenario(loader="replay")),
+        GPUS,
+        "--loader replay",
+        LOADERS["replay"].help,
     ),
     (
         Remedy(code="more-hw-decoding", scenario=Scenario(hw_decoder_load=0.99)),

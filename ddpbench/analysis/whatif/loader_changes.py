@@ -1,4 +1,4 @@
-"""What-if rules for the loader, the load of the hardware decoder, and pinned memory."""
+"""What-if changes of the loader, the load of the hardware decoder, and pinned memory."""
 
 from __future__ import annotations
 

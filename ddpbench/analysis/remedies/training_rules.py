@@ -1,15 +1,14 @@
-"""Next steps against a bottleneck: a command that measures a remedy beside the original run, or nothing."""
+"""Rules for the training and its evidence: each returns one remedy, with the command that measures it beside the original run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import ceil
 
 from ddpbench.analysis.command import TOP_COMMAND, CommandBuilder
 from ddpbench.analysis.cpu_demand import cpu_demand, oversubscribed_node
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.remedies.loader import RULES_BY_BOTTLENECK, recommend_for_loader
 from ddpbench.analysis.remedies.remedy import FewerRanks, LargerBatch, Remedy
 from ddpbench.analysis.run_length import MIN_ROUNDS, is_too_short_for_verdict, required_length
 from ddpbench.analysis.straggler import Straggler
@@ -17,7 +16,6 @@ from ddpbench.analysis.summary import compute_dtype
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import Verdict
 
 DIAGNOSIS_S, VERIFY_S = 120.0, 55.0
 """Approximate seconds of a diagnosis without a time limit, and of the trials of remedies that follow it."""
@@ -25,7 +23,7 @@ DIAGNOSIS_S, VERIFY_S = 120.0, 55.0
 MAX_MEMORY_FILL = 0.9
 """The fraction of a device's memory that a doubled batch may be expected to fill."""
 
-NextStepRule = Callable[[CommandBuilder, AnalysisInput], Remedy | None]
+TrainingRule = Callable[[CommandBuilder, AnalysisInput], Remedy | None]
 """Returns a remedy, or None if there is nothing to try."""
 
 
@@ -141,34 +139,3 @@ def longer_run_fields(record: Record) -> Mapping[str, tuple[object, ...]]:
     if len(record.rounds) < requested.rounds:
         return {**required, **({"time_limit": ()} if record.status == "ok" else {})}
     return required or ({"rounds": (2 * requested.rounds,)} if requested.rounds <= MIN_ROUNDS else {})
-
-
-NEXT_STEP_RULES: Mapping[str, NextStepRule] = {
-    "straggler": inspect_straggler,
-    "noisy-neighbour": list_processes,
-    "launch-bound": fewer_launches,
-    "sync-bound": less_sync,
-    "compute-bound": faster_compute,
-    "inconclusive": more_evidence,
-}
-"""Rules by the kind of a verdict that does not concern the loader."""
-
-
-def recommend(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> list[Remedy]:
-    """What may help against ``verdict``, the most likely first; empty if nothing is known to."""
-    if verdict.kind == "data-bound" or verdict.kind in RULES_BY_BOTTLENECK:
-        return recommend_for_loader(builder, inputs, verdict.kind, verdict.cause)
-    remedy = NEXT_STEP_RULES[verdict.kind](builder, inputs)
-    return [remedy] if remedy else []
-
-
-def next_remedy(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> Remedy | None:
-    """What to do next: a diagnosis if the cause of a data-bound run is unknown, else the first remedy that can be acted on."""
-    if verdict.kind == "data-bound" and not verdict.cause and inputs.controls.diagnosis is None:
-        return diagnose(builder)
-    return first_step(recommend(builder, inputs, verdict))
-
-
-def first_step(remedies: Iterable[Remedy]) -> Remedy | None:
-    """The first of ``remedies`` with a command, or with another number of ranks to launch."""
-    return next((remedy for remedy in remedies if remedy.command or isinstance(remedy, FewerRanks)), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from shlex import quote
 
 from ddpbench.analysis.command import CommandBuilder
@@ -13,7 +14,8 @@ from ddpbench.analysis.pipeline.model import PipelineModel, worker_startup
 from ddpbench.analysis.pipeline.rates import max_workers
 from ddpbench.analysis.remedies.remedy import DataInMemory, FewerWorkers, MoreCores, MoreWorkers, PersistentWorkers, Remedy
 from ddpbench.record.diagnosis import SHM_DIR
-from ddpbench.record.loaders import DALI_SPEC, SYNTHETIC, loader_spec
+from ddpbench.record.environment import Software
+from ddpbench.record.loaders import DALI_SPEC, LOADERS, SYNTHETIC, LoaderSpec, loader_spec
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Record
 
@@ -44,12 +46,15 @@ class LoaderContext:
         """Whether a diagnosis measured the cost per image with less contention for the cores: a run alone shows it under its own load."""
         return self.inputs.controls.diagnosis is not None
 
-    @property
-    def reads_jpegs(self) -> bool:
-        return self.record.data is not None and self.record.data.is_jpeg
+    def can_use(self, spec: LoaderSpec) -> bool:
+        """Whether ``spec`` loads the data of the run on its devices: JPEGs in class folders, or a dataset that fits on the device."""
+        data, device_type = self.record.data, self.record.environment.device_type
+        if data is None or (spec.needs_gpu and device_type != "cuda"):
+            return False
+        return "imagenet" in spec.datasets and data.is_jpeg if data.is_image_folder else spec.device_resident
 
 
-Rule = Callable[[LoaderContext], Remedy | None]
+LoaderRule = Callable[[LoaderContext], Remedy | None]
 """Returns a remedy, or None if it does not apply."""
 
 
@@ -120,49 +125,30 @@ def more_cores(context: LoaderContext) -> Remedy | None:
     )
 
 
-def tensor_loader(context: LoaderContext) -> Remedy | None:
-    """For datasets that fit in memory: their samples need no worker process."""
-    record = context.record
-    if record.config.loader not in ("torch", "torch-uint8") or record.data is None or record.data.is_image_folder:
-        return None
-    return Remedy(
-        code="tensor-loader",
-        command=context.builder.command(loader=(record.config.loader, "tensor")),
-        scenario=Scenario(loader="tensor"),
-    )
+@cache  # equal names give the same rule, so that a rule of two tables applies once
+def other_loader(name: str) -> LoaderRule:
+    """The rule that recommends the loader ``name`` in place of the present one. Raises KeyError unless it is in ``LOADERS``."""
+    spec = LOADERS[name]
+
+    def rule(context: LoaderContext) -> Remedy | None:
+        present, software = context.record.config.loader, context.record.environment.software
+        if present not in spec.replaces or not context.can_use(spec):
+            return None
+        return Remedy(
+            code="other-loader",
+            command=_install_command(spec, software) + context.builder.command(loader=(present, name)),
+            scenario=Scenario(loader=name),
+        )
+
+    return rule
 
 
-def torch_uint8_loader(context: LoaderContext) -> Remedy | None:
-    if context.record.config.loader != "torch" or not context.reads_jpegs:
-        return None
-    return Remedy(
-        code="torch-uint8-loader",
-        command=context.builder.command(loader=("torch", "torch-uint8")),
-        scenario=Scenario(loader="torch-uint8"),
-    )
-
-
-def dali_cpu_loader(context: LoaderContext) -> Remedy | None:
-    loader = context.record.config.loader
-    if loader not in ("torch", "torch-uint8", "dali-gpu") or not context.reads_jpegs:
-        return None
-    return Remedy(
-        code="dali-cpu-loader",
-        command=_dali_install_command(context.record) + context.builder.command(loader=(loader, "dali-cpu")),
-        scenario=Scenario(loader="dali-cpu"),
-    )
-
-
-def dali_gpu_loader(context: LoaderContext) -> Remedy | None:
-    record = context.record
-    loader = record.config.loader
-    if loader not in ("torch", "torch-uint8", "dali-cpu") or not context.reads_jpegs or record.environment.device_type != "cuda":
-        return None
-    return Remedy(
-        code="dali-gpu-loader",
-        command=_dali_install_command(record) + context.builder.command(loader=(loader, "dali-gpu")),
-        scenario=Scenario(loader="dali-gpu"),
-    )
+def _install_command(spec: LoaderSpec, software: Software) -> str:
+    """``pip install PACKAGE && ``, for the CUDA version of the run; empty if the run had the package, or needs none."""
+    if not spec.packages or (software.dali and spec.module == DALI_SPEC.module):
+        return ""
+    cuda = f"cuda{(software.cuda or '').partition('.')[0]}"
+    return f"pip install {next((package for package in spec.packages if cuda in package), spec.packages[0])} && "
 
 
 def more_hw_decoding(context: LoaderContext) -> Remedy | None:
@@ -242,11 +228,3 @@ def without_loader(context: LoaderContext) -> Remedy | None:
     if loader == SYNTHETIC:
         return None
     return Remedy(code="without-loader", command=context.builder.command(loader=(loader, SYNTHETIC)))
-
-
-def _dali_install_command(record: Record) -> str:
-    software = record.environment.software
-    if software.dali:
-        return ""
-    for_cuda_13, for_cuda_12 = DALI_SPEC.packages
-    return f"pip install {for_cuda_12 if (software.cuda or '').startswith('12') else for_cuda_13} && "

@@ -1,4 +1,4 @@
-"""What-if rules for the compute-only step: precision, compile mode and batch size."""
+"""What-if changes of the compute-only step: precision, compile mode and batch size."""
 
 from __future__ import annotations
 

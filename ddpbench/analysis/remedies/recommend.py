@@ -1,0 +1,144 @@
+"""Recommends remedies: which rules apply to which verdict, and in what order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.pipeline.model import pipeline_model
+from ddpbench.analysis.remedies.loader_rules import (
+    MIN_WORTHWHILE_GAIN,
+    LoaderContext,
+    LoaderRule,
+    data_in_memory,
+    dataloader_with_workers,
+    fewer_workers,
+    more_cores,
+    more_hw_decoding,
+    more_prefetch,
+    more_workers,
+    no_workers,
+    other_loader,
+    persistent_workers,
+    pinned_memory,
+    without_loader,
+)
+from ddpbench.analysis.remedies.remedy import FewerRanks, Remedy
+from ddpbench.analysis.remedies.training_rules import (
+    TrainingRule,
+    diagnose,
+    faster_compute,
+    fewer_launches,
+    inspect_straggler,
+    less_sync,
+    list_processes,
+    more_evidence,
+)
+from ddpbench.analysis.whatif.query import gain_predictor
+from ddpbench.record.bottleneck import Bottleneck
+from ddpbench.record.root_cause import Cause
+from ddpbench.record.verdict import Verdict
+
+GENERAL_RULES: tuple[LoaderRule, ...] = (
+    other_loader("tensor"),
+    more_hw_decoding,
+    dataloader_with_workers,
+    more_workers,
+    persistent_workers,
+    other_loader("dali-gpu"),
+    other_loader("torch-uint8"),
+    other_loader("dali-cpu"),
+    more_cores,
+)
+"""Rules for a data-bound run, whatever the cause."""
+
+RULES_BY_CAUSE: Mapping[Cause, tuple[LoaderRule, ...]] = {
+    "too-few-workers": (more_workers,),
+    "oversubscribed": (fewer_workers,),
+    "storage": (data_in_memory, more_workers, more_prefetch),
+    "handoff": (other_loader("tensor"), other_loader("torch-uint8"), other_loader("dali-cpu")),
+    "head-of-line": (more_prefetch, more_workers),
+}
+"""Rules for a data-bound run, by its cause; they come before ``GENERAL_RULES``."""
+
+RULES_BY_BOTTLENECK: Mapping[Bottleneck, tuple[LoaderRule, ...]] = {
+    "loader-contends-cpu": (
+        other_loader("tensor"),
+        fewer_workers,
+        no_workers,
+        other_loader("dali-gpu"),
+        other_loader("torch-uint8"),
+        more_cores,
+    ),
+    "loader-contends-gpu": (more_hw_decoding, other_loader("dali-cpu")),
+    "host-to-device-bound": (pinned_memory, other_loader("torch-uint8"), without_loader),
+}
+"""Rules for the other bottlenecks that concern the loader."""
+
+TRAINING_RULES: Mapping[str, TrainingRule] = {
+    "straggler": inspect_straggler,
+    "noisy-neighbour": list_processes,
+    "launch-bound": fewer_launches,
+    "sync-bound": less_sync,
+    "compute-bound": faster_compute,
+    "inconclusive": more_evidence,
+}
+"""Rules by the kind of a verdict that does not concern the loader."""
+
+ALWAYS_OFFERED: tuple[LoaderRule, ...] = (fewer_workers,)
+"""Rules that apply whatever gain is predicted: what contention for cores costs is not known before there are fewer workers."""
+
+SAME_GAIN = 0.98
+"""A predicted gain that reaches this fraction of another counts as the same."""
+
+
+def recommend(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> list[Remedy]:
+    """What may help against ``verdict``, the most likely first; empty if nothing is known to."""
+    if verdict.kind == "data-bound" or verdict.kind in RULES_BY_BOTTLENECK:
+        return recommend_for_loader(builder, inputs, verdict.kind, verdict.cause)
+    remedy = TRAINING_RULES[verdict.kind](builder, inputs)
+    return [remedy] if remedy else []
+
+
+def next_remedy(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> Remedy | None:
+    """What to do next: a diagnosis if the cause of a data-bound run is unknown, else the first remedy that can be acted on."""
+    if verdict.kind == "data-bound" and not verdict.cause and inputs.controls.diagnosis is None:
+        return diagnose(builder)
+    return first_step(recommend(builder, inputs, verdict))
+
+
+def first_step(remedies: Iterable[Remedy]) -> Remedy | None:
+    """The first of ``remedies`` with a command, or with another number of ranks to launch."""
+    return next((remedy for remedy in remedies if remedy.command or isinstance(remedy, FewerRanks)), None)
+
+
+def recommend_for_loader(builder: CommandBuilder, inputs: AnalysisInput, kind: Bottleneck, cause: Cause | None = None) -> list[Remedy]:
+    """The remedies that apply to a bottleneck: first those for its cause, then the others by predicted gain, greatest first.
+
+    A remedy with a predicted gain below ``MIN_WORTHWHILE_GAIN`` is skipped, unless its rule is in ``ALWAYS_OFFERED``.
+    """
+    context, predict = LoaderContext(builder, inputs, pipeline_model(inputs)), gain_predictor(inputs, builder)
+
+    def worthwhile(rules: Iterable[LoaderRule]) -> list[Remedy]:
+        applicable = ((rule, remedy) for rule in rules if (remedy := rule(context)))
+        predicted = ((rule, replace(remedy, gain=predict(remedy.scenario)) if remedy.scenario else remedy) for rule, remedy in applicable)
+        return [remedy for rule, remedy in predicted if remedy.gain is None or remedy.gain >= MIN_WORTHWHILE_GAIN or rule in ALWAYS_OFFERED]
+
+    if kind != "data-bound":
+        return _undominated(worthwhile(RULES_BY_BOTTLENECK[kind]))
+    by_cause = RULES_BY_CAUSE.get(cause, ()) if cause else ()
+    others = worthwhile(rule for rule in GENERAL_RULES if rule not in by_cause)
+    return _undominated([*worthwhile(by_cause), *sorted(others, key=lambda remedy: -(remedy.gain or 0.0))])
+
+
+def _undominated(remedies: Sequence[Remedy]) -> list[Remedy]:
+    """``remedies`` without those that need more cores than another of the same gain."""
+    return [remedy for remedy in remedies if not any(_dominates(other, remedy) for other in remedies)]
+
+
+def _dominates(other: Remedy, remedy: Remedy) -> bool:
+    if not (other.scenario and remedy.scenario and other.gain and remedy.gain and remedy.scenario.cores_per_gpu):
+        return False
+    return other.gain >= SAME_GAIN * remedy.gain and (other.scenario.cores_per_gpu or 0.0) < remedy.scenario.cores_per_gpu

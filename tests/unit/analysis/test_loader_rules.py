@@ -1,0 +1,90 @@
+"""Rules that recommend another loader."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+import records
+from diagnoses import CIFAR, DIAGNOSES, IMAGENET, TORCH, diagnosis
+from msgspec.structs import replace
+from records import next_command
+
+from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.controls import baseline_of, controls_of
+from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.pipeline.model import pipeline_model
+from ddpbench.analysis.remedies.loader_rules import LoaderContext, other_loader
+from ddpbench.analysis.remedies.recommend import recommend
+from ddpbench.analysis.remedies.remedy import Remedy
+from ddpbench.analysis.summary import summarize
+from ddpbench.record.loaders import LOADERS
+from ddpbench.record.record import DatasetInfo, Job
+
+PICTURES = replace(IMAGENET, description="image folder, 1,281,167 images", file_kind="images")
+GPUS, CPUS = records.environment(4), records.environment(4, device="Some CPU")
+
+
+def context_of(job: Job) -> LoaderContext:
+    baseline = baseline_of(job)
+    assert baseline is not None
+    inputs = AnalysisInput(baseline, summarize(baseline), controls_of(job))
+    return LoaderContext(CommandBuilder.of(baseline, job), inputs, pipeline_model(inputs))
+
+
+def other_loaders(job: Job) -> dict[str, Remedy]:
+    """The remedy of each registered loader that its rule recommends."""
+    context = context_of(job)
+    return {name: remedy for name in LOADERS if (remedy := other_loader(name)(context))}
+
+
+def run_with(loader: str, files: DatasetInfo = IMAGENET, place: Any = GPUS) -> Job:
+    return diagnosis(430.0, config=replace(TORCH, loader=loader, workers=2), files=replace(files, loader=loader), place=place)
+
+
+@pytest.mark.parametrize(
+    ("present", "files", "place", "recommended"),
+    [
+        ("torch", IMAGENET, GPUS, ["torch-uint8", "dali-cpu", "dali-gpu"]),
+        ("torch-uint8", IMAGENET, GPUS, ["dali-cpu", "dali-gpu"]),
+        ("dali-cpu", IMAGENET, GPUS, ["torch-uint8", "dali-gpu"]),
+        ("dali-gpu", IMAGENET, GPUS, ["dali-cpu"]),
+        ("torch", IMAGENET, CPUS, ["torch-uint8", "dali-cpu"]),
+        ("torch", PICTURES, GPUS, []),
+        ("torch", CIFAR, GPUS, ["tensor"]),
+        ("torch-uint8", CIFAR, CPUS, ["tensor"]),
+        ("my_data:train", IMAGENET, GPUS, []),
+    ],
+)
+def test_other_loader_is_recommended_for_data_and_devices_that_it_supports(
+    present: str, files: DatasetInfo, place: Any, recommended: list[str]
+) -> None:
+    remedies = other_loaders(run_with(present, files, place))
+    assert [*remedies] == recommended
+    for name, remedy in remedies.items():
+        assert remedy.scenario is not None
+        assert (remedy.code, remedy.scenario.loader) == ("other-loader", name)
+        assert remedy.command.endswith(f" --loader {present},{name}")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "package"), [("13.0", "nvidia-dali-cuda130"), ("12.8", "nvidia-dali-cuda120"), (None, "nvidia-dali-cuda130")]
+)
+def test_other_loader_installs_its_package_if_the_run_did_not_have_it(cuda: str | None, package: str) -> None:
+    software = replace(GPUS.software, cuda=cuda, dali=None)
+    remedies = other_loaders(run_with("torch", place=replace(GPUS, software=software)))
+    assert shlex.split(remedies["dali-gpu"].command)[:4] == ["pip", "install", package, "&&"]
+    assert "pip" not in remedies["torch-uint8"].command
+    installed = other_loaders(run_with("torch", place=replace(GPUS, software=replace(software, dali="2.0.0"))))
+    assert not any("pip" in remedy.command for remedy in installed.values())
+
+
+def test_device_resident_loader_is_the_next_step_for_small_images() -> None:
+    job = DIAGNOSES["cifar-per-sample"][0]()
+    context = context_of(job)
+    verdict = context.record.verdict
+    assert verdict is not None
+    assert next_command(verdict).endswith(" --loader torch,tensor")
+    found = [remedy.scenario.loader for remedy in recommend(context.builder, context.inputs, verdict) if remedy.scenario]
+    assert found.count("tensor") == 1, "the rule is in the tables for any cause and for this one"
