@@ -219,7 +219,7 @@ def test_one_rank_reports_and_the_first_failure_is_kept(rank_stores: list[RankSt
 
 def test_missing_ranks_are_listed(rank_stores: list[RankStore]) -> None:
     rank_stores[0].register(RankInfo(place(0), SOFTWARE))
-    with pytest.raises(UsageError, match=r"1 of 2 ranks joined the rendezvous at .* missing: rank 1"):
+    with pytest.raises(UsageError, match=r"1 of 2 ranks joined the rendezvous at .* missing rank: 1"):
         rank_stores[0].wait_for_ranks(0.1)
 
 
