@@ -26,8 +26,8 @@ def test_run_above_the_data_wait_limit_exits_4(launch: Callable[..., Any], resul
     done = launch([*PLAIN, *SLOW, "--fail-if-data-wait", "5%", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 4
     (said,) = errors(done.stderr)
-    assert said.startswith("the ranks wait ")
-    assert said.endswith("% of every step for data, but --fail-if-data-wait allows 5%")
+    assert said.startswith("the rank waits for data ")
+    assert said.endswith("% of the time, but --fail-if-data-wait allows 5%")
     assert only_record(results).status == "ok", "the run itself succeeded"
     assert "images/s" in done.stdout, "the report is printed"
 

@@ -103,7 +103,7 @@ def test_diagnose_jobs_are_rendered_as_diagnosis() -> None:
 
 def test_quiet_page_is_the_conclusion() -> None:
     page = printed(DIAGNOSES["too-few-cores"][0](), quiet=True)
-    assert page.startswith("DATA-BOUND, TOO FEW CORES   the GPUs wait 94% of every step for data\n")
+    assert page.startswith("DATA-BOUND, TOO FEW CORES   the GPUs wait for data 94% of the time\n")
     assert "step time by phase" not in page
 
 
@@ -218,7 +218,7 @@ def test_nodes_that_differ_have_one_line_each() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"verified": False}, "files on storage: not verified to come from a device instead of a cache"),
+        ({"verified": False}, "files on storage: not verified to come from a device rather than a cache"),
         (
             {"cold_files_per_s": None, "no_cold_rate_reason": "in_memory", "file_system": "tmpfs", "verified": False},
             "files on storage: no rate: tmpfs keeps files in memory",

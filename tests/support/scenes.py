@@ -85,7 +85,7 @@ def interrupted() -> Job:
 
 def cut_off() -> Job:
     """The record of a run that was killed with all its processes."""
-    return single_run(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="cut off, its process is gone")))
+    return single_run(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="its process is gone")))
 
 
 def running() -> Job:

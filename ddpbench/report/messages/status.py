@@ -10,7 +10,7 @@ from ddpbench.report.messages.phrases import format_rounds
 
 
 def status_text(record: Record, job_records: Sequence[Record] = ()) -> str:
-    """``failed: rank 2 was killed, 2 of 5 rounds``; ``interrupted by SIGINT, 3 of 5 rounds``; ``invalid: loss not finite, step 41``.
+    """``failed: rank 2 was killed, 2 of 5 rounds``; ``interrupted by SIGINT, 3 of 5 rounds``; ``invalid: non-finite loss at step 41``.
 
     The rounds are those of ``job_records`` or, if it is empty, of ``record``.
     """

@@ -69,7 +69,7 @@ def test_arms_with_different_rank_counts_are_listed_separately() -> None:
     capped = {"health": replace(records.GPU_HEALTH, throttle_reasons=["sw-power-cap"])}
     arms = {f"{ranks} ranks": arm(1.0, traces=dict.fromkeys(range(ranks), capped)) for ranks in (2, 4)}
     lines = [line.plain for line in check_lines({name: job_of_arms([record]).records[0] for name, record in arms.items()}, Page(200, True))]
-    told = "power limit lowers the clocks, common on a busy GPU"
+    told = "the power limit lowers clocks, common on busy GPUs"
     assert [" ".join(line.split()) for line in lines] == [f"note power-cap 2 ranks: 2 ranks: {told}", f"4 ranks: 4 ranks: {told}"]
 
 
