@@ -70,7 +70,7 @@ def launched(options: argparse.Namespace, windows: int, variables: Mapping[str, 
         command = [sys.executable, "-m", "ddpbench", *words, "-q", "-o", folder]
         report_dir = Path(folder) / "told"
         report_dir.mkdir()
-        variables = {"PYTHONPATH": path, "TOLD_TO": str(report_dir), **variables}
+        variables = {"PYTHONPATH": path, "REPORT_DIR": str(report_dir), **variables}
         done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr)

@@ -32,12 +32,12 @@ def test_error_on_one_rank_is_reported_without_waiting(launch: Callable[..., Any
 @pytest.mark.slow
 def test_ranks_with_different_commands_are_rejected(launch: Callable[..., Any], tmp_path: Path) -> None:
     """A typo on one of two nodes must not start different trainings."""
-    words, told = ("scale disc-mlp-2 -b 4 --time-limit 20", "run disc-mlp-2 -b 8 --time-limit 20"), ("arm 1 rank", "arm not set")
+    words, arms = ("scale disc-mlp-2 -b 4 --time-limit 20", "run disc-mlp-2 -b 8 --time-limit 20"), ("arm 1 rank", "arm not set")
     first, other = (f'{TORCHRUN[0]} -m ddpbench {each} --device cpu -o "{tmp_path}/runs"' for each in words)
     each = f"if [ $RANK = 0 ]; then exec {first}; else exec {other}; fi"
     done = launch([*TORCHRUN[:-2], "--no-python", "bash", "-c", each], timeout=60)
     assert done.stderr.count("ddpbench: error: ranks differ:") == 1, done.stderr
-    for rank, flag in enumerate(told):
+    for rank, flag in enumerate(arms):
         assert re.search(rf"^  rank {rank} \(.*\)  .*{flag}", done.stderr, re.MULTILINE), done.stderr
     assert not (tmp_path / "runs").exists(), "no run was started"
 

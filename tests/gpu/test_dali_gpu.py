@@ -134,11 +134,11 @@ def test_file_that_stops_dali_is_named_or_skipped(tree: Path, capfd: pytest.Capt
         take(live, 9)
     with opened(config("dali-gpu", tree, batch_size=4, skip_bad=1), device=GPU) as live:
         images, labels = take(live, 9)
-        told = live.pop_stats()
+        stats = live.pop_stats()
     assert Counter(labels.tolist()) == Counter(dict.fromkeys(set(range(CLASSES)) - {7}, 3))
     assert levels_off(images, labels) < 4
-    assert told
-    assert (told.samples, len(told.skipped_files)) == (36, 1)
+    assert stats
+    assert (stats.samples, len(stats.skipped_files)) == (36, 1)
 
 
 def test_reopening_does_not_leak_gpu_memory(tree: Path) -> None:

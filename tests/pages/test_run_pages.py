@@ -135,16 +135,16 @@ def test_units_of_wide_rank_table_are_aligned_with_their_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "line"),
     [
         ("two-rounds", "throughput   19,800 images/s   (2 rounds: 16,500 to 23,100)"),
         ("one-round", "throughput   23,060 images/s   (one round: no interval)"),
         ("compute-bound", "throughput   23,060 images/s   (22,930 to 23,190, 95%, 5 rounds)"),
     ],
 )
-def test_fewer_than_three_rounds_have_no_interval(name: str, told: str) -> None:
+def test_fewer_than_three_rounds_have_no_interval(name: str, line: str) -> None:
     printed = page(name, 80)
-    assert told in printed
+    assert line in printed
     assert "across launches" not in printed, "there are no earlier runs on this machine"
 
 
@@ -167,8 +167,8 @@ def printed(job: Job, quiet: bool = False) -> str:
 @pytest.mark.parametrize("strict", [False, True])
 def test_quiet_strict_run_prints_its_warnings(strict: bool) -> None:
     few = single_run(records.record(longer=(1.0, 1.4), config=replace(records.RESNET50, rounds=2, strict=strict), traces=hot()))
-    told = printed(few, quiet=True).splitlines()
-    reasons = [re.split(r"\s{2,}", line)[1] for line in told if line.startswith("warning")]
+    lines = printed(few, quiet=True).splitlines()
+    reasons = [re.split(r"\s{2,}", line)[1] for line in lines if line.startswith("warning")]
     assert reasons == (["noisy, too-short"] if strict else [])
 
 
@@ -177,11 +177,11 @@ def hot() -> dict[int, dict[str, object]]:
     return {0: {"health": replace(records.GPU_HEALTH, throttle_reasons=["sw-power-cap"])}}
 
 
-@pytest.mark.parametrize(("last", "loader", "told"), [(0.0003, "synthetic", True), (0.02, "synthetic", False), (0.0003, "torch", False)])
-def test_zero_loss_on_a_single_batch_is_reported_as_overfitting(last: float, loader: str, told: bool) -> None:
+@pytest.mark.parametrize(("last", "loader", "reported"), [(0.0003, "synthetic", True), (0.02, "synthetic", False), (0.0003, "torch", False)])
+def test_zero_loss_on_a_single_batch_is_reported_as_overfitting(last: float, loader: str, reported: bool) -> None:
     config = replace(records.RESNET50, loader=loader)
     learnt = records.record(config=config, traces={rank: {"numerics": records.numerics(0.4, last)} for rank in range(4)})
-    assert (", one batch memorized" in printed(single_run(learnt))) == told
+    assert (", one batch memorized" in printed(single_run(learnt))) == reported
 
 
 @pytest.mark.parametrize(("rounds", "data_ms", "named"), [(5, 200.0, True), (2, 200.0, False), (5, 20.0, False)])

@@ -54,7 +54,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""  # why there is no verdict
 
     @property
-    def told(self) -> str:
+    def verdict(self) -> str:
         return self.cause or self.kind or "no verdict"
 
 

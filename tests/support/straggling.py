@@ -32,7 +32,7 @@ LATE = os.environ.get("LATE", "").split()
 DELAY_S = float(os.environ.get("DELAY_S", "0"))
 RANK = os.environ.get("RANK", "0")
 
-TOLD_TO = os.environ.get("TOLD_TO", "")
+REPORT_DIR = os.environ.get("REPORT_DIR", "")
 """The folder to which each rank writes its rounds, if set."""
 
 controls_ms: list[float] = []
@@ -54,11 +54,11 @@ def in_its_window(arm: Arm, index: int) -> Trace:
         trace = measured(arm, index)
     finally:
         now = ""
-    if TOLD_TO:
+    if REPORT_DIR:
         pages = (getrusage(RUSAGE_SELF).ru_minflt - touched) / trace.steps
         control_ms = fmean(controls_ms) if controls_ms else None
-        told = {"own_ms": own_ms(trace), "pages": pages, "control_ms": control_ms}
-        (Path(TOLD_TO) / f"{index}-{RANK}.json").write_text(json.dumps(told))
+        report = {"own_ms": own_ms(trace), "pages": pages, "control_ms": control_ms}
+        (Path(REPORT_DIR) / f"{index}-{RANK}.json").write_text(json.dumps(report))
     return trace
 
 

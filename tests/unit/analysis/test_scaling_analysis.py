@@ -268,9 +268,9 @@ def test_skipped_scaling_point_is_reported_instead_of_a_loss() -> None:
             record.rounds = []
             made.scaling.skipped.append(SkippedMeasurement(record.role, "no_time_left"))
     judge_all(made)
-    told = made.scaling.verdict
-    assert told is not None
-    assert (told.kind, told.evidence, told.next) == ("inconclusive", NotMeasured(world_sizes=[2, 4]), RaiseTimeLimit())
+    verdict = made.scaling.verdict
+    assert verdict is not None
+    assert (verdict.kind, verdict.evidence, verdict.next) == ("inconclusive", NotMeasured(world_sizes=[2, 4]), RaiseTimeLimit())
     made.scaling.skipped.clear()
     judge_all(made)
     assert made.scaling.verdict is None, "it ended for another reason"

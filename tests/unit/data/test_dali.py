@@ -166,10 +166,10 @@ def test_file_that_stops_a_pipeline_is_named(damage: str, tree: Path, capfd: pyt
     damaged = file_of(tree, 7)
     with opened(config("dali-cpu", tree)) as live:
         make(damaged)
-        with pytest.raises(BenchError, match=why) as told:
+        with pytest.raises(BenchError, match=why) as error:
             take(live, 3 * CLASSES)
-    assert str(damaged) in told.value.message
-    assert "\n" not in told.value.message
+    assert str(damaged) in error.value.message
+    assert "\n" not in error.value.message
     assert threads_ended(), "also those of stopped pipelines"
 
 
@@ -182,9 +182,9 @@ def test_bad_files_are_skipped_up_to_the_limit(tree: Path, capfd: pytest.Capture
         with opened(config("dali-cpu", tree, batch_size=5, workers=workers, prefetch=prefetch, skip_bad=3)) as live:
             drawn = Counter(take(live, 8)[1].tolist())  # four epochs of 10 images
             assert drawn == Counter(dict.fromkeys(good, 4)), "each good file equally often"
-            told = live.pop_stats()
-            assert told
-            assert (told.samples, len(told.skipped_files)) == (40, 3), "a file is skipped once, and every batch is full"
+            stats = live.pop_stats()
+            assert stats
+            assert (stats.samples, len(stats.skipped_files)) == (40, 3), "a file is skipped once, and every batch is full"
         assert threads_ended(), "no threads of stopped pipelines are left"
         notes = [line for line in capfd.readouterr().err.splitlines() if line.startswith("ddpbench: note: skipped: ")]
         assert len(notes) == 3
@@ -243,20 +243,20 @@ def test_unusual_image_formats_are_decoded(odd: str, tree: Path) -> None:
     ODD[odd](file_of(tree, 3))
     with opened(config("dali-cpu", tree, batch_size=CLASSES)) as live:
         images, labels = take(live, 2)
-        told = live.pop_stats()
+        stats = live.pop_stats()
     assert sorted(labels.tolist()) == sorted([*range(CLASSES), *range(CLASSES)])
     assert images.isfinite().all()
-    assert told
-    assert told.skipped_files == []
+    assert stats
+    assert stats.skipped_files == []
 
 
 @NO_DALI
 def test_batch_stats_are_reported_once(tree: Path) -> None:
     with opened(config("dali-cpu", tree, batch_size=4)) as live:
         take(live, 3)
-        told = live.pop_stats()
-        assert told
-        assert (told.samples, len(told.batch_ms), told.cpu_s, told.wall_s) == (12, 3, {}, {})
+        stats = live.pop_stats()
+        assert stats
+        assert (stats.samples, len(stats.batch_ms), stats.cpu_s, stats.wall_s) == (12, 3, {}, {})
         assert live.pop_stats() is None
 
 
@@ -380,8 +380,8 @@ def test_hardware_decoder_gets_its_load_and_the_largest_image_size(tree: Path) -
     Image.new("RGB", (300, 40)).save(file_of(tree, 2), "JPEG")
     Image.new("RGB", (40, 200)).save(file_of(tree, 3), "JPEG")
     file_of(tree, 4).write_bytes(b"")
-    for asked, told in ((None, {}), (0.25, {"hw_decoder_load": 0.25})):
+    for asked, kwargs in ((None, {}), (0.25, {"hw_decoder_load": 0.25})):
         graph = gpu_graph(
             config("dali-gpu", tree, hw_decoder_load=asked), image_folder.read_index(str(tree)).files, torch.device("cuda", 0)
         )
-        assert graph.decoder == {"preallocate_width_hint": 300, "preallocate_height_hint": 200, **told}
+        assert graph.decoder == {"preallocate_width_hint": 300, "preallocate_height_hint": 200, **kwargs}

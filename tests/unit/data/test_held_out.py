@@ -28,13 +28,13 @@ def shares(settled: ResolvedConfig, dataset: str, classes: int, world_size: int)
 @pytest.mark.parametrize("world_size", [1, 3, 20])
 def test_shards_of_all_ranks_cover_the_dataset_once(loader: str, world_size: int, tmp_path: Path) -> None:
     settled = memory_config(loader, "mnist", imagery.mnist(tmp_path), batch_size=2)
-    told = shares(settled, "mnist", 10, world_size)
-    images = Counter(round(float(image.sum()), 2) for share in told for batch, _ in share for image in batch)
+    rank_batches = shares(settled, "mnist", 10, world_size)
+    images = Counter(round(float(image.sum()), 2) for share in rank_batches for batch, _ in share for image in batch)
     assert len(images) == sum(images.values()) == imagery.MNIST_HELD_OUT, "each once"
-    counts = [sum(len(labels) for _, labels in share) for share in told]
+    counts = [sum(len(labels) for _, labels in share) for share in rank_batches]
     assert max(counts) - min(counts) <= 1
-    assert all(len(labels) <= 2 for share in told for _, labels in share)
-    assert Counter(int(label) for share in told for _, labels in share for label in labels) == Counter(
+    assert all(len(labels) <= 2 for share in rank_batches for _, labels in share)
+    assert Counter(int(label) for share in rank_batches for _, labels in share for label in labels) == Counter(
         number % 10 for number in range(imagery.MNIST_HELD_OUT)
     )
 
@@ -78,11 +78,11 @@ def test_held_out_labels_match_training_labels(workers: int, tmp_path: Path) -> 
     for image in (tmp_path / "val" / "n00000001").iterdir():
         image.unlink()
     (tmp_path / "val" / "n00000001").rmdir()
-    told = shares(config("torch", tmp_path, workers=workers), "imagenet", 1000, 2)
-    assert Counter(int(label) for share in told for _, labels in share for label in labels) == {0: 3, 2: 3, 3: 3}
-    assert [sum(len(labels) for _, labels in share) for share in told] == [5, 4]
+    rank_batches = shares(config("torch", tmp_path, workers=workers), "imagenet", 1000, 2)
+    assert Counter(int(label) for share in rank_batches for _, labels in share for label in labels) == {0: 3, 2: 3, 3: 3}
+    assert [sum(len(labels) for _, labels in share) for share in rank_batches] == [5, 4]
     again = shares(config("torch", tmp_path, workers=workers), "imagenet", 1000, 2)
-    assert torch.equal(told[0][0][0], again[0][0][0]), "nothing is random"
+    assert torch.equal(rank_batches[0][0][0], again[0][0][0]), "nothing is random"
 
 
 def test_held_out_class_missing_in_training_is_named(tmp_path: Path) -> None:

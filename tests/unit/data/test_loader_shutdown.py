@@ -56,9 +56,9 @@ def test_damaged_image_is_named_by_dali(tmp_path: Path) -> None:
 def check_damaged_image_is_named(settled: ResolvedConfig, root: Path) -> None:
     damaged = imagery.image_tree(root) / "train" / "n00000002" / "1.JPEG"
     imagery.truncate(damaged)
-    with opened(settled) as live, pytest.raises(BenchError, match=str(damaged)) as told:
+    with opened(settled) as live, pytest.raises(BenchError, match=str(damaged)) as error:
         take(live, 9)
-    assert "\n" not in told.value.message
+    assert "\n" not in error.value.message
 
 
 def test_failed_worker_start_restores_the_sigchld_handler() -> None:

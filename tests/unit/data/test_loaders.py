@@ -91,14 +91,14 @@ def test_pixels_are_rgb_and_normalized(loader: str, one_a_class: Path) -> None:
 def test_all_loaders_give_the_same_images_in_the_same_order(workers: int, one_a_class: Path) -> None:
     """On every rank, across several epochs."""
     for rank in range(3):
-        told = {}
+        labels_by_loader = {}
         for loader in RUNNABLE_FILE_LOADERS:
             with opened(config(loader, one_a_class, workers=workers, batch_size=4), rank=rank, world_size=3) as live:
                 images, labels = take(live, 5)
-            told[loader] = labels.tolist()
+            labels_by_loader[loader] = labels.tolist()
             nearest = [min(range(13), key=lambda label: distance(image, label)) for image in images]
-            assert nearest == told[loader], "labels match images"
-        assert all(order == told["torch"] for order in told.values())
+            assert nearest == labels_by_loader[loader], "labels match images"
+        assert all(order == labels_by_loader["torch"] for order in labels_by_loader.values())
 
 
 def distance(image: torch.Tensor, label: int) -> float:

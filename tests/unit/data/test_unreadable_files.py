@@ -56,11 +56,11 @@ def test_unreadable_file_is_named(loader: str, how: str, tree: Path) -> None:
     with opened(config(loader, tree, workers=0, shuffle=False)) as live:
         file = spoil(tree, 7, how)  # during the run
         take(live, 3)
-        with pytest.raises(BenchError) as told:
+        with pytest.raises(BenchError) as error:
             take(live, 2)
-    assert told.value.message.startswith(f"cannot read the image '{file}': ")
-    assert DAMAGE[how][1] in told.value.message
-    assert "--skip-bad" in told.value.hint
+    assert error.value.message.startswith(f"cannot read the image '{file}': ")
+    assert DAMAGE[how][1] in error.value.message
+    assert "--skip-bad" in error.value.hint
 
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
@@ -84,11 +84,11 @@ def test_one_bad_file_above_the_limit_ends_the_run(loader: str, tree: Path) -> N
     for label in (1, 4):
         spoil(tree, label)
     last = spoil(tree, 9)
-    with opened(config(loader, tree, workers=1, shuffle=False, skip_bad=2)) as live, pytest.raises(BenchError) as told:
+    with opened(config(loader, tree, workers=1, shuffle=False, skip_bad=2)) as live, pytest.raises(BenchError) as error:
         take(live, 6)
-    assert told.value.message.startswith(f"cannot read the image '{last}': ")
-    assert told.value.message.endswith("not an image, after 2 others skipped")
-    assert told.value.hint.startswith("--skip-bad 2 is exceeded")
+    assert error.value.message.startswith(f"cannot read the image '{last}': ")
+    assert error.value.message.endswith("not an image, after 2 others skipped")
+    assert error.value.hint.startswith("--skip-bad 2 is exceeded")
 
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
@@ -97,19 +97,19 @@ def test_already_skipped_file_does_not_exceed_the_limit(loader: str, tree: Path)
     with opened(config(loader, tree, workers=0, shuffle=False, skip_bad=1)) as live:
         take(live, 6)
         new = spoil(tree, 10)  # replaced by number 11, which is unreadable too
-        with pytest.raises(BenchError) as told:
+        with pytest.raises(BenchError) as error:
             take(live, 6)
-    assert told.value.message == f"cannot read the image '{new}': not an image, after 1 other skipped"
+    assert error.value.message == f"cannot read the image '{new}': not an image, after 1 other skipped"
 
 
 @pytest.mark.parametrize("allowed", [0, 3, 100])
 def test_dataset_without_readable_files_fails_instead_of_hanging(allowed: int, tree: Path) -> None:
     for label in range(12):
         spoil(tree, label)
-    with opened(config("torch", tree, workers=1, skip_bad=allowed)) as live, pytest.raises(BenchError, match="not an image") as told:
+    with opened(config("torch", tree, workers=1, skip_bad=allowed)) as live, pytest.raises(BenchError, match="not an image") as error:
         take(live, 1)
-    assert ("none of the 12 images can be read" in told.value.message) == (allowed == 100)
-    assert told.value.hint.endswith("--skip-bad N") == (allowed == 0), "a given flag is not suggested"
+    assert ("none of the 12 images can be read" in error.value.message) == (allowed == 100)
+    assert error.value.hint.endswith("--skip-bad N") == (allowed == 0), "a given flag is not suggested"
 
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
@@ -130,10 +130,10 @@ def test_round_includes_files_skipped_before_it(tree: Path) -> None:
     live = Session(settled, training.tiny_net(), nn.CrossEntropyLoss(), loader, world, ProgressMarker(60.0))
     try:
         warm_up(live)
-        told = [live.run_round(2).loader_stats for _ in range(2)]
+        stats = [live.run_round(2).loader_stats for _ in range(2)]
     finally:
         live.close()
-    assert [loading and len(loading.skipped_files) for loading in told] == [1, 0]
+    assert [loading and len(loading.skipped_files) for loading in stats] == [1, 0]
 
 
 def test_class_without_images_is_named(tree: Path) -> None:
@@ -151,9 +151,9 @@ def test_files_with_other_suffixes_are_counted_except_hidden_files(tree: Path) -
 
 def test_too_few_images_for_the_ranks_are_rejected(tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=3, images=1)
-    with pytest.raises(UsageError, match=r"3 found, 8 needed for one step of 1 x 8") as told:
+    with pytest.raises(UsageError, match=r"3 found, 8 needed for one step of 1 x 8") as error:
         check_loader(config("torch-uint8", tmp_path, batch_size=1), "imagenet", 1000, 8)
-    assert told.value.hint == "start fewer ranks, or add images"
+    assert error.value.hint == "start fewer ranks, or add images"
 
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
@@ -168,9 +168,9 @@ def test_more_workers_than_files(loader: str, tmp_path: Path) -> None:
 def test_insufficient_shared_memory_is_rejected_with_the_required_size(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "shared_memory_free_bytes", lambda: 64 * 2**20)
     large = {"batch_size": 12, "image_size": 512, "workers": 3, "prefetch": 2}
-    with pytest.raises(UsageError, match=r"/dev/shm has 64 MiB free, but prefetched batches need 252: 1 x 7 of 36 MiB") as told:
+    with pytest.raises(UsageError, match=r"/dev/shm has 64 MiB free, but prefetched batches need 252: 1 x 7 of 36 MiB") as error:
         check_loader(config("torch", tree, **large), "imagenet", 1000, 1)
-    assert "--shm-size" in told.value.hint
+    assert "--shm-size" in error.value.hint
     check_loader(config("torch-uint8", tree, **large), "imagenet", 1000, 1)  # a quarter
     check_loader(config("torch", tree, **{**large, "workers": 0}), "imagenet", 1000, 1)
     for name, value in {"RANK": 1, "WORLD_SIZE": 4, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():

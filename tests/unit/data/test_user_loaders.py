@@ -109,8 +109,8 @@ def test_unresponsive_helper_process_does_not_outlive_the_run(start: Callable[..
 @pytest.mark.parametrize("workers", [0, 1])
 def test_stages_are_reported_as_far_as_separable(workers: int, tmp_path: Path) -> None:
     imagery.image_tree(tmp_path)
-    told = {"sample", "collate"}
-    for name, stages in (("shared_out", told), ("at_once", told), ("folder", {"decode", "augment", "collate"})):
+    default_stages = {"sample", "collate"}
+    for name, stages in (("shared_out", default_stages), ("at_once", default_stages), ("folder", {"decode", "augment", "collate"})):
         with opened(own(name, data_dir=tmp_path, workers=workers)) as live:
             take(live, 4)
             loading = live.pop_stats()
@@ -188,10 +188,10 @@ def test_download_and_missing_folder_are_rejected_for_user_loaders(tmp_path: Pat
 def test_worker_exception_is_reported_with_its_location() -> None:
     with opened(own("spoilt")) as live, pytest.raises(ValueError, match="Caught ValueError in DataLoader worker process 0") as problem:
         take(live, 1)
-    told = describe_exception(problem.value)
-    assert told.reason == "bad sample 0:", "only the first line"
+    description = describe_exception(problem.value)
+    assert description.reason == "bad sample 0:", "only the first line"
     line = next(at for at, text in enumerate(Path(own_loaders.__file__).read_text().splitlines(), 1) if "bad sample" in text)
-    assert told.location == f"raised in {own_loaders.__file__}:{line}, in a DataLoader worker"
+    assert description.location == f"raised in {own_loaders.__file__}:{line}, in a DataLoader worker"
 
 
 def test_dead_user_worker_is_reported_with_its_signal(tmp_path: Path) -> None:

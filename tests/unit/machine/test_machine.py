@@ -243,9 +243,9 @@ def test_late_store_is_waited_for(free_port: int) -> None:
 
 def test_oom_description_states_peak_and_requested_size() -> None:
     device = open_device("cpu", RankEnv(), share_gpu=False)
-    for asked, told in ((2**50, "1,048,576 GiB more requested"), (600 * 2**30, "600 GiB more requested"), (10, "0.01 GiB more requested")):
+    for asked, text in ((2**50, "1,048,576 GiB more requested"), (600 * 2**30, "600 GiB more requested"), (10, "0.01 GiB more requested")):
         short = device.describe_oom(RuntimeError(f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {asked} bytes."))
-        peak = re.fullmatch(rf"peak ([\d.]+) of [\d.,]+ GiB, {told}", short)
+        peak = re.fullmatch(rf"peak ([\d.]+) of [\d.,]+ GiB, {text}", short)
         assert peak is not None, short
         assert float(peak[1]) == pytest.approx(psutil.Process().memory_info().rss / 2**30, rel=0.5)
     assert device.describe_oom(ValueError("no")) == ""

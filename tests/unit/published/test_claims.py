@@ -257,10 +257,10 @@ def test_ratios_pair_rounds_and_invalid_arms_have_no_speed_ratio() -> None:
 
 
 def test_memory_metric_is_common_to_all_arms() -> None:
-    told, silent = sweeps.cell(process=5), sweeps.cell()
-    assert memory_metric([told, told]) is PROCESS_MEMORY
-    assert memory_metric([told, silent]) is not PROCESS_MEMORY
-    assert memory_metric([told, sweeps.no_memory("o2", 64)]) is PROCESS_MEMORY
+    with_memory, without_memory = sweeps.cell(process=5), sweeps.cell()
+    assert memory_metric([with_memory, with_memory]) is PROCESS_MEMORY
+    assert memory_metric([with_memory, without_memory]) is not PROCESS_MEMORY
+    assert memory_metric([with_memory, sweeps.no_memory("o2", 64)]) is PROCESS_MEMORY
 
 
 def test_two_rounds_give_a_range_without_interval() -> None:

@@ -132,8 +132,8 @@ def test_range_among_intervals_is_labelled() -> None:
     rows = table(printed(lambda console: render_crossover(job, console, None)), "time of a training")
     assert not any("rounds:" in cell for row in rows for cell in row)
     job.records[0].rounds = job.records[0].rounds[:2]
-    told = [cell for row in table(printed(lambda console: render_crossover(job, console, None)), "time of a training") for cell in row]
-    assert [cell.partition(":")[0] for cell in told if "rounds:" in cell] == ["0.9096 (2 rounds"]
+    cells = [cell for row in table(printed(lambda console: render_crossover(job, console, None)), "time of a training") for cell in row]
+    assert [cell.partition(":")[0] for cell in cells if "rounds:" in cell] == ["0.9096 (2 rounds"]
 
 
 def test_accuracy_interval_is_capped_at_100_percent() -> None:
@@ -275,9 +275,9 @@ def test_quiet_pages_are_tables_or_conclusion() -> None:
     conclusion = printed(lambda console: render_crossover(sweeps.crossing_disc(), console, None, quiet=True), 100)
     assert conclusion.startswith("GPU is faster than CPU from 602,000")
     assert conclusion.count("\n") == 1
-    told = printed(lambda console: render_reproduction(sweeps.reproducing("t4-tensor-cores", sweeps.t4()), console, None, quiet=True))
-    assert told.startswith("claimed    GEMM workload: AMP is 2.78 times faster")
-    assert "protocol" not in told
+    page = printed(lambda console: render_reproduction(sweeps.reproducing("t4-tensor-cores", sweeps.t4()), console, None, quiet=True))
+    assert page.startswith("claimed    GEMM workload: AMP is 2.78 times faster")
+    assert "protocol" not in page
 
 
 def test_verbose_page_lists_passed_checks() -> None:
