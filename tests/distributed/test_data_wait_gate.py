@@ -18,7 +18,7 @@ from ddpbench.record.config import Config
 
 pytestmark = pytest.mark.timeout(110)
 
-SLOW = ["misbehaving:fine", *SMALL, "--rounds", "1", "--loader", "sluggish:sluggish"]
+SLOW = ["misbehaving:fine", *SMALL, "--rounds", "1", "--loader", "slow_loader:slow"]
 
 
 @pytest.mark.slow
@@ -40,11 +40,11 @@ def test_run_below_the_data_wait_limit_exits_0(launch: Callable[..., Any], resul
 
 @pytest.mark.slow
 def test_launched_ranks_pass_on_exit_4_if_any_arm_fails_the_gate(launch: Callable[..., Any], results: Path) -> None:
-    both = [*SLOW[:-1], "synthetic,sluggish:sluggish", "--fail-if-data-wait", "5%", "--gpus", "2"]
+    both = [*SLOW[:-1], "synthetic,slow_loader:slow", "--fail-if-data-wait", "5%", "--gpus", "2"]
     done = launch([*PLAIN, *both, "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 4
     (said,) = errors(done.stderr)
-    assert said.startswith("sluggish:sluggish: the ranks wait ")
+    assert said.startswith("slow_loader:slow: the ranks wait ")
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ import pytest
 import records
 from diagnoses import DIAGNOSES, benchmark_of, diagnosis
 from msgspec.structs import replace
+from page_jobs import job_of_arms
 from records import BUSY, RESNET50, next_command
-from scenes import job_of_arms
 
 from ddpbench.analysis.summary import summarize
 from ddpbench.bench.journal import close_records

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import records
 from msgspec.structs import replace
-from scenes import SCENES, single_run
+from page_jobs import PAGE_JOBS, single_run
 
 from ddpbench.analysis.fastest import find_best_arm, next_step_after_comparison
 from ddpbench.analysis.summary import summarize
@@ -28,7 +28,7 @@ PHASES = "data wait|host to device|batch preparation|forward|backward|exposed sy
 PHASE_ROW = rf"^  (?:{PHASES}) +(-?[0-9.]+) +(-?[0-9.]+)"
 
 PAGES = [
-    *((name, 80, "utf-8", "") for name in SCENES),
+    *((name, 80, "utf-8", "") for name in PAGE_JOBS),
     ("many-ranks", 60, "ascii", ""),
     *((name, 80, "utf-8", "verbose") for name in ("data-bound", "many-ranks", "precisions")),
     *((name, 80, "utf-8", "quiet") for name in ("data-bound", "killed", "precisions", "loaders-and-batches", "two-rounds")),
@@ -45,7 +45,7 @@ def page(name: str, width: int, encoding: str = "utf-8", mode: str = "") -> str:
     """The page of the example as printed to a file; 80 columns is the default there."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict", newline="\n")
     console = make_console(stream, None if width == 80 else width)
-    render_run(SCENES[name](), console, RECORD, verbose=mode == "verbose", quiet=mode == "quiet")
+    render_run(PAGE_JOBS[name](), console, RECORD, verbose=mode == "verbose", quiet=mode == "quiet")
     stream.flush()
     return stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
 
@@ -69,19 +69,19 @@ def test_no_golden_page_is_unused() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 100])
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", PAGE_JOBS)
 def test_only_record_paths_may_be_wider_than_the_page(name: str, width: int) -> None:
     wide = [line for line in page(name, width).splitlines() if len(line) > width]
     assert [line for line in wide if not line.endswith(".json")] == []
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", PAGE_JOBS)
 def test_narrow_page_has_the_same_words_as_wide_page(name: str) -> None:
     narrow, wide = ([word for word in page(name, width).split() if word != "\\"] for width in (60, 80))
     assert narrow == wide
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", PAGE_JOBS)
 def test_page_ends_with_the_path_and_has_no_trailing_blanks(name: str) -> None:
     lines = page(name, 80).splitlines()
     assert lines[-1] == str(RECORD)
@@ -93,7 +93,7 @@ def test_page_ends_with_the_path_and_has_no_trailing_blanks(name: str) -> None:
 def test_printed_phases_add_up_to_the_step(name: str) -> None:
     rows = re.findall(PHASE_ROW, page(name, 80), re.MULTILINE)
     decimals = len(rows[0][0].partition(".")[2])
-    step_ms = summarize(SCENES[name]().records[0]).step_ms
+    step_ms = summarize(PAGE_JOBS[name]().records[0]).step_ms
     assert step_ms is not None
     assert sum(Decimal(ms) for ms, _ in rows) == Decimal(f"{step_ms:.{decimals}f}")
     assert sum(Decimal(percent) for _, percent in rows) == 100
@@ -148,9 +148,9 @@ def test_fewer_than_three_rounds_have_no_interval(name: str, line: str) -> None:
     assert "across launches" not in printed, "there are no earlier runs on this machine"
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", PAGE_JOBS)
 def test_next_command_can_be_copied_from_the_page(name: str) -> None:
-    job = SCENES[name]()
+    job = PAGE_JOBS[name]()
     verdict, found = job.records[0].verdict, find_best_arm(job.records)
     step = next_step_after_comparison(found, job) if found else verdict and verdict.next
     shown = re.search(r"^  next  ((?:.*\\\n)*.*)$", page(name, 80), re.MULTILINE)
@@ -177,7 +177,9 @@ def hot() -> dict[int, dict[str, object]]:
     return {0: {"health": replace(records.GPU_HEALTH, throttle_reasons=["sw-power-cap"])}}
 
 
-@pytest.mark.parametrize(("last", "loader", "reported"), [(0.0003, "synthetic", True), (0.02, "synthetic", False), (0.0003, "torch", False)])
+@pytest.mark.parametrize(
+    ("last", "loader", "reported"), [(0.0003, "synthetic", True), (0.02, "synthetic", False), (0.0003, "torch", False)]
+)
 def test_zero_loss_on_a_single_batch_is_reported_as_overfitting(last: float, loader: str, reported: bool) -> None:
     config = replace(records.RESNET50, loader=loader)
     learnt = records.record(config=config, traces={rank: {"numerics": records.numerics(0.4, last)} for rank in range(4)})

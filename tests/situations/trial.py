@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from imagery import image_tree
+from sample_datasets import image_tree
 
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.record.io import load

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from imagery import cifar10
+from sample_datasets import cifar10
 from slurm import MOST, Cluster, NoSlurmError, two_nodes
 
 from ddpbench.cli.files import load_with_shards

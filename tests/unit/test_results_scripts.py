@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 import pytest
 import two_hosts
-from imagery import image_tree
-from loading import NO_DALI
+from open_loaders import NO_DALI
+from sample_datasets import image_tree
 
 from ddpbench.record.io import load
 

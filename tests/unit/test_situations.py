@@ -11,8 +11,8 @@ from typing import get_args
 import psutil
 import pytest
 import torch
-from imagery import image_tree
-from loading import opened
+from open_loaders import opened
+from sample_datasets import image_tree
 from situations.page import page
 from situations.places import busy_neighbours, one_core
 from situations.situation import Situation

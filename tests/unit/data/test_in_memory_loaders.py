@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import imagery
 import pytest
+import sample_datasets
 import torch
-from loading import IMAGE_LOADERS, IN_MEMORY_LOADERS, memory_config, opened, take
+from open_loaders import IMAGE_LOADERS, IN_MEMORY_LOADERS, memory_config, opened, take
 
 from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.crop import CropAndFlip, crop_indices
@@ -22,7 +22,7 @@ CLASSES = {"cifar10": 10, "mnist": 10, "disc": 2}
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | None]:
     root = tmp_path_factory.mktemp("sets")
-    return {"cifar10": imagery.cifar10(root / "cifar"), "mnist": imagery.mnist(root / "mnist"), "disc": None}
+    return {"cifar10": sample_datasets.cifar10(root / "cifar"), "mnist": sample_datasets.mnist(root / "mnist"), "disc": None}
 
 
 @pytest.mark.parametrize("loader", IN_MEMORY_LOADERS)
@@ -103,8 +103,8 @@ def test_ranks_cover_every_epoch(loader: str, folders: dict[str, Path | None]) -
             seen.append(take(live, share)[0].sum((1, 2, 3)).tolist())
     for epoch in range(2):
         counts = Counter(round(image, 2) for own in seen for image in own[epoch * share : (epoch + 1) * share])
-        assert len(counts) == imagery.MNIST_IMAGES, "no image is missing"
-        assert sum(counts.values()) == imagery.MNIST_IMAGES + 1, "only padding is repeated"
+        assert len(counts) == sample_datasets.MNIST_IMAGES, "no image is missing"
+        assert sum(counts.values()) == sample_datasets.MNIST_IMAGES + 1, "only padding is repeated"
 
 
 @pytest.mark.parametrize("loader", IMAGE_LOADERS)

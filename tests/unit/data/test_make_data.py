@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from launches import TORCHRUN, errors, only_record
-from loading import config
+from open_loaders import config
 from torchvision import datasets
 
 from ddpbench.bench.preflight import with_generated_images

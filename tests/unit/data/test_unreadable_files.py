@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import imagery
 import pytest
+import sample_datasets
 import training
-from loading import config, opened, shard, take
+from open_loaders import config, opened, shard, take
 from torch import nn
 
 from ddpbench.data import preflight
@@ -29,7 +29,7 @@ from ddpbench.training.warmup import warm_up
 WITH_WORKERS = ["torch", "torch-uint8"]
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "truncated": (imagery.truncate, "Truncated"),
+    "truncated": (sample_datasets.truncate, "Truncated"),
     "empty": (lambda file: file.write_bytes(b""), "it is empty"),
     "text": (lambda file: file.write_text("no image, whatever it is called"), "not an image"),
     "gone": (Path.unlink, "No such file or directory"),
@@ -41,7 +41,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Twelve images, distinguishable by label."""
-    return imagery.image_tree(tmp_path, classes=12, images=1, texture=0)
+    return sample_datasets.image_tree(tmp_path, classes=12, images=1, texture=0)
 
 
 def spoil(tree: Path, label: int, how: str = "text") -> Path:
@@ -150,7 +150,7 @@ def test_files_with_other_suffixes_are_counted_except_hidden_files(tree: Path) -
 
 
 def test_too_few_images_for_the_ranks_are_rejected(tmp_path: Path) -> None:
-    imagery.image_tree(tmp_path, classes=3, images=1)
+    sample_datasets.image_tree(tmp_path, classes=3, images=1)
     with pytest.raises(UsageError, match=r"3 found, 8 needed for one step of 1 x 8") as error:
         check_loader(config("torch-uint8", tmp_path, batch_size=1), "imagenet", 1000, 8)
     assert error.value.hint == "start fewer ranks, or add images"
@@ -158,7 +158,7 @@ def test_too_few_images_for_the_ranks_are_rejected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
 def test_more_workers_than_files(loader: str, tmp_path: Path) -> None:
-    imagery.image_tree(tmp_path, classes=3, images=1, texture=0)
+    sample_datasets.image_tree(tmp_path, classes=3, images=1, texture=0)
     settled = config(loader, tmp_path, workers=5, batch_size=3)
     check_loader(settled, "imagenet", 1000, 1)
     with opened(settled) as live:
@@ -185,7 +185,7 @@ def test_validation_counts_towards_shared_memory(loader: str, needed: str, tree:
     monkeypatch.setattr("ddpbench.data.preflight._importable", lambda module: True)
     large = config(loader, tree, batch_size=12, image_size=512, workers=3, prefetch=2, validate=True)
     check_loader(large, "imagenet", 1000, 1)
-    imagery.image_tree(tree, classes=12, images=1, part="val")
+    sample_datasets.image_tree(tree, classes=12, images=1, part="val")
     with pytest.raises(UsageError, match=f"prefetched batches need {needed} of held-out images"):
         check_loader(large, "imagenet", 1000, 1)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from patience import eventually
+from polling import wait_until
 from torch import distributed as dist
 
 from ddpbench.distributed.rank_store import FailureReport, RankInfo, RankStore, open_store
@@ -183,7 +183,7 @@ def test_dead_rank_differs_from_deregistered_rank(rank_stores: list[RankStore]) 
         places = [place(0), place(1, pid=other.pid)]
         assert rank_stores[0].dead_ranks(places) == []
         other.kill()
-        assert eventually(lambda: bool(rank_stores[0].dead_ranks(places)), 10)
+        assert wait_until(lambda: bool(rank_stores[0].dead_ranks(places)), 10)
         assert rank_stores[0].dead_ranks(places) == [1]
         rank_stores[1].deregister()
         assert rank_stores[0].dead_ranks(places) == []
@@ -259,7 +259,7 @@ def test_watchdog_reports_a_stall_once_and_only_without_progress() -> None:
         time.sleep(0.2)
         pulse.enter("moving")
     assert stalls == []
-    assert eventually(lambda: bool(stalls), 10)
+    assert wait_until(lambda: bool(stalls), 10)
     assert len(stalls) == 1
     assert ticks[-1].phase == "moving"
 

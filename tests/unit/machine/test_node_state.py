@@ -9,7 +9,7 @@ from time import perf_counter
 
 import psutil
 import pytest
-from busy import busy_process, idle_process
+from core_load import busy_process, idle_process
 
 from ddpbench.machine import cgroup
 from ddpbench.machine.host import cpu_seconds, host_memory_bytes, shared_memory_free_bytes, usable_memory_bytes

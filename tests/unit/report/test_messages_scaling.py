@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
-import ladders
 import pytest
 import records
+import scaling_jobs
 from msgspec.structs import replace
 
 from ddpbench.record.checks import (
@@ -41,7 +41,7 @@ from ddpbench.record.scaling_loss import (
 from ddpbench.report.messages.checks import baseline_doubts_text
 from ddpbench.report.messages.scaling import LOSS_NAMES, explain_loss, losses_text
 
-ONE_NODE, TWO_NODES = ladders.whole(), ladders.network()
+ONE_NODE, TWO_NODES = scaling_jobs.whole(), scaling_jobs.network()
 LOST = {"exposed-allreduce": 0.104, "ddp": 0.02}
 LOSSES = "exposed all-reduce 10.4%, DDP 2.0%"
 ALLREDUCE = SlowAllReduce(
@@ -155,7 +155,7 @@ def test_scaling_loss_has_claim_and_reason(evidence: ScalingEvidence, job: Job, 
 
 
 def test_unmeasured_world_sizes_are_listed_with_the_reason() -> None:
-    job = ladders.whole()
+    job = scaling_jobs.whole()
     assert job.scaling is not None
     job.scaling.skipped = [SkippedMeasurement(ddp_role(2), "failed", error="no time"), SkippedMeasurement(ddp_role(4), "no_time_left")]
     assert explain_loss(NotMeasured(world_sizes=[2, 4]), job) == (

@@ -9,7 +9,7 @@ import re
 import pytest
 import records
 from msgspec.structs import replace
-from scenes import SCENES, UNEVEN, arm, job_of_arms
+from page_jobs import PAGE_JOBS, UNEVEN, arm, job_of_arms
 
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.report.console import make_console
@@ -23,7 +23,7 @@ from ddpbench.report.pages.run import render_run
 
 def page(name: str, width: int = 80) -> str:
     stream = io.StringIO()
-    render_run(SCENES[name](), make_console(stream, width), None)
+    render_run(PAGE_JOBS[name](), make_console(stream, width), None)
     return stream.getvalue()
 
 
@@ -38,7 +38,7 @@ def test_check_shared_by_all_arms_is_merged_without_arm_names() -> None:
 
 
 def test_hints_are_omitted_if_disabled() -> None:
-    arms = {"": SCENES["noisy"]().records[0]}
+    arms = {"": PAGE_JOBS["noisy"]().records[0]}
     with_hints, without = ([line.plain for line in check_lines(arms, Page(80, True), hints=hints)] for hints in (True, False))
     assert [line for line in with_hints if "hint:" not in line] == without
     assert [line.split("  ")[1] for line in without if line.startswith("warning")] == ["noisy, drift"]
@@ -92,7 +92,7 @@ def test_arm_on_another_gpu_is_not_comparable() -> None:
 def test_hints_and_failures_are_printed_once() -> None:
     printed = " ".join(page("many-arms").split())
     assert printed.count("hint: --rounds 10 narrows the interval") == 1
-    assert printed.count("out of memory on rank 0") == 1
+    assert printed.count("out of memory at batch 512") == 1
 
 
 def test_accuracy_is_printed_for_validated_runs_and_arms() -> None:

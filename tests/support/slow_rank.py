@@ -13,7 +13,7 @@ from resource import RUSAGE_SELF, getrusage
 from statistics import fmean
 
 import torch
-from held_up import DelayedLoader
+from delayed_loader import DelayedLoader
 from torch import nn
 
 from ddpbench.analysis.ranks import own_ms
@@ -128,10 +128,10 @@ net = WorkloadSpec(
     dataset="cifar10",
     image_size=32,
     classes=10,
-    model="straggling:build",
+    model="slow_rank:build",
     batch_cuda=8192,  # so that the GPU is the bottleneck, not its host
     batch_cpu=32,
 )
 loader = LoaderSpec(
-    name="late", help="one rank late", factory="straggling:open_late", reads_dataset=False, on_device=True, datasets=("cifar10",)
+    name="late", help="one rank late", factory="slow_rank:open_late", reads_dataset=False, on_device=True, datasets=("cifar10",)
 )

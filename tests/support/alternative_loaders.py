@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-import loading
+import open_loaders
 from training import world
 
 from ddpbench.bench.diagnose.alternatives import alternative_configs
@@ -17,7 +17,7 @@ ranks = world()
 first, *others = map(Path, sys.argv[1:])
 by_folder = []
 for other in others:
-    config = loading.config("torch", first if ranks.rank_env.is_rank0 else other)
+    config = open_loaders.config("torch", first if ranks.rank_env.is_rank0 else other)
     by_folder.append(ranks.gather([found.loader for found in alternative_configs(config, ranks)]))
 if ranks.rank_env.is_rank0:
     print(json.dumps(by_folder))
