@@ -9,7 +9,7 @@ from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError, DataWaitExceeded, UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
-from ddpbench.report.messages.phrases import device_noun
+from ddpbench.report.messages.phrases import device_clause
 from ddpbench.report.pages.arms import arm_name
 
 
@@ -35,7 +35,7 @@ def gate_error(records: Sequence[Record], job: Job) -> BenchError | None:
     if longest is not None and 100 * waits[longest] > limit:
         record = records[longest]
         return DataWaitExceeded(
-            f"{_arm_prefix(record, job)}the {device_noun(record.environment)}s wait {100 * waits[longest]:.3g}% of every step for data, "
+            f"{_arm_prefix(record, job)}{device_clause(record, 'wait')} for data {100 * waits[longest]:.3g}% of the time, "
             f"but --fail-if-data-wait allows {limit:g}%",
             "the report explains why" if job.kind == "diagnose" else "run 'ddpbench diagnose' with the same flags to find out why",
         )

@@ -239,7 +239,7 @@ def load_job(path: Path) -> Job:
     placement = unclosed[0].environment.placements[0]
     if not _is_running(placement, path):
         other_host = "" if _is_this_host(placement.host) and "#" not in placement.host else f", or it still runs on {placement.host}"
-        close_records(unclosed, "interrupted", Fault(message=f"cut off, its process is gone{other_host}"))
+        close_records(unclosed, "interrupted", Fault(message=f"its process is gone{other_host}"))
     judge_all(job)
     return job
 

@@ -24,7 +24,7 @@ from ddpbench.record.registry import find_precision
 def whatif(records: Sequence[Path], **given: Any) -> int:
     """Predict the throughput with other settings from a diagnosis.
 
-    RECORD is the record of a 'ddpbench diagnose', or a folder whose latest record is one. Nothing is run: the training is
+    RECORD is the record of a diagnosis, or a folder whose latest record is one. Nothing is run: the training is
     simulated from the measured times. The prediction has an interval, and its assumptions are listed.
 
     Missing measurements are not guessed. MORE records of the same training on the same devices can supply them: steps with

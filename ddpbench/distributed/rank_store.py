@@ -16,6 +16,7 @@ from ddpbench.record.environment import RankPlacement, Software
 from ddpbench.record.errors import RendezvousError, ReportedByPeer, Status, UsageError
 from ddpbench.record.io import encode_json
 from ddpbench.record.record import Fault
+from ddpbench.record.text import numbered
 
 HEARTBEAT_TIMEOUT_S = 1.5
 """A rank on another host without a heartbeat for this long is dead: six ticks of its watchdog."""
@@ -94,11 +95,11 @@ class RankStore:
             if report := self.get_failure_report():
                 raise ReportedByPeer(report.fault.message, report.fault.hint)
             if time.monotonic() > end:
-                ranks = ", ".join(key.rpartition("/")[2] for key in missing[:8])
+                missing_ranks = numbered("missing rank", [int(key.rpartition("/")[2]) for key in missing], separator=": ")
                 error_type = RendezvousError if keys[0] in missing else UsageError  # without rank 0, every waiting rank reports
                 raise error_type(
                     f"{len(keys) - len(missing)} of {len(keys)} ranks joined the rendezvous at "
-                    f"{self._rank_env.master_addr}:{self._rank_env.master_port} within {timeout_s:.0f} s; missing: rank {ranks}",
+                    f"{self._rank_env.master_addr}:{self._rank_env.master_port} within {timeout_s:.0f} s; {missing_ranks}",
                     "check that every node has started and can reach that port",
                 )
             time.sleep(0.05)

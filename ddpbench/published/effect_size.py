@@ -96,7 +96,7 @@ def describe_bottleneck(record: Record) -> str:
     if found is None or found.kind == "inconclusive":
         return ""
     if isinstance(found.evidence, PhaseShares):
-        return compute_share(found.evidence, record)
+        return compute_share(found.evidence)
     return explain_verdict(found, record).claim
 
 

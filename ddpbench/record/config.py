@@ -66,7 +66,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = None
     compile: Annotated[Literal["off", "default", "reduce-overhead", "max-autotune"], Flag(TRAINING, "torch.compile mode")] = "off"
     set_to_none: Annotated[bool, Flag(TRAINING, "set gradients to None after each step instead of zeroing them")] = True
-    log_loss: Annotated[bool, Flag(TRAINING, "call loss.item() every step (forces a synchronisation)")] = False
+    log_loss: Annotated[bool, Flag(TRAINING, "call loss.item() every step, which forces a synchronisation")] = False
     seed: Annotated[Annotated[int, Meta(ge=0, lt=2**32)], Flag(TRAINING, "random seed for weights, data and shuffling")] = 0
 
     loader: Annotated[
@@ -103,10 +103,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     broadcast_buffers: Annotated[bool, Flag(RANKS, "let DDP broadcast BatchNorm buffers before every forward")] = True
     bucket_cap_mb: Annotated[
         Annotated[float, Above0] | None,
-        Flag(RANKS, "size of DDP's gradient buckets in MB", metavar="MB", automatic="torch's default"),
+        Flag(RANKS, "size of DDP's gradient buckets in MiB", metavar="MiB", automatic="torch's default"),
     ] = None
-    gradient_as_bucket_view: Annotated[bool, Flag(RANKS, "make gradients views into DDP's buckets")] = True
-    static_graph: Annotated[bool, Flag(RANKS, "use DDP's static-graph mode: the graph never changes")] = False
+    gradient_as_bucket_view: Annotated[bool, Flag(RANKS, "make gradients views of DDP's buckets")] = True
+    static_graph: Annotated[bool, Flag(RANKS, "use DDP's static_graph mode, for a graph that never changes")] = False
     comm_hook: Annotated[Literal["none", "fp16", "bf16"], Flag(RANKS, "DDP communication hook that compresses gradients")] = "none"
     cores: Annotated[
         Annotated[int, Positive] | None,
@@ -159,7 +159,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Annotated[float, Above0],
         Flag(
             MEASURING,
-            "abort after S seconds without progress (2.5x for the first step, 10x with --compile)",
+            "abort after S seconds without progress; 2.5x for the first step, 10x with --compile",
             metavar="S",
             sweep=False,
         ),

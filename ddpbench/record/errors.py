@@ -9,7 +9,7 @@ from typing import Literal
 from ddpbench.record.text import printable
 
 Status = Literal["running", "ok", "failed", "refused", "hung", "interrupted", "invalid"]
-"""Status of an arm. One left at "running" by a process that is gone is shown as interrupted: "cut off"."""
+"""Status of an arm. One left at "running" by a process that is gone is shown as "interrupted"."""
 
 
 class ExitCode(IntEnum):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+MAX_NUMBERED = 8
+
 
 def format_3sig(value: float) -> str:
     """``value`` with three significant digits, without trailing zeros: ``3``, not ``3.00`` as in tables."""
@@ -13,6 +17,13 @@ def pluralize(number: float, noun: str, plural: str = "s") -> str:
     """Number and noun: ``1 round``, ``1,024 rounds``, ``2.5 cores``."""
     digits = f"{number:,}" if isinstance(number, int) else format_3sig(number)
     return f"{digits} {noun}{'' if digits == '1' else plural}"
+
+
+def numbered(noun: str, numbers: Sequence[int], separator: str = " ", plural: str = "s") -> str:
+    """Noun and numbers, of many only the first ones: ``rank 1``, ``rounds 2, 3``, ``ranks 0, 1, 2, 3, 4, 5, 6, 7 and 24 more``."""
+    named = ", ".join(map(str, numbers[:MAX_NUMBERED]))
+    more = f" and {len(numbers) - MAX_NUMBERED:,} more" if len(numbers) > MAX_NUMBERED else ""
+    return f"{noun}{'' if len(numbers) == 1 else plural}{separator}{named}{more}"
 
 
 def printable(text: str) -> str:

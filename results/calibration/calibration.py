@@ -31,7 +31,7 @@ TESTS = HERE.parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "support")]
 
 import msgspec  # noqa: E402
-from imagery import image_tree  # noqa: E402
+from sample_datasets import image_tree  # noqa: E402
 from situations.table import SITUATIONS  # noqa: E402
 
 from ddpbench.analysis.compare import throughput_ratio  # noqa: E402

@@ -40,7 +40,7 @@ def main(names: list[str]) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             trial = try_out(known[name], Path(KEPT or scratch) / name)
         for command, answer in trial.said.items():
-            print(f"{name}: {command}: {answer.score}: {answer.told}: {answer.says or answer.problem}; {answer.why}", flush=True)
+            print(f"{name}: {command}: {answer.score}: {answer.verdict}: {answer.says or answer.problem}; {answer.why}", flush=True)
         keep(trial, list(known))
 
 

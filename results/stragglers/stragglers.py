@@ -1,4 +1,4 @@
-"""Whether stragglers are found, and healthy ranks are not reported: delays injected into the workload of tests/support/straggling.py.
+"""Whether stragglers are found, and healthy ranks are not reported: delays injected into the workload of tests/support/slow_rank.py.
 
     python results/stragglers/stragglers.py [--ranks N] [--device cpu|cuda] [--share 0.25] [--steps 20] [--injected 40] [--clean 200]
 
@@ -25,7 +25,7 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 
-import straggling
+import slow_rank
 
 from ddpbench.analysis.ranks import drop_none, own_ms
 from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION
@@ -35,8 +35,8 @@ from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace
 
 HERE = Path(__file__).resolve().parent
-SUPPORT = Path(straggling.__file__).parent
-WINDOW = straggling.WINDOW
+SUPPORT = Path(slow_rank.__file__).parent
+WINDOW = slow_rank.WINDOW
 MOST_WINDOWS = 100
 KINDS = ("data", "compute", "host")
 KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_MAX_": "0"}
@@ -46,7 +46,7 @@ KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_MAX_": "0
 
 
 class RankTold(msgspec.Struct):
-    """What a rank of tests/support/straggling.py reports per round: its mean step, and on CPU the control."""
+    """What a rank of tests/support/slow_rank.py reports per round: its mean step, and on CPU the control."""
 
     own_ms: float
     pages: float
@@ -63,14 +63,14 @@ class Launch(NamedTuple):
 def launched(options: argparse.Namespace, windows: int, variables: Mapping[str, str]) -> Launch:
     """One launch of ``windows`` windows, with ``variables`` in its environment."""
     rounds = WINDOW * windows
-    words = ["straggling:net", "--loader", "straggling:loader", "--device", options.device, "--gpus", str(options.ranks)]
+    words = ["slow_rank:net", "--loader", "slow_rank:loader", "--device", options.device, "--gpus", str(options.ranks)]
     words += ["--rounds", str(rounds), "--steps", str(options.steps), *(["--cores", "1"] if options.device == "cpu" else [])]
     with tempfile.TemporaryDirectory() as folder:
         path = os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
         command = [sys.executable, "-m", "ddpbench", *words, "-q", "-o", folder]
         report_dir = Path(folder) / "told"
         report_dir.mkdir()
-        variables = {"PYTHONPATH": path, "TOLD_TO": str(report_dir), **variables}
+        variables = {"PYTHONPATH": path, "REPORT_DIR": str(report_dir), **variables}
         done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr)

@@ -13,12 +13,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import loading
 import msgspec
+import open_loaders
 import pytest
 import torch
-from imagery import image_tree
 from launches import PLAIN, SHORT_DIAGNOSIS, SUPPORT, SUPPORT_ENV, TORCHRUN, errors, only_job
+from sample_datasets import image_tree
 from training import InMemory, world_of_one
 
 from ddpbench.analysis.whatif.measured import delivery_ratio, round_step_times_s
@@ -115,7 +115,7 @@ def test_image_folder_diagnosis_measures_storage(launch: Callable[..., Any], res
         assert alone.loader_stats.samples == alone.samples
         assert {"read", "decode", "augment", "collate"} <= set(alone.loader_stats.cpu_s) <= set(STAGES)
     loadings = [trace.loader_stats for timed in by_label(only_job(results))[BASELINE].rounds for trace in timed.traces]
-    assert all(loading is not None and loading.samples == 6 for loading in loadings)
+    assert all(loading is not None and open_loaders.samples == 6 for loading in loadings)
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ def test_background_loader_round_that_runs_out_of_memory_is_skipped() -> None:
 def test_alternative_loader_must_be_available_on_every_rank(launch: Callable[..., Any], tmp_path: Path) -> None:
     """Ranks with different loaders would deadlock."""
     tree, bare = image_tree(tmp_path / "tree"), image_tree(tmp_path / "bare", classes=1, images=1)
-    done = launch([*TORCHRUN[:-2], str(SUPPORT / "others_agree.py"), str(tree), str(tree), str(bare)])
+    done = launch([*TORCHRUN[:-2], str(SUPPORT / "alternative_loaders.py"), str(tree), str(tree), str(bare)])
     assert done.returncode == 0, done.stderr
     (alike, other_alike), (unlike, other_unlike) = json.loads(done.stdout)
     assert (alike, unlike) == (other_alike, other_unlike)
@@ -337,11 +337,11 @@ def test_background_loader_error_is_raised_in_the_training_thread() -> None:
 
 
 def test_replay_keeps_host_batches_and_closes_them_at_the_end(tmp_path: Path) -> None:
-    settled, openers = loading.config("torch", image_tree(tmp_path / "tree", images=8)), LoaderFactories()
-    host = open_host_loader(settled, loading.shard())
+    settled, openers = open_loaders.config("torch", image_tree(tmp_path / "tree", images=8)), LoaderFactories()
+    host = open_host_loader(settled, open_loaders.shard())
     openers.keep_for_replay(host, torch.device("cpu"), batches=3)
     host.close()
-    first, second = (openers.for_role(REPLAY)(settled, loading.shard()) for _ in range(2))
+    first, second = (openers.for_role(REPLAY)(settled, open_loaders.shard()) for _ in range(2))
     assert isinstance(first, DeviceLoader)
     assert first is not second, "device batches belong to one round"
     batches = [first.next_batch(lambda: None) for _ in range(3)]

@@ -30,8 +30,8 @@ def test_apply_runs_the_best_remedy_of_its_diagnosis_and_keeps_its_json(
     os.utime(others, times=(time.time() + 3600,) * 2)
     done = running.wait(120)
     assert (done.returncode, errors(done.stderr)) == (0, [])
-    told = json.loads(done.stdout if target == "-" else (tmp_path / target).read_text())
-    assert told["kind"] == "diagnose"
+    record = json.loads(done.stdout if target == "-" else (tmp_path / target).read_text())
+    assert record["kind"] == "diagnose"
     diagnosed, full = (load(path) for path in sorted(results.glob("2*.json")))
     assert (diagnosed.kind, full.kind, full.records[0].status) == ("diagnose", "run", "ok")
     pages = done.stderr if target == "-" else done.stdout

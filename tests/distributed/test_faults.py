@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import imagery
 import psutil
 import pytest
+import sample_datasets
 from commands import refused
 from launches import FAULT_REPORT_S, PLAIN, SMALL, SUPPORT, SUPPORT_ENV, TORCHRUN, TORCHRUN_S, errors, only_record, rounds_on_disk
 
@@ -128,7 +128,7 @@ def test_frozen_rank_is_reported_if_all_ranks_stall(faulty: Callable[..., Any], 
 
 @pytest.mark.slow
 def test_hung_dataloader_worker_is_reported(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
-    tree = imagery.image_tree(tmp_path / "tree")
+    tree = sample_datasets.image_tree(tmp_path / "tree")
     words = ["resnet18", *SMALL, "-b", "2", "--image-size", "32", "--rounds", "100000", "--loader", "torch", "-j", "2"]
     running = start([*PLAIN, *words, "--data-dir", str(tree), "--hang-timeout", "4", "-o", str(results)])
     running.until(lambda: any(record.rounds for path in results.glob("*.json") if path.stat().st_size for record in load(path).records))
@@ -179,7 +179,7 @@ def test_unreachable_master_reports_its_address(launch: Callable[..., Any], resu
 @pytest.mark.slow
 def test_ranks_with_different_versions_are_rejected(launch: Callable[..., Any], results: Path) -> None:
     done = launch(
-        [*TORCHRUN[:-2], str(SUPPORT / "another_version.py"), "misbehaving:fine", *SMALL, "-o", str(results)],
+        [*TORCHRUN[:-2], str(SUPPORT / "version_mismatch.py"), "misbehaving:fine", *SMALL, "-o", str(results)],
         env=SUPPORT_ENV,
     )
     assert done.returncode != 0

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from busy import busy_process
+from core_load import busy_process
 
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.fastest import find_best_arm, next_step_after_comparison

@@ -32,19 +32,19 @@ def test_error_on_one_rank_is_reported_without_waiting(launch: Callable[..., Any
 @pytest.mark.slow
 def test_ranks_with_different_commands_are_rejected(launch: Callable[..., Any], tmp_path: Path) -> None:
     """A typo on one of two nodes must not start different trainings."""
-    words, told = ("scale disc-mlp-2 -b 4 --time-limit 20", "run disc-mlp-2 -b 8 --time-limit 20"), ("arm 1 rank", "arm not set")
+    words, arms = ("scale disc-mlp-2 -b 4 --time-limit 20", "run disc-mlp-2 -b 8 --time-limit 20"), ("arm 1 rank", "arm not set")
     first, other = (f'{TORCHRUN[0]} -m ddpbench {each} --device cpu -o "{tmp_path}/runs"' for each in words)
     each = f"if [ $RANK = 0 ]; then exec {first}; else exec {other}; fi"
     done = launch([*TORCHRUN[:-2], "--no-python", "bash", "-c", each], timeout=60)
     assert done.stderr.count("ddpbench: error: ranks differ:") == 1, done.stderr
-    for rank, flag in enumerate(told):
+    for rank, flag in enumerate(arms):
         assert re.search(rf"^  rank {rank} \(.*\)  .*{flag}", done.stderr, re.MULTILINE), done.stderr
     assert not (tmp_path / "runs").exists(), "no run was started"
 
 
 @pytest.mark.slow
 def test_rank_that_never_joins_is_reported(launch: Callable[..., Any], tmp_path: Path) -> None:
-    argv = [*TORCHRUN[:-2], str(SUPPORT / "late_joiner.py"), "misbehaving:fine", *SMALL, "--hang-timeout", "1", "-o", str(tmp_path)]
+    argv = [*TORCHRUN[:-2], str(SUPPORT / "rank_never_joins.py"), "misbehaving:fine", *SMALL, "--hang-timeout", "1", "-o", str(tmp_path)]
     done = launch(argv, env=SUPPORT_ENV, timeout=60)
     assert re.search(r"(rank 1 \(.*\)|all ranks) hung at step", done.stderr), done.stderr
     assert "(joining the process group): no progress" in done.stderr
@@ -61,7 +61,7 @@ def test_unsupported_image_size_is_rejected_before_rendezvous(launch: Callable[.
 
 @pytest.mark.slow
 def test_arm_out_of_memory_on_one_rank_keeps_the_other_arms(launch: Callable[..., Any], tmp_path: Path) -> None:
-    argv = [*TORCHRUN, "greedy:greedy", "-b", "2,8,4", "--steps", "2", "--rounds", "3", "--warmup", "1", "--device", "cpu"]
+    argv = [*TORCHRUN, "out_of_memory:immediate", "-b", "2,8,4", "--steps", "2", "--rounds", "3", "--warmup", "1", "--device", "cpu"]
     done = launch([*argv, "-o", str(tmp_path)], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     small, large, middle = only_job(tmp_path).records

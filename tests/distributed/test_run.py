@@ -79,7 +79,7 @@ def test_accelerate_launch_runs_the_same_program(launch: Callable[..., Any], res
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-5), ("amp-bf16", 2e-2)])
 def test_engines_train_identically(launch: Callable[..., Any], precision: str, within: float) -> None:
-    done = launch([*TORCHRUN[:-2], str(SUPPORT / "engines_alike.py"), precision])
+    done = launch([*TORCHRUN[:-2], str(SUPPORT / "engine_losses.py"), precision])
     assert done.returncode == 0, done.stderr
     losses = json.loads(done.stdout)
     assert losses["ddp"][-1] < losses["ddp"][0], "the loss decreases"

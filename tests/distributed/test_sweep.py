@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import imagery
 import msgspec
 import numpy as np
 import pytest
+import sample_datasets
 from launches import SUPPORT_ENV, TORCHRUN
 
 from ddpbench.record.io import load, save
@@ -143,7 +143,7 @@ def test_signal_during_a_long_round_discards_that_round(start: Callable[..., Any
 
 @pytest.mark.slow
 def test_out_of_memory_point_is_reported_and_not_retried(launch: Callable[..., Any], results: Path) -> None:
-    words = ["sweep", "greedy:greedy", "-b", "2,8", "--steps", "2", "--rounds", "2", "--warmup", "1", "--device", "cpu"]
+    words = ["sweep", "out_of_memory:immediate", "-b", "2,8", "--steps", "2", "--rounds", "2", "--warmup", "1", "--device", "cpu"]
     for _ in range(2):
         done = launch([*TORCHRUN, *words, "-o", str(results)], env=SUPPORT_ENV)
         assert done.returncode == 0, done.stderr
@@ -158,7 +158,7 @@ def test_out_of_memory_point_is_reported_and_not_retried(launch: Callable[..., A
 
 
 SHORT = ["--rounds", "2", "--warmup", "1", "--device", "cpu"]
-GREEDY = ["sweep", "greedy:later", "-b", "8,2", "--steps", "6", *SHORT, "--loader", "torch", "-j", "0"]
+OOM_LATER = ["sweep", "out_of_memory:later", "-b", "8,2", "--steps", "6", *SHORT, "--loader", "torch", "-j", "0"]
 
 
 @pytest.mark.parametrize(("program", "where"), [(PLAIN, "step"), (TORCHRUN, "validation")])
@@ -167,7 +167,7 @@ def test_out_of_memory_after_the_dry_run_fails_only_that_point(
     launch: Callable[..., Any], results: Path, program: list[str], where: str
 ) -> None:
     for _ in range(2):
-        done = launch([*program, *GREEDY, "-o", str(results)], env={**SUPPORT_ENV, "GREEDY": where})
+        done = launch([*program, *OOM_LATER, "-o", str(results)], env={**SUPPORT_ENV, "OOM_DURING": where})
         assert done.returncode == 0, done.stderr
         (path,) = (results / "cpu").glob("*.json")
         large, fits = load(path).records
@@ -180,7 +180,7 @@ def test_out_of_memory_after_the_dry_run_fails_only_that_point(
 
 @pytest.mark.slow
 def test_out_of_memory_on_one_rank_ends_the_run_and_rerun_skips_that_point(launch: Callable[..., Any], results: Path) -> None:
-    words = [*TORCHRUN, *GREEDY, "-o", str(results)]
+    words = [*TORCHRUN, *OOM_LATER, "-o", str(results)]
     first = launch(words, env=SUPPORT_ENV)
     assert first.returncode != 0
     assert "hint: use a smaller batch: -b N; the same command resumes with the other configurations" in first.stderr
@@ -201,7 +201,7 @@ def test_out_of_memory_on_one_rank_ends_the_run_and_rerun_skips_that_point(launc
 @pytest.mark.slow
 @pytest.mark.parametrize(("batches", "named"), [("9,8", "none of 2 configurations fits in memory, not even batch-size 8: "), ("8", "")])
 def test_sweep_where_no_point_fits_reports_the_smallest(launch: Callable[..., Any], results: Path, batches: str, named: str) -> None:
-    words = ["sweep", "greedy:greedy", "-b", batches, "--steps", "2", *SHORT, "-o", str(results)]
+    words = ["sweep", "out_of_memory:immediate", "-b", batches, "--steps", "2", *SHORT, "-o", str(results)]
     for _ in range(2 if named else 1):
         done = launch([*PLAIN, *words], env=SUPPORT_ENV)
         assert done.returncode == 2, done.stderr
@@ -236,7 +236,7 @@ def test_journal_of_another_command_is_not_overwritten(launch: Callable[..., Any
 
 @pytest.mark.slow
 def test_rounds_with_other_data_or_threads_are_not_merged(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
-    digits = imagery.mnist(tmp_path / "digits", packed=False)
+    digits = sample_datasets.mnist(tmp_path / "digits", packed=False)
     words = [*PLAIN, "sweep", "mnist-cnn", "--loader", "tensor", "--data-dir", str(digits), "-b", "10", "--epochs", "1", "--rounds", "2"]
     words += ["--device", "cpu", "-o", str(results)]
     one, two = {"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "2"}
@@ -249,14 +249,14 @@ def test_rounds_with_other_data_or_threads_are_not_merged(launch: Callable[..., 
     assert done.returncode == 2
     assert "was measured with OMP_NUM_THREADS=1, but it is 2 here" in done.stderr
     raw = digits / "MNIST" / "raw"
-    imagery.idx(raw / "train-images-idx3-ubyte", np.zeros((40, 28, 28)))
-    imagery.idx(raw / "train-labels-idx1-ubyte", np.arange(40) % 10)
+    sample_datasets.idx(raw / "train-images-idx3-ubyte", np.zeros((40, 28, 28)))
+    sample_datasets.idx(raw / "train-labels-idx1-ubyte", np.arange(40) % 10)
     done = launch(words, env=one)
     assert done.returncode == 2
-    assert f"the dataset has 40 images, but had {imagery.MNIST_IMAGES} in earlier rounds" in done.stderr
+    assert f"the dataset has 40 images, but had {sample_datasets.MNIST_IMAGES} in earlier rounds" in done.stderr
     assert len(load(path).records[0].rounds) == 1
-    imagery.idx(raw / "train-images-idx3-ubyte", np.zeros((imagery.MNIST_IMAGES, 28, 28)))
-    imagery.idx(raw / "train-labels-idx1-ubyte", np.arange(imagery.MNIST_IMAGES) % 10)
+    sample_datasets.idx(raw / "train-images-idx3-ubyte", np.zeros((sample_datasets.MNIST_IMAGES, 28, 28)))
+    sample_datasets.idx(raw / "train-labels-idx1-ubyte", np.arange(sample_datasets.MNIST_IMAGES) % 10)
     assert launch([f"{digits}/" if word == str(digits) else word for word in words], env=one).returncode == 0, "the same folder"
     assert len(load(path).records[0].rounds) == 2
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import imagery
 import pytest
+import sample_datasets
 import torch
 from colours import levels_off
-from loading import NO_DALI, config, opened, take
+from open_loaders import NO_DALI, config, opened, take
 
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.loader import Batch
@@ -28,7 +28,7 @@ CLOCKS = 100_000_000
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Single-colour images, one distinct colour per label."""
-    return imagery.image_tree(tmp_path, classes=CLASSES, images=1, texture=0)
+    return sample_datasets.image_tree(tmp_path, classes=CLASSES, images=1, texture=0)
 
 
 @pytest.mark.parametrize("loader", ["dali-cpu", "dali-gpu"])
@@ -58,7 +58,7 @@ def test_sample_order_matches_dali_cpu(hw_decoder_load: float | None, tree: Path
 
 
 def test_center_crop_matches_pil(tmp_path: Path) -> None:
-    tree = imagery.image_tree(tmp_path, grain=20)  # coarse grain: the GPU decoder interpolates chroma differently
+    tree = sample_datasets.image_tree(tmp_path, grain=20)  # coarse grain: the GPU decoder interpolates chroma differently
     looks = []
     for loader in ("torch", "dali-gpu"):
         settled = config(loader, tree, workers=1, batch_size=16, augment=False, image_size=42, precision="fp32")
@@ -68,7 +68,7 @@ def test_center_crop_matches_pil(tmp_path: Path) -> None:
 
 
 def test_crop_statistics_match_torch(tmp_path: Path) -> None:
-    tree = imagery.image_tree(tmp_path, grain=2)
+    tree = sample_datasets.image_tree(tmp_path, grain=2)
     statistics = []
     for loader in ("torch", "dali-gpu"):
         with opened(config(loader, tree, batch_size=16, workers=2, precision="fp32"), device=GPU) as live:
@@ -134,11 +134,11 @@ def test_file_that_stops_dali_is_named_or_skipped(tree: Path, capfd: pytest.Capt
         take(live, 9)
     with opened(config("dali-gpu", tree, batch_size=4, skip_bad=1), device=GPU) as live:
         images, labels = take(live, 9)
-        told = live.pop_stats()
+        stats = live.pop_stats()
     assert Counter(labels.tolist()) == Counter(dict.fromkeys(set(range(CLASSES)) - {7}, 3))
     assert levels_off(images, labels) < 4
-    assert told
-    assert (told.samples, len(told.skipped_files)) == (36, 1)
+    assert stats
+    assert (stats.samples, len(stats.skipped_files)) == (36, 1)
 
 
 def test_reopening_does_not_leak_gpu_memory(tree: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 import records
 from diagnoses import DIAGNOSES, benchmark_of, diagnosis
 from msgspec.structs import replace
+from page_jobs import job_of_arms
 from records import BUSY, RESNET50, next_command
-from scenes import job_of_arms
 
 from ddpbench.analysis.summary import summarize
 from ddpbench.bench.journal import close_records
@@ -117,7 +117,7 @@ def test_diagnose_jobs_are_rendered_as_diagnosis() -> None:
 
 def test_quiet_page_is_the_conclusion() -> None:
     page = printed(DIAGNOSES["too-few-cores"][0](), quiet=True)
-    assert page.startswith("DATA-BOUND, TOO FEW CORES   the GPUs wait 94% of every step for data\n")
+    assert page.startswith("DATA-BOUND, TOO FEW CORES   the GPUs wait for data 94% of the time\n")
     assert "step time by phase" not in page
 
 
@@ -211,11 +211,11 @@ def test_machine_state_is_one_line() -> None:
         RankNumaNodes(rank=2, gpu_nodes=[1]),
     ]
     job.diagnosis.node_states = [replace(each, slurm_cores=32, other_busy_cores=3.21, numa=there) for each in job.diagnosis.node_states]
-    told = machine_line(job)
-    assert told[2:5] == ["32 by SLURM", "3.2 cores busy before the job", "GPU and cores on different NUMA nodes: rank 1"]
-    assert "CPU pressure 30%" in told
-    assert "GPU of rank 1 on NUMA node 1" in told
-    assert len(told) == 5 + 3 + 5
+    items = machine_line(job)
+    assert items[2:5] == ["32 by SLURM", "3.2 cores busy before the job", "GPU and cores on different NUMA nodes: rank 1"]
+    assert "CPU pressure 30%" in items
+    assert "GPU of rank 1 on NUMA node 1" in items
+    assert len(items) == 5 + 3 + 5
 
 
 def test_nodes_that_differ_have_one_line_each() -> None:
@@ -230,9 +230,9 @@ def test_nodes_that_differ_have_one_line_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "text"),
     [
-        ({"verified": False}, "files on storage: not verified to come from a device instead of a cache"),
+        ({"verified": False}, "files on storage: not verified to come from a device rather than a cache"),
         (
             {"cold_files_per_s": None, "no_cold_rate_reason": "in_memory", "file_system": "tmpfs", "verified": False},
             "files on storage: no rate: tmpfs keeps files in memory",
@@ -240,13 +240,13 @@ def test_nodes_that_differ_have_one_line_each() -> None:
         ({}, ""),
     ],
 )
-def test_doubts_on_the_storage_rate_are_printed(changes: dict[str, Any], told: str) -> None:
+def test_doubts_on_the_storage_rate_are_printed(changes: dict[str, Any], text: str) -> None:
     job = DIAGNOSES["compute-bound"][0]()
     assert job.diagnosis is not None
     assert job.diagnosis.storage is not None
     job.diagnosis.storage = replace(job.diagnosis.storage, **changes)
     page = printed(job)
-    assert f"  {told}\n" in page if told else "files on storage:" not in page
+    assert f"  {text}\n" in page if text else "files on storage:" not in page
 
 
 @pytest.mark.parametrize(("others", "shown"), [(0.2, False), (0.4, True)])
@@ -255,13 +255,13 @@ def test_cores_of_others_are_shown_from_a_quarter_core(others: float, shown: boo
     assert (", 0.40 by other processes" in page) == shown
 
 
-@pytest.mark.parametrize(("shares", "told"), [([0.6], "21% (1 pair) shorter"), ([0.6, 0.5, 0.6], "26% (3.9% to 43%, 95%) shorter")])
-def test_shorter_step_with_background_loader_is_not_interference(shares: list[float], told: str) -> None:
+@pytest.mark.parametrize(("shares", "text"), [([0.6], "21% (1 pair) shorter"), ([0.6, 0.5, 0.6], "26% (3.9% to 43%, 95%) shorter")])
+def test_shorter_step_with_background_loader_is_not_interference(shares: list[float], text: str) -> None:
     job = DIAGNOSES["loader-contends-gpu"][0]()
     for record in job.records:
         of_whom = shares if record.role == LOADER_IN_BACKGROUND else [1.0] * len(shares)
         record.rounds = [replace(timed, wall_s=share * timed.wall_s) for timed, share in zip(record.rounds, of_whom, strict=False)]
-    assert f"interference: not significant, steps are {told}" in " ".join(printed(job).split())
+    assert f"interference: not significant, steps are {text}" in " ".join(printed(job).split())
 
 
 def compared() -> Job:
@@ -287,9 +287,9 @@ def test_compared_loaders_have_one_row_each_with_rate_and_cost() -> None:
 
 def test_run_page_states_cpu_cost_per_image() -> None:
     images = 256 * 20  # per round, of five
-    told = LoaderStats(samples=images, cpu_s={"read": 0.5, "decode": 30.0}, wall_s={"read": 0.5, "decode": 31.0})
+    stats = LoaderStats(samples=images, cpu_s={"read": 0.5, "decode": 30.0}, wall_s={"read": 0.5, "decode": 31.0})
     stream = io.StringIO()
-    job = job_of_arms([records.record(traces={0: {"loader_stats": told}})])
+    job = job_of_arms([records.record(traces={0: {"loader_stats": stats}})])
     render_run(job, make_console(stream), RECORD)
     words = " ".join(stream.getvalue().split())
     assert "load 6.0 ms CPU time per image: read 0.098, decode 5.9" in words

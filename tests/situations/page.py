@@ -38,8 +38,8 @@ def counts(trials: Sequence[Trial]) -> str:
     lines = []
     for command in COMMANDS:
         scores = Counter(trial.said[command].score for trial in trials if command in trial.said)
-        told = ", ".join(f"{number} {score}" for score, number in scores.most_common())
-        lines.append(f"- `{command}`: {sum(scores.values())} situations, {told}")
+        totals = ", ".join(f"{number} {score}" for score, number in scores.most_common())
+        lines.append(f"- `{command}`: {sum(scores.values())} situations, {totals}")
     return "\n".join(lines)
 
 
@@ -62,9 +62,9 @@ def _cell(trial: Trial, command: str) -> str:
         case "right":
             return "right"
         case "WRONG":
-            return f"**WRONG**: {said.told}"
+            return f"**WRONG**: {said.verdict}"
         case "probably right" | "probably wrong":
-            return f"{said.score}: {said.told} in {min(shares):.0%} of resamples, else {said.runner_up or 'open'}"
+            return f"{said.score}: {said.verdict} in {min(shares):.0%} of resamples, else {said.runner_up or 'open'}"
         case _:
             return f"{said.score}: {said.problem or '; '.join([said.says, said.why])}"
 
@@ -73,8 +73,8 @@ def confusion(trials: Sequence[Trial], command: str) -> str:
     """Confusion matrix: expected in rows, reported in columns."""
     seen = Counter((trial.right, _said(trial, command)) for trial in trials if command in trial.said)
     rights = list(dict.fromkeys(trial.right for trial in trials))
-    told = {said for _, said in seen}
-    columns = [name for name in dict.fromkeys([*rights, *sorted(told)]) if name in told]
+    named = {said for _, said in seen}
+    columns = [name for name in dict.fromkeys([*rights, *sorted(named)]) if name in named]
     head = f"| `{command}`: right, below what was said | " + " | ".join(columns) + " |"
     rows = [f"| {right} | " + " | ".join(str(seen[right, said] or "") for said in columns) + " |" for right in rights]
     return "\n".join([head, "|---" * (len(columns) + 1) + "|", *rows])
@@ -82,4 +82,4 @@ def confusion(trials: Sequence[Trial], command: str) -> str:
 
 def _said(trial: Trial, command: str) -> str:
     said = trial.said[command]
-    return trial.right if "right" in said.score else "open" if said.score == "inconclusive" else said.told
+    return trial.right if "right" in said.score else "open" if said.score == "inconclusive" else said.verdict

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from busy import busy_process
+from core_load import busy_process
 
 CORES = 2
 """Number of cores of every situation, regardless of the machine."""

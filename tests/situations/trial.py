@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from imagery import image_tree
+from sample_datasets import image_tree
 
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.record.io import load
@@ -54,7 +54,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""  # why there is no verdict
 
     @property
-    def told(self) -> str:
+    def verdict(self) -> str:
         return self.cause or self.kind or "no verdict"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from imagery import cifar10
+from sample_datasets import cifar10
 from slurm import MOST, Cluster, NoSlurmError, two_nodes
 
 from ddpbench.cli.files import load_with_shards
@@ -149,8 +149,8 @@ def test_array_tasks_measure_every_sweep_point_once(sbatch: Callable[..., int], 
     path, sweep = load_with_shards(tmp_path / "cpu" / "sweep-disc-mlp-3-batch-size-lr-part-1-of-2.json")
     assert [(record.config.batch_size, record.config.lr) for record in sweep.records] == [(50, 0.05), (50, 0.1), (100, 0.05), (100, 0.1)]
     assert [(record.status, len(record.rounds)) for record in sweep.records] == [("ok", 2)] * 4
-    told = subprocess.run([sys.executable, "-m", "ddpbench", "report", tmp_path], capture_output=True, text=True, timeout=60)
-    assert told.stdout.endswith(f"{path}\n")
+    report = subprocess.run([sys.executable, "-m", "ddpbench", "report", tmp_path], capture_output=True, text=True, timeout=60)
+    assert report.stdout.endswith(f"{path}\n")
 
 
 @pytest.mark.slow

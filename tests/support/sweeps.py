@@ -49,7 +49,7 @@ def repeats(mean: float, sd: float = 0.0, rounds: int = 5) -> list[float]:
     return [mean + sd * place for place in (SPREAD[turn:] + SPREAD[:turn])[:rounds]]
 
 
-def cell(
+def sweep_point(
     workload: str = "vgg16-cifar10",
     name: str = "fp32",
     batch: int = 128,
@@ -94,11 +94,11 @@ def cell(
 
 def no_memory(name: str, batch: int) -> Record:
     fault = Fault(
-        message=f"out of memory on rank 0 (node-01): batch {batch} needed 152.3 of 139.8 GiB",
-        hint="a smaller --batch-size",
+        message=f"out of memory at batch {batch}: peak 138.9 of 139.8 GiB, 13.4 GiB more requested on rank 0 (node-01)",
+        hint="use a smaller batch: -b N",
         out_of_memory=True,
     )
-    return cell(name=name, batch=batch, seconds=(), status="failed", fault=fault)
+    return sweep_point(name=name, batch=batch, seconds=(), status="failed", fault=fault)
 
 
 def job(*cells: Record, swept: Sequence[str] = ("precision", "batch_size"), command: str = "sweep vgg16-cifar10") -> Job:
@@ -119,7 +119,7 @@ def published_vgg(gpu: str) -> Job:
         assert isinstance(row.memory_mib, PublishedMean)
         assert row.accuracy_percent is not None
         cells.append(
-            cell(
+            sweep_point(
                 name=row.precision,
                 batch=row.batch_size or 0,
                 seconds=repeats(row.seconds.mean, row.seconds.std),
@@ -141,7 +141,7 @@ def sweep() -> Job:
             else:
                 each = {"status": "invalid"} if (name, batch) == ("o2", 128) else {}
                 cells.append(
-                    cell(
+                    sweep_point(
                         name=name,
                         batch=batch,
                         seconds=repeats(factor * wall_s, 0.01 * wall_s),
@@ -159,12 +159,14 @@ def t4(wait: float = 0.83) -> Job:
     small = {"loader": "torch", "workers": 2, "epochs": 20, "steps": None}
     waits = {"data": 10 * wait, "forward": 3.3 * (1 - wait), "backward": 6.0 * (1 - wait), "optimizer": 0.7 * (1 - wait)}
     return job(
-        cell("gemm-mlp", "fp32", 512, seconds=repeats(0.62, 0.001), allocated=1_392_000_000, settings=gemm),
-        cell("gemm-mlp", "amp-fp16", 512, seconds=repeats(0.080, 0.0002), allocated=1_438_000_000, settings=gemm),
-        cell("gemm-mlp", "amp-fp16", 512, seconds=repeats(0.081, 0.0002), allocated=1_619_000_000, settings=gemm, role=EARLIER_MODEL_ALIVE),
-        cell("mnist-cnn", "fp32", 512, seconds=repeats(98.2, 0.4), allocated=417_400_000, phases=waits, settings=small),
-        cell("mnist-cnn", "amp-fp16", 512, seconds=repeats(97.4, 0.5), allocated=175_500_000, phases=waits, settings=small),
-        cell("mnist-cnn", "amp-fp16", 1024, seconds=repeats(96.9, 0.5), allocated=320_700_000, phases=waits, settings=small),
+        sweep_point("gemm-mlp", "fp32", 512, seconds=repeats(0.62, 0.001), allocated=1_392_000_000, settings=gemm),
+        sweep_point("gemm-mlp", "amp-fp16", 512, seconds=repeats(0.080, 0.0002), allocated=1_438_000_000, settings=gemm),
+        sweep_point(
+            "gemm-mlp", "amp-fp16", 512, seconds=repeats(0.081, 0.0002), allocated=1_619_000_000, settings=gemm, role=EARLIER_MODEL_ALIVE
+        ),
+        sweep_point("mnist-cnn", "fp32", 512, seconds=repeats(98.2, 0.4), allocated=417_400_000, phases=waits, settings=small),
+        sweep_point("mnist-cnn", "amp-fp16", 512, seconds=repeats(97.4, 0.5), allocated=175_500_000, phases=waits, settings=small),
+        sweep_point("mnist-cnn", "amp-fp16", 1024, seconds=repeats(96.9, 0.5), allocated=320_700_000, phases=waits, settings=small),
         command="reproduce t4-tensor-cores",
     )
 
@@ -176,7 +178,7 @@ def wrn(*extra: Record) -> Job:
         settings = {"epochs": 10, "steps": None, **({"loader": "torch", "workers": 2} if batch == 512 else {})}
         named = zip(("O0", "O1", "O2"), seconds, (11_300, 7_400, 6_900), (0.867, 0.861, 0.872), strict=True)
         return [
-            cell(
+            sweep_point(
                 workload,
                 name,
                 batch,
@@ -190,7 +192,7 @@ def wrn(*extra: Record) -> Job:
             for name, wall_s, held, reached in named
         ]
 
-    dead = cell(
+    dead = sweep_point(
         "wrn28x10-cifar10",
         "O3",
         seconds=repeats(80.0),
@@ -214,7 +216,7 @@ def imagenet(gains: tuple[float, float] = (1.01, 1.02), phases: dict[str, float]
     for workload, gain, wall_s in (("resnet18", gains[0], 40.0), ("resnet50", gains[1], 44.0)):
         for name, factor in (("fp32", 1.0), ("o2", gain)):
             settings = {"loader": "torch", "workers": 4, "steps": 360}
-            cells.append(cell(workload, name, 128, seconds=repeats(wall_s / factor, 0.1), phases=phases, settings=settings))
+            cells.append(sweep_point(workload, name, 128, seconds=repeats(wall_s / factor, 0.1), phases=phases, settings=settings))
     return job(*cells, command="reproduce imagenet-resnet-slurm-vs-container")
 
 
@@ -224,10 +226,14 @@ def disc(cpu_s: Sequence[float], gpu_s: Sequence[float], depths: Sequence[int], 
     for depth, first, second in zip(depths, cpu_s, gpu_s, strict=True):
         common: dict[str, Any] = {"accuracy": [0.998] * 5, "num_parameters": disc_parameters(depth)}
         cells.append(
-            cell(f"disc-mlp-{depth}", batch=100, seconds=repeats(first, sd * first), device="Some CPU", role=side_role("CPU"), **common)
+            sweep_point(
+                f"disc-mlp-{depth}", batch=100, seconds=repeats(first, sd * first), device="Some CPU", role=side_role("CPU"), **common
+            )
         )
         cells.append(
-            cell(f"disc-mlp-{depth}", batch=100, seconds=repeats(second, sd * second), device=device, role=side_role("GPU"), **common)
+            sweep_point(
+                f"disc-mlp-{depth}", batch=100, seconds=repeats(second, sd * second), device=device, role=side_role("GPU"), **common
+            )
         )
     return job(*cells, swept=("workload",), command="crossover disc-mlp")
 
@@ -256,7 +262,9 @@ def crossing_threads(rounds: int = 3) -> Job:
             seconds = repeats(wall_s, (0.006 + 0.001 * threads) * wall_s, rounds)
             settings = {"threads": threads, "device": "cpu", "rounds": rounds}
             name = f"disc-mlp-{depth}"
-            cells.append(cell(name, batch=100, seconds=seconds, device="Some CPU", num_parameters=parameters, settings=settings, **changes))
+            cells.append(
+                sweep_point(name, batch=100, seconds=seconds, device="Some CPU", num_parameters=parameters, settings=settings, **changes)
+            )
     return job(*cells, swept=("workload", "threads"), command="crossover disc-mlp")
 
 

@@ -100,9 +100,9 @@ def test_every_example_command_parses(words: list[str]) -> None:
 def test_referenced_files_exist() -> None:
     for path in set(re.findall(r"\b(?:launch|tests)/[\w.]+", README)):
         assert (ROOT / path).exists(), path
-    told = (ROOT / "launch" / "README.md").read_text()
+    readme = (ROOT / "launch" / "README.md").read_text()
     for path in (ROOT / "launch").iterdir():
-        assert path.is_dir() or path.suffix == ".md" or f"`{path.name.removesuffix('.dockerignore')}`" in told, path
+        assert path.is_dir() or path.suffix == ".md" or f"`{path.name.removesuffix('.dockerignore')}`" in readme, path
 
 
 def test_example_report_matches_its_record() -> None:

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 import pytest
 import two_hosts
-from imagery import image_tree
-from loading import NO_DALI
+from open_loaders import NO_DALI
+from sample_datasets import image_tree
 
 from ddpbench.record.io import load
 
@@ -134,9 +134,9 @@ def test_straggler_tables_follow_from_stored_windows(monkeypatch: pytest.MonkeyP
     stragglers, memory = map(importlib.import_module, ("stragglers", "memory"))
     for device, ranks, share in (("cpu", 2, 0.25), ("cuda", 4, 0.05)):
         kept = folder / f"{device}-{ranks}-ranks.json"
-        told = msgspec.json.decode(kept.read_bytes(), type=stragglers.Told)
+        measured = msgspec.json.decode(kept.read_bytes(), type=stragglers.Told)
         options = Namespace(device=device, ranks=ranks, share=share, steps=20)
-        assert stragglers.table(told, options) == kept.with_suffix(".md").read_text()
+        assert stragglers.table(measured, options) == kept.with_suffix(".md").read_text()
     rounds = json.loads((folder / "memory.json").read_bytes())
     del rounds["command"]
     for name, each in rounds.items():

@@ -11,8 +11,8 @@ from typing import get_args
 import psutil
 import pytest
 import torch
-from imagery import image_tree
-from loading import opened
+from open_loaders import opened
+from sample_datasets import image_tree
 from situations.page import page
 from situations.places import busy_neighbours, one_core
 from situations.situation import Situation
@@ -86,10 +86,10 @@ def test_only_certain_verdicts_can_be_wrong(kind: str, cause: str, scored: str) 
 
 
 def test_page_shows_the_confusion_of_verdicts() -> None:
-    told = {"run": Said(command="ddpbench run", score="WRONG", kind="data-bound", cause="decode")}
+    answers = {"run": Said(command="ddpbench run", score="WRONG", kind="data-bound", cause="decode")}
     shown = page(
         [
-            Trial(name="slow-storage", done="slow", right="storage", said=told),
+            Trial(name="slow-storage", done="slow", right="storage", said=answers),
             Trial(name="launch-bound", done="kernels", right="launch-bound", skipped="needs a GPU"),
         ]
     )

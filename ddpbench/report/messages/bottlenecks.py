@@ -46,8 +46,8 @@ STRAGGLER_PHRASES_CPU: dict[StragglerKind, str] = {"host-to-device": "batch prep
 
 DECIDING_MEASUREMENTS: dict[Bottleneck, str] = {
     "straggler": "the control runs of a diagnosis",
-    "loader-contends-cpu": "training with the loader in background",
-    "loader-contends-gpu": "training with the loader in background",
+    "loader-contends-cpu": "training with the loader in the background",
+    "loader-contends-gpu": "training with the loader in the background",
     "noisy-neighbour": "the same run on otherwise idle cores",
     "data-bound": "compute-only training",
     "host-to-device-bound": "training on batches in pinned host memory",
@@ -74,15 +74,16 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
         case SlowRank():
             return Explanation(
                 f"rank {evidence.rank} ({_location(evidence.rank, record)}) is {evidence.excess_fraction:.0%} slower than the others: "
-                f"{_straggler_phrase(evidence.slow_in, record)}",
-                f"own time {format_3sig(evidence.own_ms)} ms per step, other ranks {format_3sig(evidence.others_own_ms)}, in every round; "
+                f"{straggler_phrase(evidence.slow_in, record)}",
+                f"own time (step minus sync) {format_3sig(evidence.own_ms)} ms, "
+                f"other ranks {format_3sig(evidence.others_own_ms)}, in every round; "
                 f"costs {format_3sig(evidence.cost_samples_per_s)} {record.sample_unit}s/s",
             )
         case LoaderInBackground():
             return Explanation(
                 _contention_claim(evidence.slowdown_fraction, record),
                 f"a compute-only step takes {format_3sig(evidence.compute_only_ms)} ms, {format_3sig(evidence.with_loader_ms)} with the "
-                f"loader in background; data wait is {format_3sig(evidence.data_wait_ms)} of {format_3sig(evidence.step_ms)} ms",
+                f"loader in the background; data wait is {format_3sig(evidence.data_wait_ms)} of {format_3sig(evidence.step_ms)} ms",
             )
         case CoresTakenByWorkers():
             return Explanation(
@@ -102,23 +103,23 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
             return Explanation(
                 f"other processes keep {format_3sig(evidence.other_cores)} of the job's {evidence.cores} usable cores busy",
                 f"the job got {format_3sig(evidence.job_cores)} cores and none was idle{at_start}; "
-                "on a virtual machine its host counts as another process",
+                "on a virtual machine, its host counts as another process",
             )
         case DataWait():
             return Explanation(
-                f"{device_clause(record, 'wait')} {evidence.wait_fraction:.0%} of every step for data",
-                f"the loader delivers {format_3sig(evidence.loader_samples_per_s)} {record.sample_unit}s/s per {on}, the {on} "
+                f"{device_clause(record, 'wait')} for data {evidence.wait_fraction:.0%} of the time",
+                f"the loader delivers {format_3sig(evidence.loader_samples_per_s)} {record.sample_unit}s/s per {on}; the {on} "
                 f"could train {format_3sig(evidence.device_samples_per_s)}",
             )
         case BatchPreparation():
             return Explanation(
-                f"{device_clause(record, 'spend')} {evidence.prepare_ms / evidence.step_ms:.0%} of every step on batch preparation",
+                f"{device_clause(record, 'spend')} {evidence.prepare_ms / evidence.step_ms:.0%} of each step on batch preparation",
                 f"the trainer process prepares each batch for {format_3sig(evidence.prepare_ms)} of {format_3sig(evidence.step_ms)} ms "
                 "and does not train meanwhile",
             )
         case CopyWait():
             return Explanation(
-                f"{device_clause(record, 'wait')} {evidence.copy_ms / evidence.step_ms:.0%} of every step for host-to-device copies",
+                f"{device_clause(record, 'wait')} for host-to-device copies {evidence.copy_ms / evidence.step_ms:.0%} of the time",
                 f"copies stall the {on} for {format_3sig(evidence.copy_ms)} of {format_3sig(evidence.step_ms)} ms{_bandwidths(evidence)}",
             )
         case HostBatches():
@@ -129,8 +130,8 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
         case IdleGpu():
             return Explanation(
                 _LAUNCH_CLAIM,
-                f"kernels run for {format_3sig(evidence.kernel_ms)} of the {format_3sig(evidence.available_ms)} ms without "
-                "data or sync waits",
+                f"kernels run for {format_3sig(evidence.kernel_ms)} of the {format_3sig(evidence.available_ms)} ms that "
+                "are not data or sync waits",
             )
         case ShortHostLead():
             return Explanation(
@@ -140,19 +141,19 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
             )
         case ExposedAllReduce():
             return Explanation(
-                f"{evidence.sync_ms / evidence.step_ms:.0%} of every step is exposed gradient sync",
+                f"{evidence.sync_ms / evidence.step_ms:.0%} of each step is exposed gradient sync",
                 f"{format_3sig(evidence.sync_ms)} of {format_3sig(evidence.step_ms)} ms, {_gradients(record)}",
             )
         case SyncSlowdown():
             return Explanation(
-                f"gradient sync makes every step {evidence.slowdown_fraction:.0%} longer "
+                f"gradient sync makes each step {evidence.slowdown_fraction:.0%} longer "
                 f"({evidence.slowdown_low:.0%} to {evidence.slowdown_high:.0%})",
                 f"{format_3sig(evidence.synced_ms)} ms with sync, {format_3sig(evidence.independent_ms)} with independent ranks; "
                 f"timers show {evidence.exposed_fraction:.0%} exposed sync in the baseline, {_gradients(record)}",
             )
         case PhaseShares():
             return Explanation(
-                f"{compute_share(evidence, record)}: healthy",
+                f"{compute_share(evidence)}: healthy",
                 f"forward {format_3sig(evidence.forward_ms)}, backward {format_3sig(evidence.backward_ms)}, "
                 f"optimizer {format_3sig(evidence.optimizer_ms)} of {format_3sig(evidence.step_ms)} ms",
             )
@@ -163,12 +164,12 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
             )
         case DecodesOnDevice():
             return Explanation(
-                f"{device_clause(record, 'wait')} {evidence.wait_fraction:.0%} of every step for batches decoded on the GPU",
+                f"{device_clause(record, 'wait')} for batches decoded on the GPU {evidence.wait_fraction:.0%} of the time",
                 "a run cannot distinguish a slow loader from one that takes GPU time from training",
             )
         case UnexplainedTime():
             return Explanation(
-                f"{evidence.unexplained_ms / evidence.step_ms:.0%} of every step is not explained by its phases",
+                f"{evidence.unexplained_ms / evidence.step_ms:.0%} of each step is not explained by its phases",
                 f"{format_3sig(evidence.unexplained_ms)} of {format_3sig(evidence.step_ms)} ms of wall time belong to no phase",
             )
         case TooShort():
@@ -185,10 +186,10 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
             assert_never(evidence)
 
 
-def compute_share(evidence: PhaseShares, record: Record) -> str:
-    """``the GPUs compute 96% of every step``."""
+def compute_share(evidence: PhaseShares) -> str:
+    """``compute takes 96% of each step``."""
     share = fsum((evidence.forward_ms, evidence.backward_ms, evidence.optimizer_ms)) / evidence.step_ms
-    return f"{device_clause(record, 'compute')} {share:.0%} of every step"
+    return f"compute takes {share:.0%} of each step"
 
 
 def bottleneck_name(kind: str) -> str:
@@ -231,7 +232,8 @@ def _location(rank: int, record: Record) -> str:
     return f"{place.host}, GPU {place.local_rank}" if record.environment.device_type == "cuda" else place.host
 
 
-def _straggler_phrase(slow_in: StragglerKind, record: Record) -> str:
+def straggler_phrase(slow_in: StragglerKind, record: Record) -> str:
+    """Where a straggler loses its time: ``data wait``."""
     on_cpu = record.environment.device_type != "cuda" and slow_in in STRAGGLER_PHRASES_CPU
     return (STRAGGLER_PHRASES_CPU if on_cpu else STRAGGLER_PHRASES)[slow_in]
 

@@ -69,7 +69,7 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
         case StorageRate():
             return f"storage delivers {_rate(evidence.samples_per_s, record)} per {on}"
         case ReadAndDecodeWait():
-            return f"{_blocked(evidence, record)}: for its file, read and decoded in one call"
+            return f"{_blocked(evidence, record)}: it waits for its file, which is read and decoded in one call"
         case BlockedWorkers():
             if evidence.single_rank_speedup is None:
                 return f"{_blocked(evidence, record)}: whether more workers would help is unknown"
@@ -78,7 +78,7 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
                 "ranks wait for a shared resource"
             )
         case IdleWorkers():
-            return f"workers are busy {evidence.busy_fraction:.0%} of their time, yet the {on} waits: cause unknown"
+            return f"workers are busy {evidence.busy_fraction:.0%} of the time, yet the {on} waits: cause unknown"
         case OversubscribedWorkers():
             oversubscribed = f"{pluralize(evidence.workers, 'worker')} share {pluralize(evidence.usable_cores, 'core')}"
             if evidence.core_samples_per_s is None:
@@ -86,7 +86,7 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
             return f"{oversubscribed}; the cores can load at most {_rate(evidence.core_samples_per_s, record)} per {on}"
         case DominantStage():
             faster = evidence.samples_per_s_without
-            without = f"without it {format_3sig(faster)}" if faster is not None else "and no other stage uses CPU time"
+            without = f"{format_3sig(faster)} without it" if faster is not None else "and no other stage uses CPU time"
             return (
                 f"{evidence.stage} takes {evidence.cpu_fraction:.0%} of the CPU time per {image}: "
                 f"{pluralize(evidence.usable_cores, 'core')} load{'s' if evidence.usable_cores == 1 else ''} "
@@ -133,7 +133,7 @@ def _read_wait(evidence: ReadWait | ReadWaitOrCores, record: Record) -> str:
 def _blocked(evidence: ReadAndDecodeWait | BlockedWorkers, record: Record) -> str:
     return (
         f"a worker waits {format_3sig(evidence.blocked_ms)} of {format_3sig(evidence.sample_ms)} ms per {record.sample_unit}, "
-        "not for a core"
+        "but not for a core"
     )
 
 
@@ -166,7 +166,7 @@ def _more_workers(evidence: TooFewWorkers) -> str:
         case "handoff":
             return f"{would_deliver}, the most a trainer process receives"
         case "memory":
-            return f"{would_deliver}; more than {MAX_WORKERS_PER_CORE} per core exhaust memory"
+            return f"{would_deliver}; more than {MAX_WORKERS_PER_CORE} per core would exhaust memory"
         case "cores":
             return f"{would_deliver}, the limit of {pluralize(evidence.usable_cores, 'core')}"
         case _:

@@ -46,9 +46,12 @@ from ddpbench.record.checks import (
     UnusedLossScale,
 )
 from ddpbench.record.record import Record
-from ddpbench.record.text import pluralize
+from ddpbench.record.text import numbered, pluralize
+from ddpbench.record.trace import RetryReason
 from ddpbench.report.messages.phrases import format_ranks, format_starved_ranks
 from ddpbench.report.messages.sentence import Quantity, Sentence, counted, sentence_text
+
+RETRY_REASONS: dict[RetryReason, str] = {"throttle": "GPU clocks throttled"}
 
 
 def check_text(check: AnyCheck, record: Record) -> str:
@@ -78,7 +81,7 @@ def check_hint(check: AnyCheck, record: Record) -> str:
         case Noisy():
             return f"`--rounds {check.suggested_rounds}` narrows the interval" if check.suggested_rounds else ""
         case Drift():
-            return "a longer --warmup if the first rounds are slower; else check for heat and other load"
+            return "a longer --warmup if the first rounds are slower; otherwise check for heat and other load"
         case Relocated():
             return "arms remain comparable within a round; for one machine's throughput, measure from scratch"
         case MeasurementTooShort():
@@ -107,7 +110,7 @@ def check_hint(check: AnyCheck, record: Record) -> str:
         case RereadFiles():
             return "use a larger dataset to measure storage"
         case FilesSkipped():
-            return "the record lists them: repair or remove them"
+            return "the record lists them; repair or remove them"
         case NotValidated():
             return "use a --data-dir with a validation split, or --loader torch without --data-dir"
         case UnusedLossScale() | SkippedSteps() | PowerCapped() | Remeasured():
@@ -123,7 +126,7 @@ def _finding(check: AnyCheck, record: Record) -> str | Sentence:
         case UnusedLossScale():
             return f"--static-loss-scale {check.loss_scale:g} is ignored: {record.config.precision} does not scale the loss"
         case NonfiniteLoss():
-            return f"loss not finite, step {check.step}, rank {check.rank}"
+            return f"non-finite loss at step {check.step} on rank {check.rank}"
         case SkippedSteps():
             skipped = Quantity(check.skipped, f"{check.skipped:,}")
             return (
@@ -148,10 +151,10 @@ def _finding(check: AnyCheck, record: Record) -> str | Sentence:
         case Throttled():
             return f"{format_ranks(record, check.ranks)}: {', '.join(check.reasons)}"
         case PowerCapped():
-            return f"{format_ranks(record, check.ranks)}: power limit lowers the clocks, common on a busy GPU"
+            return f"{format_ranks(record, check.ranks)}: the power limit lowers clocks, common on busy GPUs"
         case Remeasured():
-            rounds = ", ".join(str(index + 1) for index in check.round_indices)
-            return f"remeasured because of {', '.join(check.reasons)}: round {rounds}"
+            reasons = ", ".join(RETRY_REASONS[reason] for reason in check.reasons)
+            return f"{numbered('round', [index + 1 for index in check.round_indices])} measured again: {reasons}"
         case SharedGpu():
             return f"{format_ranks(record, check.ranks)}: {pluralize(check.other_processes, 'other process', 'es')} on the GPU"
         case AllocRetry():
@@ -184,7 +187,7 @@ def _launches_prefix(check: AnyCheck, record: Record) -> str:
     """``launches 2, 3 of 3: ``; empty if all launches have the check."""
     if not check.launches:
         return ""
-    return f"launch{'es' * (len(check.launches) > 1)} {', '.join(map(str, check.launches))} of {record.config.launches}: "
+    return f"{numbered('launch', check.launches, plural='es')} of {record.config.launches}: "
 
 
 def _mismatches(check: PrecisionMismatch) -> Iterator[str]:
@@ -260,7 +263,7 @@ def _baseline_doubt_text(doubt: AnyBaselineDoubt, record: Record) -> str:
         case CheckedBaseline():
             return check_text(doubt.check, record)
         case LowerClock():
-            return f"its GPU ran at {doubt.sm_mhz:.0f} MHz, at {doubt.all_sm_mhz:.0f} with all ranks"
+            return f"its GPU ran at {doubt.sm_mhz:.0f} MHz, but at {doubt.all_sm_mhz:.0f} with all ranks"
         case SlowRankZero():
             return f"it runs on rank 0, which is {doubt.excess_fraction:.0%} slower than the others"
         case SlowWholeBatch():

@@ -104,7 +104,7 @@ def remedy_reason(remedy: Remedy, record: Record) -> str:
             epoch_s, first_batch_s = format_3sig(remedy.epoch_s), format_3sig(remedy.first_batch_s)
             return (
                 f"at most {format_3sig(remedy.max_gain)}x: your DataLoader restarts its workers every epoch of {epoch_s} s; "
-                f"its first batch takes {first_batch_s} s, part of it with persistent workers too"
+                f"the first batch takes {first_batch_s} s, in part even with persistent workers"
             )
         case Remedy(code="other-loader", scenario=Scenario(loader=str(loader))):
             return LOADER_REASONS.get(loader) or loader_spec(loader).help
@@ -118,7 +118,7 @@ def _ignored_workers_text(record: Record) -> str:
 
 def _memory_text(remedy: DataInMemory, record: Record) -> str:
     if remedy.dataset_bytes is None or remedy.shm_free_bytes is None:
-        return "no waits for file reads"
+        return "no waiting for file reads"
     size = f"dataset of {format_3sig(remedy.dataset_bytes / 1e9)} GB"
     if not remedy.fits:
         return f"{size}, but only {format_3sig(remedy.shm_free_bytes / 1e9)} GB free in {SHM_DIR}"
@@ -136,7 +136,7 @@ def prediction_text(prediction: Prediction) -> str:
 def outcome_text(outcome: PredictionOutcome) -> str:
     """The predicted gain, the measured one, and the error of the prediction."""
     predicted, ratio = prediction_text(outcome.prediction), outcome.measured
-    short = f", with rounds {pluralize(outcome.missing_batches, 'batch', 'es')} short" if outcome.missing_batches else ""
+    short = f", with {pluralize(outcome.missing_batches, 'batch', 'es')} missing" if outcome.missing_batches else ""
     if outcome.failed:
         return f"{predicted}; failed: {failure_reason(outcome.failed)}"
     if ratio is None:

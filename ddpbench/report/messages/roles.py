@@ -12,7 +12,7 @@ ROLE_NAMES: dict[RoleKind, str] = {
     "compute_only": "compute only",
     "independent": "no gradient sync",
     "replay": "replay",
-    "loader_in_background": "loader in background",
+    "loader_in_background": "loader in the background",
     "baseline_repeat": "baseline repeated",
     "single_no_ddp": "1 rank without DDP",
     "single_shard_batch": "1 rank, per-rank batch",
@@ -36,11 +36,11 @@ MEASUREMENT_NAMES: dict[Measurement, str] = {
 
 SKIP_REASONS: dict[SkipReason, str] = {
     "no_time_left": "no time left",
-    "trainer_loads": "the loader runs in the trainer process, not in background",
+    "trainer_loads": "the loader runs in the trainer process, not in the background",
     "batches_made_on_device": "{loader} generates its batches on the device",
     "cpu_ranks": "CPU ranks copy no batches",
     "dataset_in_memory": "the dataset is in memory",
-    "no_image_folder": "loader {loader} reads no image folder",
+    "no_image_folder": "loader {loader} does not read image folders",
     "no_other_loader": "no other loader is available to compare with {loader}",
     "synthetic_data": "synthetic data; add --data-dir DIR",
     "failed": "{error}",

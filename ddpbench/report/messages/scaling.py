@@ -27,7 +27,7 @@ from ddpbench.record.scaling_loss import (
     UnreliableBaseline,
 )
 from ddpbench.record.text import format_3sig, pluralize
-from ddpbench.report.messages.bottlenecks import MORE_ROUNDS, Explanation, competing_text, likely_text
+from ddpbench.report.messages.bottlenecks import MORE_ROUNDS, Explanation, competing_text, likely_text, straggler_phrase
 from ddpbench.report.messages.checks import baseline_doubts_text
 from ddpbench.report.messages.roles import role_name, skip_reason
 
@@ -75,26 +75,26 @@ def explain_loss(evidence: ScalingEvidence, job: Job) -> Explanation:
         case InputLoss():
             return Explanation(
                 f"data loading costs {_ideal(evidence)}",
-                f"{format_3sig(evidence.lost_ms)} ms of every step, compared to batches on the device",
+                f"{format_3sig(evidence.lost_ms)} ms of each step, compared to batches on the device",
             )
         case StragglerLoss():
-            lost = f"{format_3sig(evidence.lost_ms)} ms of every step"
+            lost = f"{format_3sig(evidence.lost_ms)} ms of each step"
             if evidence.rank is None or evidence.slow_in is None or evidence.excess_fraction is None:
                 return Explanation(
-                    f"waiting for varying ranks costs {_ideal(evidence)}",
+                    f"waiting for other ranks costs {_ideal(evidence)}",
                     f"no rank is the slowest in every round; {lost}",
                 )
             host = next(place.host for place in _final(job).environment.placements if place.rank == evidence.rank)
-            excess = f"{evidence.excess_fraction:.0%} more own time than the others"
+            slow_in = straggler_phrase(evidence.slow_in, _final(job))
             return Explanation(
                 f"waiting for rank {evidence.rank} ({host}) costs {_ideal(evidence)}",
-                f"{excess}, {evidence.slow_in.replace('-', ' ')}, in every round; {lost}",
+                f"it is {evidence.excess_fraction:.0%} slower than the others in every round: {slow_in}; {lost}",
             )
         case DdpLoss():
             cost = evidence.comm_cost_ms
             return Explanation(
                 f"ranks compute more slowly in DDP than independently, which costs {_ideal(evidence)}",
-                f"{format_3sig(evidence.lost_ms)} ms of own time per step, while all-reduce overlaps backward"
+                f"{format_3sig(evidence.lost_ms)} ms per step without sync, while all-reduce overlaps backward"
                 + (f"; other ranks cost {format_3sig(cost)} ms per step in total" if cost is not None else ""),
             )
         case SmallBatch():
@@ -155,10 +155,10 @@ def _link_usage(evidence: SlowAllReduce) -> str:
         return _losses(evidence.losses)
     sent = f"{format_3sig(evidence.total_bytes / 1e6)} MB per step in {pluralize(evidence.num_buckets, 'bucket')}"
     text = f"{sent}, {format_3sig(evidence.allreduce_only_ms)} ms for the all-reduce alone"
+    if evidence.hidden_fraction is not None:
+        text += f"; {evidence.hidden_fraction:.0%} of it overlaps backward"
     if evidence.busbw and evidence.max_busbw:
         text += f"; {_bandwidth_share(evidence.busbw, evidence.max_busbw)}"
-    if evidence.hidden_fraction is not None:
-        text += f"; backward hides {evidence.hidden_fraction:.0%}"
     return text
 
 

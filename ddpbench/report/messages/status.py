@@ -10,7 +10,7 @@ from ddpbench.report.messages.phrases import format_rounds
 
 
 def status_text(record: Record, job_records: Sequence[Record] = ()) -> str:
-    """``failed: rank 2 was killed, 2 of 5 rounds``; ``interrupted by SIGINT, 3 of 5 rounds``; ``invalid: loss not finite, step 41``.
+    """``failed: rank 2 killed, 2 of 5 rounds``; ``interrupted by SIGINT, 3 of 5 rounds``; ``invalid: non-finite loss at step 41``.
 
     The rounds are those of ``job_records`` or, if it is empty, of ``record``.
     """
@@ -18,7 +18,8 @@ def status_text(record: Record, job_records: Sequence[Record] = ()) -> str:
     if word == "invalid":
         return f"{word}: {'; '.join(check_text(check, record) for check in record.checks if check.severity == 'error')}"
     message = record.fault.message if record.fault else ""
-    outcome = message if message.startswith(word) else f"{word}: {message}" if message else word
+    states_it = message.startswith(word) or f" {word} at step " in message
+    outcome = message if states_it else f"{word}: {message}" if message else word
     return f"{outcome}, {format_rounds(job_records or [record])}"
 
 

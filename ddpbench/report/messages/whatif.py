@@ -27,7 +27,7 @@ ASSUMPTIONS: Mapping[AssumptionCode, str] = {
     "enough-cores": "enough cores: the CPU usage of the run is unknown",
     "compute-time-of-run": "a compute-only step, which was not measured, takes the compute time of the run",
     "equal-batches": "all batches take the mean time: single batches were not timed",
-    "background-loader": "{loader} delivers during training what it delivered alone, less what the cores limit",
+    "background-loader": "{loader} delivers as much during training as alone, up to the limit of the cores",
     "trainer-loads-as-fast": "the trainer process takes as long for a batch as a worker",
     "threads-scale": "threads share the work on a batch evenly",
     "storage-scales": "each added worker gets the same storage throughput",
@@ -38,7 +38,7 @@ ASSUMPTIONS: Mapping[AssumptionCode, str] = {
     "cuda-graphs": "CUDA graphs remove the gaps between kernels and do not change the kernels",
     "same-image-load": "worker and copy time per image stay the same",
     "same-image-time": "device and workers take as long per image, gradient sync as long per step",
-    "sync-hidden": "backward hides gradient sync on {ranks} ranks; 1 rank has none to measure",
+    "sync-hidden": "gradient sync on {ranks} ranks fully overlaps backward; 1 rank has none to measure",
     "same-step": "a step on {ranks} ranks takes as long as on {measured_ranks}",
 }
 
@@ -47,7 +47,7 @@ ALWAYS_ASSUMED = "rounds and batches vary as measured; no additional processes o
 
 MEASUREMENTS: Mapping[MeasurementCode, str] = {
     "loader-benchmark": "throughput and CPU cost of {loader}",
-    "loader-in-background": "slowdown of training with {loader} in background",
+    "loader-in-background": "slowdown of training with {loader} in the background",
     "batch-time": "time per batch of {loader}",
     "worker-batch-time": "worker time per batch of {loader}",
     "read-wait": "read wait of {loader}",
@@ -57,7 +57,7 @@ MEASUREMENTS: Mapping[MeasurementCode, str] = {
     "step-without-sync": "a step without gradient sync",
     "step-in-precision": "a step in {precision}",
     "step-compiled": "a step compiled with {compile_mode}",
-    "unexplained-step": "why a step is {times:.1f} times {more} than its measured parts",
+    "unexplained-step": "why {longer} {times:.1f} times as long as {shorter}",
 }
 
 
@@ -73,7 +73,8 @@ def missing_measurement_text(missing: MissingMeasurement) -> str:
         **asdict(missing),
         "loader": _loader_text(missing),
         "times": max(ratio, 1 / ratio),
-        "more": "longer" if ratio < 1 else "shorter",
+        "longer": "a step takes" if ratio < 1 else "its measured parts take",
+        "shorter": "its measured parts" if ratio < 1 else "a step",
     }
     return MEASUREMENTS[missing.code].format(**values)
 

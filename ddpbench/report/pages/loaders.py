@@ -39,7 +39,7 @@ def loader_table(job: Job, page: Page) -> Iterator[Text]:
     item = measured[0].sample_unit
     legend = [
         f"alone: loaders of all ranks, without training, {unit}",
-        f"CPU ms: CPU time to load an {item}",
+        f"CPU ms: CPU time per {item}",
         "GiB: workers of a rank",
     ]
     yield from styled(wrap_items("  ", legend, page))

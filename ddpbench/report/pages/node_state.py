@@ -10,7 +10,7 @@ from ddpbench.analysis.node_cpu_usage import MIN_OTHER_CORES
 from ddpbench.analysis.ranks import mean_or_none
 from ddpbench.record.diagnosis import SHM_DIR, NodeState
 from ddpbench.record.record import Record
-from ddpbench.record.text import pluralize
+from ddpbench.record.text import numbered, pluralize
 from ddpbench.report.format import format_gib, format_percent, format_significant
 from ddpbench.report.layout import LABEL, Page, styled, wrap_items
 from ddpbench.report.pages.header import MAX_NAMED
@@ -43,8 +43,8 @@ def _unusual(node: NodeState) -> bool:
     )
 
 
-def _ranks_far_from_gpu(node: NodeState) -> list[str]:
-    return [str(each.rank) for each in node.numa if each.core_nodes and each.gpu_nodes and not set(each.core_nodes) & set(each.gpu_nodes)]
+def _ranks_far_from_gpu(node: NodeState) -> list[int]:
+    return [each.rank for each in node.numa if each.core_nodes and each.gpu_nodes and not set(each.core_nodes) & set(each.gpu_nodes)]
 
 
 def _allowed_core_items(node: NodeState) -> Iterator[str]:
@@ -56,7 +56,7 @@ def _allowed_core_items(node: NodeState) -> Iterator[str]:
         busy = node.other_busy_cores >= MIN_OTHER_CORES
         yield f"{format_significant(node.other_busy_cores, 2)} cores busy before the job" if busy else "idle before the job"
     if far := _ranks_far_from_gpu(node):
-        yield f"GPU and cores on different NUMA nodes: rank {', '.join(far)}"
+        yield f"GPU and cores on different NUMA nodes: {numbered('rank', far)}"
 
 
 def _detail_items(record: Record, node: NodeState) -> Iterator[str]:
@@ -71,4 +71,4 @@ def _detail_items(record: Record, node: NodeState) -> Iterator[str]:
     for each in node.numa:
         for resource, numa_nodes in (("cores", each.core_nodes), ("GPU", each.gpu_nodes)):
             if numa_nodes:
-                yield f"{resource} of rank {each.rank} on NUMA node {', '.join(map(str, numa_nodes))}"
+                yield f"{resource} of rank {each.rank} on {numbered('NUMA node', numa_nodes)}"

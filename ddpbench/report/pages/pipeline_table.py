@@ -68,9 +68,7 @@ def pipeline_table(record: Record, ceilings: PipelineCeilings, diagnosis: Diagno
         yield from styled(wrap_text("", f"pipeline throughput, {unit}, and percent of compute only", page), LABEL)
         yield from pairs
     if ceilings.interference:
-        yield from styled(
-            wrap_text(INDENT, f"interference: {_interference_text(ceilings.interference)} with the loader in background", page)
-        )
+        yield from styled(wrap_text(INDENT, f"interference: {_interference_text(ceilings.interference)} while the loader runs", page))
     if doubt := _storage_doubt(diagnosis.storage):
         yield from styled(wrap_text(INDENT, f"files on storage: {doubt}", page))
 
@@ -229,7 +227,7 @@ def _storage_doubt(storage: Storage | None) -> str:
     return (
         f"no rate: {no_cold_rate_reason(storage)}"
         if storage.cold_files_per_s is None
-        else "not verified to come from a device instead of a cache"
+        else "not verified to come from a device rather than a cache"
     )
 
 

@@ -16,6 +16,7 @@ from ddpbench.record.record import Record
 from ddpbench.report.format import format_decimals, format_gib, format_rounded, step_decimals
 from ddpbench.report.grid import GridColumn, column_lines
 from ddpbench.report.layout import CAUTION, LABEL, Page, styled, wrap_text
+from ddpbench.report.messages.bottlenecks import straggler_phrase
 from ddpbench.report.pages.header import throughput_unit
 
 MAX_ROWS = 16
@@ -45,7 +46,7 @@ def rank_table(record: Record, summary: Summary, page: Page, verbose: bool = Fal
     if not in_verdict and not is_too_short_for_verdict(record):
         yield from straggler_lines(record, summary.straggler, page)
     if len(lines) < len(rows):
-        yield from styled(wrap_text("", f"{len(rows)} ranks, sorted by own time; -v shows all of them", page))
+        yield from styled(wrap_text("", f"{len(rows)} ranks, sorted by own ms (step minus sync); -v shows all", page))
 
 
 def _columns(record: Record, names: Sequence[str], rows: Sequence[RankRow]) -> list[GridColumn]:
@@ -95,5 +96,5 @@ def straggler_lines(record: Record, slow: Straggler | None, page: Page) -> list[
     device = f", GPU {slow.device_index}" if record.environment.device_type == "cuda" else ""
     name = f"slow rank {slow.rank}"
     cost = f"costs {format_rounded(slow.cost_samples_per_s)} {throughput_unit(record)}"
-    text = f"{name} ({slow.host}{device}): +{slow.excess_fraction:.0%} own time, {slow.kind.replace('-', ' ')}, every round; {cost}"
+    text = f"{name} ({slow.host}{device}): {slow.excess_fraction:.0%} slower in every round ({straggler_phrase(slow.kind, record)}); {cost}"
     return styled(wrap_text("", text, page), CAUTION, len(name))

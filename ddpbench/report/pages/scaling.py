@@ -188,10 +188,11 @@ def _allreduce_lines(analysis: ScalingAnalysis, page: Page) -> Iterator[Text]:
         )
         items.append(f"({reached})")
     yield from labelled_lines("busbw  ", items, page)
-    hidden = [] if stats.hidden_fraction is None else [f"{format_percent(stats.hidden_fraction, 2)} hidden by backward (timers)"]
+    share = stats.hidden_fraction
+    overlap = [] if share is None else [f"{format_percent(share, 2)} of the all-reduce overlaps backward (timers)"]
     if stats.profiled_hidden_fraction is not None:
-        hidden.append(f"{format_percent(stats.profiled_hidden_fraction, 2)} (profiler)")
-    yield from labelled_lines("overlap", hidden, page)
+        overlap.append(f"{format_percent(stats.profiled_hidden_fraction, 2)} (profiler)")
+    yield from labelled_lines("overlap", overlap, page)
     cost = (
         [] if stats.comm_cost_by_arms_ms is None else [f"other ranks cost {format_rounded(stats.comm_cost_by_arms_ms)} ms per step (arms)"]
     )

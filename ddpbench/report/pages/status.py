@@ -55,7 +55,9 @@ def diagnosis_status_lines(record: Record, job: Job, page: Page) -> Iterator[Tex
 
 def _status_and_hint_lines(arm_names: str, status: str, text: str, hint: str, page: Page) -> Iterator[Text]:
     line = f"{arm_names} {text}".lstrip()
-    yield from styled(wrap_text("", line, page), LABEL if status == "running" else BAD, len(line) - len(text) + len(status))
+    yield from styled(
+        wrap_text("", line, page), LABEL if status == "running" else BAD, len(line) - len(text) + text.index(status) + len(status)
+    )
     if hint:
         yield from styled(wrap_text("  hint  ", hint, page), LABEL, len("  hint"))
 

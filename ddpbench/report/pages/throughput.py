@@ -119,4 +119,4 @@ def _memorized_note(record: Record, summary: Summary) -> str:
 
 
 def _loss(loss: float | None) -> str:
-    return "not finite" if loss is None else format_significant(loss)
+    return "non-finite" if loss is None else format_significant(loss)

@@ -61,7 +61,7 @@ def _bottleneck_lines(answer: WhatIfAnswer, record: Record, page: Page) -> Itera
     items = [f"{bottleneck_text(estimate)}:", f"{format_rounded(1000 * estimate.after.step_s / estimate.residual)} ms per step"]
     if not (record.environment.device_type == "cpu" and estimate.bottleneck == "cores"):  # CPU cores compute and load in turn
         items[-1] += ","
-        items.append(f"the {device} waits {format_percent(max(0.0, estimate.after.data_wait_fraction), 2)} of it for data")
+        items.append(f"{format_percent(max(0.0, estimate.after.data_wait_fraction), 2)} of it data wait")
     yield from _row("limit", items, page)
     yield from _row("with", [*_state_items(answer, device)], page)
     yield from styled(

@@ -187,11 +187,11 @@ def test_invalid_run_has_no_noise_checks() -> None:
 
 
 def test_skipped_file_is_counted_once_across_ranks() -> None:
-    told = {
+    traces = {
         rank: {"loader_stats": LoaderStats(samples=8, skipped_files=files)}
         for rank, files in enumerate((["a", "b"], ["b"], ["b", "c"], []))
     }
-    assert find_check(FilesSkipped, records.record(traces=told)) == FilesSkipped(severity="info", files=3)
+    assert find_check(FilesSkipped, records.record(traces=traces)) == FilesSkipped(severity="info", files=3)
 
 
 def test_throttling_is_a_warning_and_power_cap_is_info() -> None:

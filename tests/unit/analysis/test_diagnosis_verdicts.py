@@ -196,16 +196,16 @@ def test_command_after_diagnosis_names_the_loader() -> None:
 @pytest.mark.parametrize(("share", "cause"), [(0.9, "handoff"), (0.45, None)])
 def test_handoff_is_the_cause_only_if_most_of_the_wait(share: float, cause: Cause | None) -> None:
     given = 900.0
-    told = {"handoff_ms": share * data_wait(256, given)}
-    found = verdict_of(diagnosis(given, stats=told, busy=0.6))
+    handoff = {"handoff_ms": share * data_wait(256, given)}
+    found = verdict_of(diagnosis(given, stats=handoff, busy=0.6))
     assert found.cause == cause
     assert isinstance(found.cause_evidence, SlowHandoff if cause else HandoffOrWorkers)
     assert found.cause_evidence.handoff_fraction == pytest.approx(share, rel=0.05)
 
 
 def test_trainer_waiting_for_a_core_is_not_slow_handoff() -> None:
-    told = {"handoff_ms": 0.7 * data_wait(256, 320.0)}
-    assert verdict_of(diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), stats=told, busy=0.96)).cause == "too-few-cores"
+    handoff = {"handoff_ms": 0.7 * data_wait(256, 320.0)}
+    assert verdict_of(diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), stats=handoff, busy=0.96)).cause == "too-few-cores"
 
 
 def test_idle_workers_on_idle_cores_are_not_too_few() -> None:
@@ -300,7 +300,7 @@ def alone(given: float | None, *, cores: float = 64.0, workers: int = 15, busy: 
     return record
 
 
-def told(record: Record) -> tuple[str, str | None, str]:
+def verdict_codes(record: Record) -> tuple[str, str | None, str]:
     assert record.verdict is not None
     return record.verdict.kind, record.verdict.cause, next_command(record.verdict)
 
@@ -308,22 +308,22 @@ def told(record: Record) -> tuple[str, str | None, str]:
 def test_single_run_reports_causes_shown_by_its_workers() -> None:
     start = "ddpbench resnet50 --precision amp-fp16"
     cheap = {"read": 0.1, "decode": 2.4, "augment": 1.6, "collate": 0.5}
-    assert told(alone(430.0, workers=2, cpu_ms=cheap, busy=0.2)) == (
+    assert verdict_codes(alone(430.0, workers=2, cpu_ms=cheap, busy=0.2)) == (
         "data-bound",
         "too-few-workers",
         f"{start} --loader torch --data-dir /data/imagenet --gpus 4 --workers 2,15",
     )
-    assert told(alone(320.0, cores=16.0, workers=3, busy=0.96)) == (
+    assert verdict_codes(alone(320.0, cores=16.0, workers=3, busy=0.96)) == (
         "data-bound",
         "too-few-cores",
         f"{start} --data-dir /data/imagenet --workers 3 --gpus 4 --loader torch,dali-gpu",
     )
-    assert told(alone(800.0, wall_ms={"read": 30.0}))[:2] == ("data-bound", "storage")
+    assert verdict_codes(alone(800.0, wall_ms={"read": 30.0}))[:2] == ("data-bound", "storage")
 
 
 def test_single_run_without_cause_suggests_diagnose() -> None:
     record = alone(320.0, cores=16.0, workers=3, busy=None, cpu_ms={})
-    assert told(record) == (
+    assert verdict_codes(record) == (
         "data-bound",
         None,
         "ddpbench diagnose resnet50 --precision amp-fp16 --loader torch --data-dir /data/imagenet --workers 3 --gpus 4",

@@ -170,7 +170,7 @@ def test_cores_taken_by_others_may_be_hypervisor_steal() -> None:
     assert isinstance(found.evidence, CoresTakenByOthers)
     assert (found.evidence.cores, found.evidence.other_cores) == (64, pytest.approx(38.0))
     reason = explain_verdict(found, job.records[0]).reason
-    assert reason.endswith("; on a virtual machine its host counts as another process")
+    assert reason.endswith("; on a virtual machine, its host counts as another process")
 
 
 def test_cpu_usage_is_relative_to_the_monitors_wall_time() -> None:

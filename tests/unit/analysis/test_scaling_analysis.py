@@ -6,10 +6,10 @@ import shlex
 from dataclasses import replace
 from typing import get_args
 
-import ladders
 import pytest
-from ladders import OWN, job
+import scaling_jobs
 from records import next_command
+from scaling_jobs import OWN, job
 
 from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.scaling.allreduce import allreduce_stats, measure_overlap
@@ -66,7 +66,17 @@ def test_each_loss_has_its_name_and_size(name: LossName) -> None:
     assert made.scaling.verdict.kind == VERDICT_KINDS[name]
 
 
-@pytest.mark.parametrize("made", [ladders.whole, ladders.network, ladders.strong, ladders.straggling, ladders.too_good, ladders.data_bound])
+@pytest.mark.parametrize(
+    "made",
+    [
+        scaling_jobs.whole,
+        scaling_jobs.network,
+        scaling_jobs.strong,
+        scaling_jobs.straggling,
+        scaling_jobs.too_good,
+        scaling_jobs.data_bound,
+    ],
+)
 def test_waterfall_closes(made: object) -> None:
     way = waterfall_of(made())  # type: ignore[operator]
     assert way.ideal_samples_per_s + sum(term.samples_per_s for term in way.terms) == pytest.approx(way.measured_samples_per_s)
@@ -93,7 +103,7 @@ def test_efficiency_of_scaling_points_is_relative_to_one_rank() -> None:
 
 
 def test_efficiency_above_one_lists_baseline_doubts() -> None:
-    made = ladders.too_good()
+    made = scaling_jobs.too_good()
     steps = compute_scaling_points(runs_of(made), waterfall_of(made))
     assert [bool(step.baseline_doubts) for step in steps] == [False, True, True]
     assert NoisyBaseline in map(type, steps[-1].baseline_doubts)
@@ -121,7 +131,7 @@ def test_slow_rank_zero_explains_implausible_efficiency() -> None:
 
 
 def test_smaller_batch_is_a_loss_of_strong_scaling() -> None:
-    made = ladders.strong()
+    made = scaling_jobs.strong()
     lost = {term.name: term.ms_per_step for term in waterfall_of(made).terms}
     assert list(lost) == ["smaller-batch", "contention", "exposed-allreduce", "straggler", "ddp", "residual"]
     assert lost["smaller-batch"] == pytest.approx(3.1 + 0.4 * 0.75, rel=0.02)  # unexplained time does not shrink with the batch
@@ -131,7 +141,7 @@ def test_smaller_batch_is_a_loss_of_strong_scaling() -> None:
 
 
 def test_largest_loss_must_be_separated_by_its_interval() -> None:
-    made = ladders.network()
+    made = scaling_jobs.network()
     way = waterfall_of(made)
     (greatest,), other = way.largest, next(term for term in way.terms if term.name == "contention")
     assert compute_scaling_points(runs_of(made), way)[-1].largest_losses == [greatest.name]
@@ -158,7 +168,7 @@ def test_two_losses_of_similar_size_compete() -> None:
 
 
 def test_exposed_allreduce_between_nodes_is_network_bound() -> None:
-    found = ladders.network().scaling
+    found = scaling_jobs.network().scaling
     assert found is not None
     assert found.verdict is not None
     assert found.verdict.kind == "network-bound"
@@ -224,7 +234,7 @@ def test_slower_compute_during_loading_is_a_data_loss() -> None:
 def test_implausible_efficiency_is_checked_without_the_last_scaling_point() -> None:
     made = job(baseline_factors=(1.10, 1.02, 1.07, 1.13, 1.04))
     made.records[2].rounds.clear()
-    ladders.judge_all(made)
+    scaling_jobs.judge_all(made)
     assert [bool(step.baseline_doubts) for step in compute_scaling_points(runs_of(made), None)] == [False, True]
     assert [type(check) for check in made.records[1].checks].count(ImplausibleEfficiency) == 1
 
@@ -233,7 +243,7 @@ def test_too_few_rounds_are_inconclusive_and_missing_ends_give_no_verdict() -> N
     made = job(all_reduce=20.0)
     for record in made.records:
         del record.rounds[2:]
-    ladders.judge_all(made)
+    scaling_jobs.judge_all(made)
     assert made.scaling is not None
     assert made.scaling.verdict is not None
     assert made.scaling.verdict.kind == "inconclusive"
@@ -251,7 +261,7 @@ def test_interrupted_scaling_run_has_a_waterfall_but_failed_run_has_none(status:
         record.status = "running"
     fault = Fault(message="rank 1 (n1) killed (SIGKILL?): last heartbeat at step 3", phase="training")
     close_records(made.records, status, fault)
-    ladders.judge_all(made)
+    scaling_jobs.judge_all(made)
     assert {record.status for record in made.records} == {status}
     assert (waterfall(runs_of(made)) is None) == (status != "interrupted")
 
@@ -261,16 +271,16 @@ def test_every_scaling_verdict_is_a_known_kind() -> None:
 
 
 def test_skipped_scaling_point_is_reported_instead_of_a_loss() -> None:
-    made = ladders.whole()
+    made = scaling_jobs.whole()
     assert made.scaling is not None
     for record in made.records:
         if record.role != ddp_role(1):
             record.rounds = []
             made.scaling.skipped.append(SkippedMeasurement(record.role, "no_time_left"))
     judge_all(made)
-    told = made.scaling.verdict
-    assert told is not None
-    assert (told.kind, told.evidence, told.next) == ("inconclusive", NotMeasured(world_sizes=[2, 4]), RaiseTimeLimit())
+    verdict = made.scaling.verdict
+    assert verdict is not None
+    assert (verdict.kind, verdict.evidence, verdict.next) == ("inconclusive", NotMeasured(world_sizes=[2, 4]), RaiseTimeLimit())
     made.scaling.skipped.clear()
     judge_all(made)
     assert made.scaling.verdict is None, "it ended for another reason"

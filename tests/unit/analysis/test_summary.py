@@ -151,8 +151,8 @@ def test_consistent_straggler_is_found_despite_pauses_of_others() -> None:
 @pytest.mark.parametrize(("cpu_ms", "kind"), [(60.0, "compute"), (10.0, "host")])
 def test_straggler_off_its_core_has_kind_host(cpu_ms: float, kind: str) -> None:
     cores = records.environment(2, device="Intel CPU")
-    told = {"memory": records.CPU_MEMORY, "host_lead_ms": []}
-    traces = {0: {"thread_cpu_s": 0.4, **told}, 1: {"thread_cpu_s": 0.4 + cpu_ms * 20 / 1000, **told}}
+    trace_fields = {"memory": records.CPU_MEMORY, "host_lead_ms": []}
+    traces = {0: {"thread_cpu_s": 0.4, **trace_fields}, 1: {"thread_cpu_s": 0.4 + cpu_ms * 20 / 1000, **trace_fields}}
     slow = summarize(records.record([WORK, {**WORK, "backward": 90.0}], environment=cores, traces=traces)).straggler
     assert slow is not None
     assert (slow.rank, slow.kind) == (1, kind)

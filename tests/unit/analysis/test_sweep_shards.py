@@ -107,13 +107,13 @@ def test_report_of_folder_merges_shards_and_report_of_file_does_not(tmp_path: Pa
     folder = tmp_path / "runs" / "h200"
     first, second = save_shards(folder, part(1), part(2))
     save_shards(folder, part(1, of=4, sweep="0ddba11"))
-    told = printed("report", tmp_path)
-    assert "part  1 of 2 on n1   2 of 2 on n2\n" in told
-    assert told.endswith(f"{folder}/{NAME}-part-*-of-2.json\n")
-    assert printed("report", first, second) == told
+    page = printed("report", tmp_path)
+    assert "part  1 of 2 on n1   2 of 2 on n2\n" in page
+    assert page.endswith(f"{folder}/{NAME}-part-*-of-2.json\n")
+    assert printed("report", first, second) == page
     save(replace(sweeps.sweep(), kind="sweep"), tmp_path / "whole.json")
     tables = printed("report", tmp_path / "whole.json").split("\n\n")[1:-1]
-    assert told.split("\n\n")[1:-1] == tables
+    assert page.split("\n\n")[1:-1] == tables
     alone = printed("report", second)
     assert re.search(r"^part  2 of 2 on n2\nall   ddpbench report ", alone, re.MULTILINE)
     assert alone.endswith(f"{second}\n")

@@ -172,9 +172,9 @@ def test_data_in_memory_saves_the_read_wait() -> None:
 
 def test_more_workers_assume_scaling_storage() -> None:
     job = DIAGNOSES["slow-storage"][0]()
-    told, fast = whatif(job, workers=60).estimate, whatif(few_workers(), workers=4).estimate
-    assert "storage-scales" in codes(told)
-    assert told.gain / told.low > fast.gain / fast.low
+    slow, fast = whatif(job, workers=60).estimate, whatif(few_workers(), workers=4).estimate
+    assert "storage-scales" in codes(slow)
+    assert slow.gain / slow.low > fast.gain / fast.low
     assert "storage-scales" not in codes(whatif(job, workers=60, data_in_memory=True).estimate)
 
 

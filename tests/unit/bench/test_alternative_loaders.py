@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import imagery
 import pytest
-from loading import NO_DALI, config
+import sample_datasets
+from open_loaders import NO_DALI, config
 from training import world_of_one
 
 from ddpbench.bench.diagnose.alternatives import alternative_configs
@@ -19,7 +19,7 @@ def alternatives(of: ResolvedConfig) -> list[tuple[str, float | None]]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return imagery.image_tree(tmp_path_factory.mktemp("tree"))
+    return sample_datasets.image_tree(tmp_path_factory.mktemp("tree"))
 
 
 def test_alternatives_keep_every_other_field(tree: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import bad_files
+import invalid_records
 import msgspec
 import pytest
 import records
@@ -39,9 +39,9 @@ def test_closing_reads_each_earlier_run_once(tmp_path: Path, monkeypatch: pytest
     assert [record.throughput is not None for record in journal.job.records] == [True] * 3
 
 
-@pytest.mark.parametrize("wrong", bad_files.WRONG)
+@pytest.mark.parametrize("wrong", invalid_records.DEFECTS)
 def test_bad_file_in_the_output_folder_does_not_prevent_closing(tmp_path: Path, wrong: str) -> None:
-    bad_files.put(tmp_path / "20261103T000000Z-bad.json", wrong)
+    invalid_records.write(tmp_path / "20261103T000000Z-bad.json", wrong)
     journal = Journal(records.job(records.record(status="running")), tmp_path / "20261104T000000Z-resnet50.json")
     journal.close("ok")
     (closed,) = load(journal.path).records

@@ -64,37 +64,37 @@ class Bursts(InMemory):
 
 
 def test_first_window_is_dropped_and_whole_bursts_are_counted(opened: list[Bursts]) -> None:
-    told = benchmark_loader(config(workers=3), world_of_one(), window_s=0.1)
+    benchmark = benchmark_loader(config(workers=3), world_of_one(), window_s=0.1)
     (loader,) = opened
-    batches = len(told.intervals_ms)
+    batches = len(benchmark.intervals_ms)
     assert loader.asked_about == [loader.max_prefetched, loader.given], "stats of the dropped window are discarded"
     assert loader.given == loader.max_prefetched + batches
     assert batches % 3 == 0
-    assert told.samples == 16 * batches
-    assert told.first_batch_s >= 0.3 > told.elapsed_s / batches, "the first batch is not part of the rate"
-    assert told.elapsed_s == pytest.approx(sum(told.intervals_ms) / 1e3, rel=0.01)
+    assert benchmark.samples == 16 * batches
+    assert benchmark.first_batch_s >= 0.3 > benchmark.elapsed_s / batches, "the first batch is not part of the rate"
+    assert benchmark.elapsed_s == pytest.approx(sum(benchmark.intervals_ms) / 1e3, rel=0.01)
 
 
 def test_slow_loader_benchmark_ends_after_the_maximum_windows(opened: list[Bursts], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader_bench, "MAX_WINDOWS", 0)
-    told = benchmark_loader(config(workers=3), world_of_one(), window_s=0.1)
-    assert opened[0].given == 3 + len(told.intervals_ms)
-    assert len(told.intervals_ms) == 1
+    benchmark = benchmark_loader(config(workers=3), world_of_one(), window_s=0.1)
+    assert opened[0].given == 3 + len(benchmark.intervals_ms)
+    assert len(benchmark.intervals_ms) == 1
 
 
 def test_loader_without_workers_is_charged_to_the_main_process() -> None:
-    told = benchmark_loader(config(), world_of_one(), window_s=0.2)
-    assert told.loader_cpu_s < told.main_process_cpu_s
-    assert told.workers_rss_bytes is None
-    assert told.loader_stats is not None
-    assert told.loader_stats.samples == told.samples
+    benchmark = benchmark_loader(config(), world_of_one(), window_s=0.2)
+    assert benchmark.loader_cpu_s < benchmark.main_process_cpu_s
+    assert benchmark.workers_rss_bytes is None
+    assert benchmark.loader_stats is not None
+    assert benchmark.loader_stats.samples == benchmark.samples
 
 
 def test_worker_cpu_time_and_memory_are_measured() -> None:
-    told = benchmark_loader(config(workers=1), world_of_one(), window_s=0.5)
-    assert told.loader_cpu_s > 0
-    assert told.workers_rss_bytes is not None
-    assert told.samples_per_s > 0
+    benchmark = benchmark_loader(config(workers=1), world_of_one(), window_s=0.5)
+    assert benchmark.loader_cpu_s > 0
+    assert benchmark.workers_rss_bytes is not None
+    assert benchmark.samples_per_s > 0
 
 
 @pytest.mark.slow
@@ -107,5 +107,5 @@ def test_compared_loaders_are_benchmarked(launch: Callable[..., Any], results: P
     synthetic, *others = only_job(results).records
     assert synthetic.loader_benchmarks == []
     for record in others:
-        assert [told.rank for told in record.loader_benchmarks] == [0, 1]
-        assert all(told.samples_per_s > 0 for told in record.loader_benchmarks)
+        assert [benchmark.rank for benchmark in record.loader_benchmarks] == [0, 1]
+        assert all(benchmark.samples_per_s > 0 for benchmark in record.loader_benchmarks)

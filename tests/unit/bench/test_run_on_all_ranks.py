@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from loading import CPU, shard
+from open_loaders import CPU, shard
 from training import InMemory, config, world_of_one
 
 from ddpbench.data.loaders.open import open_on_all_ranks

@@ -6,7 +6,7 @@ import time
 from itertools import chain, repeat
 
 import pytest
-from held_up import DelayedLoader
+from delayed_loader import DelayedLoader
 from training import world_of_one
 
 from ddpbench.bench.arm import ArmOptions

@@ -25,8 +25,8 @@ def noted(asked: list[Config], where: World) -> None:
 def test_ddp_flags_without_process_group_are_listed_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
     noted([PLAIN, TUNED], unjoined_world("none"))
     named = "--no-broadcast-buffers, --bucket-cap-mb, --no-gradient-as-bucket-view, --static-graph, --comm-hook"
-    told = f"ddpbench: note: {named} have no effect without DDP; start ranks with --gpus N or torchrun\n"
-    assert capsys.readouterr() == ("", told)
+    note = f"ddpbench: note: {named} have no effect without DDP; start ranks with --gpus N or torchrun\n"
+    assert capsys.readouterr() == ("", note)
     assert len(named.split(", ")) == len(DDP_FLAGS)
 
 
@@ -43,8 +43,8 @@ def test_ddp_flags_with_engine_none_are_listed(capsys: pytest.CaptureFixture[str
 def test_flags_unused_by_the_loader_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     torch, dali = (Config(workload="resnet18", loader=loader, hw_decoder_load=0.5) for loader in ("torch", "dali-gpu"))
     noted([torch], unjoined_world("none"))
-    told = "ddpbench: note: --hw-decoder-load has no effect without a GPU decoder; add --loader dali-gpu\n"
-    assert capsys.readouterr().err == told
+    note = "ddpbench: note: --hw-decoder-load has no effect without a GPU decoder; add --loader dali-gpu\n"
+    assert capsys.readouterr().err == note
     noted([torch, dali], unjoined_world("none"))
     assert capsys.readouterr().err == ""
     noted([Config(workload="resnet18", loader="replay", pin_memory=False)], unjoined_world("none"))
@@ -54,7 +54,7 @@ def test_flags_unused_by_the_loader_are_listed(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("workload", "given", "told"),
+    ("workload", "given", "note"),
     [
         ("resnet18", {"optimizer": "adam", "momentum": 0.5}, "--momentum has no effect without SGD; add --optimizer sgd"),
         (
@@ -68,9 +68,9 @@ def test_flags_unused_by_the_loader_are_listed(capsys: pytest.CaptureFixture[str
         ("mnist-cnn", {"loader": "torch", "skip_bad": 2}, "--skip-bad has no effect on datasets without image files; remove it"),
     ],
 )
-def test_unused_flag_is_listed_with_a_hint(workload: str, given: dict[str, Any], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unused_flag_is_listed_with_a_hint(workload: str, given: dict[str, Any], note: str, capsys: pytest.CaptureFixture[str]) -> None:
     noted([Config(workload=workload, **given)], unjoined_world("none"))
-    assert capsys.readouterr().err == f"ddpbench: note: {told}\n"
+    assert capsys.readouterr().err == f"ddpbench: note: {note}\n"
 
 
 def test_flag_used_by_one_arm_is_not_listed(capsys: pytest.CaptureFixture[str]) -> None:

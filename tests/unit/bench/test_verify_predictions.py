@@ -209,7 +209,7 @@ def test_trial_rounds_are_complete_or_reported_as_short() -> None:
     for record in few.records:
         if record.role == BASELINE_REPEAT:
             record.rounds = [replace(timed, traces=[replace(trace, steps=5) for trace in timed.traces]) for timed in record.rounds]
-    assert re.search(r"measured [\d.]+x .*?, with rounds 3 batches short", " ".join(page(few).split()))
+    assert re.search(r"measured [\d.]+x .*?, with 3 batches missing", " ".join(page(few).split()))
 
 
 def test_wide_measured_interval_is_inconclusive() -> None:

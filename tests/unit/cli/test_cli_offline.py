@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import bad_files
+import invalid_records
 import pytest
 import records
 import sweeps
@@ -94,16 +94,16 @@ def test_folder_stands_for_the_latest_record_below_it(folder: Path, capsys: pyte
     assert f"no record in '{empty}'" in refused(f"report {shlex.quote(str(empty))}", capsys)
 
 
-@pytest.mark.parametrize("wrong", [wrong for wrong in bad_files.WRONG if wrong != "unreadable" or os.geteuid()])
+@pytest.mark.parametrize("wrong", [wrong for wrong in invalid_records.DEFECTS if wrong != "unreadable" or os.geteuid()])
 def test_report_of_an_invalid_file_names_it(wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.json"
-    bad_files.put(bad, wrong)
+    invalid_records.write(bad, wrong)
     assert f"'{bad}'" in refused(f"report {shlex.quote(str(bad))}", capsys)
 
 
 @pytest.mark.parametrize("wrong", ["dangling link", "directory", "deep nesting", "other JSON"])
 def test_invalid_files_in_a_folder_are_ignored(wrong: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bad_files.put(folder / "other.json", wrong)
+    invalid_records.write(folder / "other.json", wrong)
     assert main(["report", str(folder), "--format", "json"]) == main(["report", "-o", str(folder), "--format", "json"]) == 0
     assert "resnet50" in capsys.readouterr().out
 

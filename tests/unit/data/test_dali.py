@@ -9,13 +9,13 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-import imagery
 import pytest
+import sample_datasets
 import torch
 from colours import levels_off
-from loading import CPU, NO_DALI, config, opened, shard, take
-from patience import eventually
+from open_loaders import CPU, NO_DALI, config, opened, shard, take
 from PIL import Image
+from polling import wait_until
 
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.loaders.dali.gpu import gpu_graph
@@ -40,7 +40,7 @@ def as_gif(file: Path) -> None:
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "empty": (lambda file: file.write_bytes(b""), "it is empty"),
     "no image": (lambda file: file.write_bytes(b"hello" * 100), "not an image"),
-    "truncated": (imagery.truncate, "(?i)truncated"),
+    "truncated": (sample_datasets.truncate, "(?i)truncated"),
     "gone": (lambda file: file.unlink(), "No such file"),
     "gif": (as_gif, "DALI cannot decode"),
 }
@@ -58,7 +58,7 @@ ODD: dict[str, Damage] = {
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Single-colour images, one distinct colour per label."""
-    return imagery.image_tree(tmp_path, classes=CLASSES, images=1, texture=0)
+    return sample_datasets.image_tree(tmp_path, classes=CLASSES, images=1, texture=0)
 
 
 def file_of(tree: Path, label: int) -> Path:
@@ -86,7 +86,7 @@ def thread_name(task: Path) -> str:
 
 def threads_ended() -> bool:
     """Whether all DALI threads have ended; the kernel may list joined threads for a moment."""
-    return eventually(lambda: not dali_threads(), 5)
+    return wait_until(lambda: not dali_threads(), 5)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_sample_order_matches_torch_loader(threads: int, shuffle: bool, tree: Pa
 @NO_DALI
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_center_crop_matches_pil(channels_last: bool, tmp_path: Path) -> None:
-    tree = imagery.image_tree(tmp_path, grain=5)
+    tree = sample_datasets.image_tree(tmp_path, grain=5)
     looks = []
     for loader in ("torch", "dali-cpu"):
         settled = config(loader, tree, workers=0, batch_size=16, augment=False, image_size=42, channels_last=channels_last)
@@ -166,10 +166,10 @@ def test_file_that_stops_a_pipeline_is_named(damage: str, tree: Path, capfd: pyt
     damaged = file_of(tree, 7)
     with opened(config("dali-cpu", tree)) as live:
         make(damaged)
-        with pytest.raises(BenchError, match=why) as told:
+        with pytest.raises(BenchError, match=why) as error:
             take(live, 3 * CLASSES)
-    assert str(damaged) in told.value.message
-    assert "\n" not in told.value.message
+    assert str(damaged) in error.value.message
+    assert "\n" not in error.value.message
     assert threads_ended(), "also those of stopped pipelines"
 
 
@@ -182,9 +182,9 @@ def test_bad_files_are_skipped_up_to_the_limit(tree: Path, capfd: pytest.Capture
         with opened(config("dali-cpu", tree, batch_size=5, workers=workers, prefetch=prefetch, skip_bad=3)) as live:
             drawn = Counter(take(live, 8)[1].tolist())  # four epochs of 10 images
             assert drawn == Counter(dict.fromkeys(good, 4)), "each good file equally often"
-            told = live.pop_stats()
-            assert told
-            assert (told.samples, len(told.skipped_files)) == (40, 3), "a file is skipped once, and every batch is full"
+            stats = live.pop_stats()
+            assert stats
+            assert (stats.samples, len(stats.skipped_files)) == (40, 3), "a file is skipped once, and every batch is full"
         assert threads_ended(), "no threads of stopped pipelines are left"
         notes = [line for line in capfd.readouterr().err.splitlines() if line.startswith("ddpbench: note: skipped: ")]
         assert len(notes) == 3
@@ -231,7 +231,7 @@ def test_dynamic_executor_is_requested(asked: list[dict[str, Any]], tree: Path) 
 
 @NO_DALI
 def test_labels_match_images_after_pipelines_restart(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    imagery.truncate(file_of(tree, 3))
+    sample_datasets.truncate(file_of(tree, 3))
     with opened(config("dali-cpu", tree, batch_size=4, augment=False, skip_bad=1)) as live:
         images, labels = take(live, 9)
     assert levels_off(images, labels) < 4
@@ -243,27 +243,27 @@ def test_unusual_image_formats_are_decoded(odd: str, tree: Path) -> None:
     ODD[odd](file_of(tree, 3))
     with opened(config("dali-cpu", tree, batch_size=CLASSES)) as live:
         images, labels = take(live, 2)
-        told = live.pop_stats()
+        stats = live.pop_stats()
     assert sorted(labels.tolist()) == sorted([*range(CLASSES), *range(CLASSES)])
     assert images.isfinite().all()
-    assert told
-    assert told.skipped_files == []
+    assert stats
+    assert stats.skipped_files == []
 
 
 @NO_DALI
 def test_batch_stats_are_reported_once(tree: Path) -> None:
     with opened(config("dali-cpu", tree, batch_size=4)) as live:
         take(live, 3)
-        told = live.pop_stats()
-        assert told
-        assert (told.samples, len(told.batch_ms), told.cpu_s, told.wall_s) == (12, 3, {}, {})
+        stats = live.pop_stats()
+        assert stats
+        assert (stats.samples, len(stats.batch_ms), stats.cpu_s, stats.wall_s) == (12, 3, {}, {})
         assert live.pop_stats() is None
 
 
 @NO_DALI
 @pytest.mark.parametrize("augment", [True, False])
 def test_every_dali_stage_has_a_cpu_cost(augment: bool, tmp_path: Path) -> None:
-    tree = imagery.image_tree(tmp_path)
+    tree = sample_datasets.image_tree(tmp_path)
     costs = measure_stage_cpu_s(config("dali-cpu", tree, batch_size=8, augment=augment), CPU, seconds=0.2)
     assert list(costs) == ["read", "decode", "augment"]
     assert sum(costs.values()) > 0
@@ -279,7 +279,7 @@ def test_stage_costs_use_the_threads_of_one_pipeline(asked: list[dict[str, Any]]
 
 def test_stage_costs_skip_damaged_files_of_all_ranks(tmp_path: Path) -> None:
     """Each rank may skip one file, and a single reader encounters all of them."""
-    tree = imagery.image_tree(tmp_path)
+    tree = sample_datasets.image_tree(tmp_path)
     for file in sorted(tree.rglob("*.JPEG"))[:2]:
         file.write_bytes(b"")
     costs = measure_stage_cpu_s(config("dali-cpu", tree, batch_size=8, skip_bad=1, shuffle=False), CPU, seconds=0.1)
@@ -380,8 +380,8 @@ def test_hardware_decoder_gets_its_load_and_the_largest_image_size(tree: Path) -
     Image.new("RGB", (300, 40)).save(file_of(tree, 2), "JPEG")
     Image.new("RGB", (40, 200)).save(file_of(tree, 3), "JPEG")
     file_of(tree, 4).write_bytes(b"")
-    for asked, told in ((None, {}), (0.25, {"hw_decoder_load": 0.25})):
+    for asked, kwargs in ((None, {}), (0.25, {"hw_decoder_load": 0.25})):
         graph = gpu_graph(
             config("dali-gpu", tree, hw_decoder_load=asked), image_folder.read_index(str(tree)).files, torch.device("cuda", 0)
         )
-        assert graph.decoder == {"preallocate_width_hint": 300, "preallocate_height_hint": 200, **told}
+        assert graph.decoder == {"preallocate_width_hint": 300, "preallocate_height_hint": 200, **kwargs}

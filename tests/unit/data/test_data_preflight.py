@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import imagery
 import numpy as np
 import pytest
-from loading import FILE_LOADERS, IN_MEMORY_LOADERS, config, memory_config
+import sample_datasets
+from open_loaders import FILE_LOADERS, IN_MEMORY_LOADERS, config, memory_config
 
 from ddpbench.data.datasets import image_folder as folder
 from ddpbench.data.preflight import check_loader
@@ -28,12 +28,12 @@ AGED = replace(ABSENT, name="aged", module="numpy", packages=("absent", "numpy")
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return imagery.image_tree(tmp_path_factory.mktemp("tree"))
+    return sample_datasets.image_tree(tmp_path_factory.mktemp("tree"))
 
 
 @pytest.fixture(scope="module")
 def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return imagery.cifar10(tmp_path_factory.mktemp("cifar"))
+    return sample_datasets.cifar10(tmp_path_factory.mktemp("cifar"))
 
 
 @pytest.mark.parametrize("loader", FILE_LOADERS)
@@ -123,11 +123,11 @@ def test_invalid_dataset_is_rejected(
     (tmp_path / "file").touch()
     pixels = np.zeros((10, 3072), np.uint8)
     for name in ("cifar100/cifar-100-python/train", "cifar100/cifar-100-python/meta", "renamed/data_batch_1"):
-        imagery.pickled(tmp_path / name, pixels, key=b"fine_labels")
-    imagery.cifar10(tmp_path / "mislabelled")
-    imagery.pickled(tmp_path / "mislabelled/cifar-10-batches-py/data_batch_3", pixels, labels=[10] * 10)
-    (imagery.cifar10(tmp_path / "torn") / "cifar-10-batches-py" / "data_batch_3").unlink()
-    imagery.mnist(tmp_path / "mnist")
+        sample_datasets.pickled(tmp_path / name, pixels, key=b"fine_labels")
+    sample_datasets.cifar10(tmp_path / "mislabelled")
+    sample_datasets.pickled(tmp_path / "mislabelled/cifar-10-batches-py/data_batch_3", pixels, labels=[10] * 10)
+    (sample_datasets.cifar10(tmp_path / "torn") / "cifar-10-batches-py" / "data_batch_3").unlink()
+    sample_datasets.mnist(tmp_path / "mnist")
     (tmp_path / "damaged" / "data_batch_1").write_bytes(b"\x80")
     data_dir = {"": None, "tree": tree, "cifar": cifar}.get(where, tmp_path / where)
     with pytest.raises(UsageError, match=says):
@@ -142,7 +142,7 @@ def test_unreadable_folder_is_named(loader: str, dataset: str, tmp_path: Path) -
 
 
 def test_io_error_is_not_reported_as_damaged_file(tmp_path: Path) -> None:
-    images = imagery.mnist(tmp_path, packed=False) / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    images = sample_datasets.mnist(tmp_path, packed=False) / "MNIST" / "raw" / "train-images-idx3-ubyte"
     images.unlink()
     images.symlink_to("/proc/self/mem")
     with pytest.raises(UsageError, match=r"cannot read .*: Input/output error"):
@@ -160,7 +160,7 @@ class Program:
 
 
 def test_cifar10_batch_is_never_executed_as_code(tmp_path: Path) -> None:
-    batch = imagery.cifar10(tmp_path) / "cifar-10-batches-py" / "data_batch_2"
+    batch = sample_datasets.cifar10(tmp_path) / "cifar-10-batches-py" / "data_batch_2"
     batch.write_bytes(pickle.dumps({b"data": Program(tmp_path / "made")}))
     with pytest.raises(UsageError, match=r"data_batch_2' is not a CIFAR-10 batch: it needs posix.mkdir, so it is not a plain array"):
         check_loader(config("torch", tmp_path), "cifar10", 10, 1)
@@ -192,8 +192,8 @@ def test_suitable_loaders_are_suggested() -> None:
     ],
 )
 def test_damaged_mnist_file_is_named(name: str, damage: Callable[[bytes], bytes], says: str, tmp_path: Path) -> None:
-    file = imagery.mnist(tmp_path, packed=False) / "MNIST" / "raw" / name
-    check_loader(memory_config("torch", "mnist", imagery.mnist(tmp_path / "whole")), "mnist", 10, 1)
+    file = sample_datasets.mnist(tmp_path, packed=False) / "MNIST" / "raw" / name
+    check_loader(memory_config("torch", "mnist", sample_datasets.mnist(tmp_path / "whole")), "mnist", 10, 1)
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(UsageError, match=rf"{name}' is not a valid MNIST IDX file: .*{re.escape(says)}"):
         check_loader(memory_config("torch", "mnist", tmp_path), "mnist", 10, 1)
@@ -201,21 +201,21 @@ def test_damaged_mnist_file_is_named(name: str, damage: Callable[[bytes], bytes]
 
 @pytest.mark.parametrize("part", ["train-images-idx3", "t10k-labels-idx1"])
 def test_truncated_mnist_archive_is_named(part: str, tmp_path: Path) -> None:
-    file = imagery.mnist(tmp_path) / "MNIST" / "raw" / f"{part}-ubyte.gz"
-    imagery.truncate(file)
+    file = sample_datasets.mnist(tmp_path) / "MNIST" / "raw" / f"{part}-ubyte.gz"
+    sample_datasets.truncate(file)
     with pytest.raises(UsageError, match=rf"{part}-ubyte.gz' is not a valid MNIST IDX file: cannot be decompressed"):
         check_loader(memory_config("tensor", "mnist", tmp_path), "mnist", 10, 1)
 
 
 def test_mnist_images_of_wrong_size_are_rejected(tmp_path: Path) -> None:
-    imagery.idx(tmp_path / "train-images-idx3-ubyte", np.zeros((2, 32, 32)))
-    imagery.idx(tmp_path / "train-labels-idx1-ubyte", np.zeros(2))
+    sample_datasets.idx(tmp_path / "train-images-idx3-ubyte", np.zeros((2, 32, 32)))
+    sample_datasets.idx(tmp_path / "train-labels-idx1-ubyte", np.zeros(2))
     with pytest.raises(UsageError, match="its images are 32 x 32 instead of 28 x 28"):
         check_loader(memory_config("tensor", "mnist", tmp_path), "mnist", 10, 1)
 
 
 def test_damaged_cifar10_test_batch_is_named(tmp_path: Path) -> None:
-    imagery.truncate(imagery.cifar10(tmp_path) / "cifar-10-batches-py" / "test_batch")
+    sample_datasets.truncate(sample_datasets.cifar10(tmp_path) / "cifar-10-batches-py" / "test_batch")
     with pytest.raises(UsageError, match="test_batch' is not a CIFAR-10 batch"):
         check_loader(memory_config("torch", "cifar10", tmp_path), "cifar10", 10, 1)
 

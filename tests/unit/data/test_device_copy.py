@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 
-import imagery
 import pytest
+import sample_datasets
 import torch
-from loading import ALL_LOADERS, CPU, config, opened, take
+from open_loaders import ALL_LOADERS, CPU, config, opened, take
 
 from ddpbench.data.device_copy import SideStreamCopy, make_device_copy
 from ddpbench.data.loader import Batch
@@ -16,7 +16,7 @@ from ddpbench.data.loader import Batch
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return imagery.image_tree(tmp_path_factory.mktemp("tree"))
+    return sample_datasets.image_tree(tmp_path_factory.mktemp("tree"))
 
 
 def host_batches(*sizes: int) -> list[Batch]:

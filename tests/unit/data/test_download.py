@@ -11,9 +11,9 @@ from pathlib import Path
 from threading import Thread
 from typing import ClassVar
 
-import imagery
 import pytest
-from loading import memory_config
+import sample_datasets
+from open_loaders import memory_config
 from torchvision import datasets
 
 from ddpbench.data.datasets import files
@@ -38,7 +38,7 @@ class Mirror(SimpleHTTPRequestHandler):
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Redirect torchvision's MNIST download to a local server; yields the requested paths."""
-    raw = imagery.mnist(tmp_path / "served") / "MNIST" / "raw"
+    raw = sample_datasets.mnist(tmp_path / "served") / "MNIST" / "raw"
     Mirror.asked.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Mirror, directory=str(raw))) as server:
         thread = Thread(target=server.serve_forever)
@@ -68,7 +68,7 @@ def test_concurrent_ranks_download_once(mirror: list[str], tmp_path: Path, capsy
 
 def test_incomplete_dataset_is_completed(mirror: list[str], tmp_path: Path) -> None:
     target = tmp_path / "half"
-    raw = imagery.mnist(target) / "MNIST" / "raw"
+    raw = sample_datasets.mnist(target) / "MNIST" / "raw"
     for file in raw.glob("t10k-*"):
         file.unlink()
     (raw / "notes.txt").write_text("mine")
@@ -92,7 +92,7 @@ def test_missing_network_is_reported_in_one_line(dataset: str, title: str, tmp_p
 
 def test_existing_dataset_is_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    download_dataset("cifar10", str(imagery.cifar10(tmp_path)))
+    download_dataset("cifar10", str(sample_datasets.cifar10(tmp_path)))
 
 
 def test_unsupported_download_is_rejected(tmp_path: Path) -> None:

@@ -45,9 +45,9 @@ def test_second_call_generates_nothing(whole: Path) -> None:
 
 
 def test_progress_is_reported(tmp_path: Path) -> None:
-    told: list[int] = []
-    generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), told.append)
-    assert (told[0], told[-1], told) == (0, IMAGES + CLASSES, sorted(told))
+    progress: list[int] = []
+    generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), progress.append)
+    assert (progress[0], progress[-1], progress) == (0, IMAGES + CLASSES, sorted(progress))
 
 
 def test_concurrent_processes_generate_once(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import imagery
 import numpy as np
 import pytest
+import sample_datasets
 import torch
 from torch import nn
 
@@ -20,23 +20,23 @@ CPU = torch.device("cpu")
 
 
 def test_cifar10_pixel_layout_is_preserved(tmp_path: Path) -> None:
-    root = imagery.cifar10(tmp_path)
+    root = sample_datasets.cifar10(tmp_path)
     read = cifar10.read(str(root / "cifar-10-batches-py"), "train")
     raw = cifar10._unpickle(root / "cifar-10-batches-py" / "data_batch_2")[b"data"]
-    assert read.samples[imagery.CIFAR10_BATCH + 3, 5, 7].tolist() == [raw[3, channel * 1024 + 5 * 32 + 7] for channel in range(3)]
-    assert read.labels.tolist() == [number % 10 for number in range(imagery.CIFAR10_BATCH)] * 5
+    assert read.samples[sample_datasets.CIFAR10_BATCH + 3, 5, 7].tolist() == [raw[3, channel * 1024 + 5 * 32 + 7] for channel in range(3)]
+    assert read.labels.tolist() == [number % 10 for number in range(sample_datasets.CIFAR10_BATCH)] * 5
     assert (read.description, read.generated) == ("CIFAR-10, 100 images", False)
-    assert len(cifar10.read(str(root), "held-out").labels) == imagery.CIFAR10_BATCH
+    assert len(cifar10.read(str(root), "held-out").labels) == sample_datasets.CIFAR10_BATCH
 
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_mnist_pixel_layout_is_preserved(packed: bool, tmp_path: Path) -> None:
-    root = imagery.mnist(tmp_path, packed)
+    root = sample_datasets.mnist(tmp_path, packed)
     ramp = np.arange(3 * 28 * 28).reshape(3, 28, 28) % 251
     for old in (root / "MNIST" / "raw").glob("t10k*"):
         old.unlink()
-    imagery.idx(root / "MNIST" / "raw" / "t10k-images-idx3-ubyte", ramp, packed)
-    imagery.idx(root / "MNIST" / "raw" / "t10k-labels-idx1-ubyte", np.array([7, 0, 9]), packed)
+    sample_datasets.idx(root / "MNIST" / "raw" / "t10k-images-idx3-ubyte", ramp, packed)
+    sample_datasets.idx(root / "MNIST" / "raw" / "t10k-labels-idx1-ubyte", np.array([7, 0, 9]), packed)
     read = mnist.read(str(root / "MNIST" / "raw"), "held-out")
     assert np.array_equal(read.samples[..., 0], ramp)
     assert (read.samples.shape, read.labels.tolist()) == ((3, 28, 28, 1), [7, 0, 9])
@@ -44,8 +44,8 @@ def test_mnist_pixel_layout_is_preserved(packed: bool, tmp_path: Path) -> None:
 
 
 def test_unpacked_file_takes_precedence_over_packed(tmp_path: Path) -> None:
-    raw = imagery.mnist(tmp_path) / "MNIST" / "raw"
-    imagery.idx(raw / "train-labels-idx1-ubyte", np.full(imagery.MNIST_IMAGES, 3))
+    raw = sample_datasets.mnist(tmp_path) / "MNIST" / "raw"
+    sample_datasets.idx(raw / "train-labels-idx1-ubyte", np.full(sample_datasets.MNIST_IMAGES, 3))
     assert set(mnist.read(str(tmp_path), "train").labels) == {3}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import imagery
 import pytest
+import sample_datasets
 import torch
-from loading import IMAGE_LOADERS, IN_MEMORY_LOADERS, memory_config, opened, take
+from open_loaders import IMAGE_LOADERS, IN_MEMORY_LOADERS, memory_config, opened, take
 
 from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.crop import CropAndFlip, crop_indices
@@ -22,7 +22,7 @@ CLASSES = {"cifar10": 10, "mnist": 10, "disc": 2}
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | None]:
     root = tmp_path_factory.mktemp("sets")
-    return {"cifar10": imagery.cifar10(root / "cifar"), "mnist": imagery.mnist(root / "mnist"), "disc": None}
+    return {"cifar10": sample_datasets.cifar10(root / "cifar"), "mnist": sample_datasets.mnist(root / "mnist"), "disc": None}
 
 
 @pytest.mark.parametrize("loader", IN_MEMORY_LOADERS)
@@ -59,10 +59,10 @@ def test_stopwatch_runs_once_per_batch_of_small_samples(
     monkeypatch.setattr(Stopwatch, "lap", lambda watch, stage, lap=Stopwatch.lap: (laps.append(stage), lap(watch, stage)))
     with opened(memory_config(loader, "cifar10", folders["cifar10"], batch_size=7), "cifar10", classes=10) as live:
         take(live, 2)
-        told = live.pop_stats()
+        stats = live.pop_stats()
     assert laps == ["augment", "collate"] * 2
-    assert told is not None
-    assert set(told.cpu_s) == {"augment", "collate"}
+    assert stats is not None
+    assert set(stats.cpu_s) == {"augment", "collate"}
 
 
 @pytest.mark.parametrize("loader", IMAGE_LOADERS)
@@ -102,9 +102,9 @@ def test_ranks_cover_every_epoch(loader: str, folders: dict[str, Path | None]) -
         with opened(memory_config(loader, "mnist", folders["mnist"]), "mnist", rank=rank, world_size=world_size, classes=10) as live:
             seen.append(take(live, share)[0].sum((1, 2, 3)).tolist())
     for epoch in range(2):
-        told = Counter(round(image, 2) for own in seen for image in own[epoch * share : (epoch + 1) * share])
-        assert len(told) == imagery.MNIST_IMAGES, "no image is missing"
-        assert sum(told.values()) == imagery.MNIST_IMAGES + 1, "only padding is repeated"
+        counts = Counter(round(image, 2) for own in seen for image in own[epoch * share : (epoch + 1) * share])
+        assert len(counts) == sample_datasets.MNIST_IMAGES, "no image is missing"
+        assert sum(counts.values()) == sample_datasets.MNIST_IMAGES + 1, "only padding is repeated"
 
 
 @pytest.mark.parametrize("loader", IMAGE_LOADERS)

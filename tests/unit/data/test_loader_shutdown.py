@@ -9,12 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import imagery
 import psutil
 import pytest
+import sample_datasets
 import torch
-from loading import NO_DALI, config, opened, take
-from patience import eventually
+from open_loaders import NO_DALI, config, opened, take
+from polling import wait_until
 from torch.utils.data import DataLoader, Dataset
 
 from ddpbench.data.batch_timing import Stopwatch
@@ -28,11 +28,11 @@ from ddpbench.record.record import DatasetInfo
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return imagery.image_tree(tmp_path_factory.mktemp("tree"))
+    return sample_datasets.image_tree(tmp_path_factory.mktemp("tree"))
 
 
 class Collecting(Dataset[Sample]):
-    """Collect garbage in the worker, as Python does eventually."""
+    """Collect garbage in the worker, as Python does wait_until."""
 
     def __len__(self) -> int:
         return 4
@@ -54,11 +54,11 @@ def test_damaged_image_is_named_by_dali(tmp_path: Path) -> None:
 
 
 def check_damaged_image_is_named(settled: ResolvedConfig, root: Path) -> None:
-    damaged = imagery.image_tree(root) / "train" / "n00000002" / "1.JPEG"
-    imagery.truncate(damaged)
-    with opened(settled) as live, pytest.raises(BenchError, match=str(damaged)) as told:
+    damaged = sample_datasets.image_tree(root) / "train" / "n00000002" / "1.JPEG"
+    sample_datasets.truncate(damaged)
+    with opened(settled) as live, pytest.raises(BenchError, match=str(damaged)) as error:
         take(live, 9)
-    assert "\n" not in told.value.message
+    assert "\n" not in error.value.message
 
 
 def test_failed_worker_start_restores_the_sigchld_handler() -> None:
@@ -102,7 +102,7 @@ def test_closing_ends_the_dali_threads(tree: Path) -> None:
         take(live, 1)
         assert threads() >= before + 4
         assert (live.worker_pids(), live.max_prefetched) == ([], 3)
-    assert eventually(lambda: threads() <= before, 30)
+    assert wait_until(lambda: threads() <= before, 30)
 
 
 @NO_DALI
@@ -147,7 +147,7 @@ time.sleep(600)
             worker.suspend()
         rank.kill()
     assert len(workers) == 2
-    assert eventually(lambda: not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers), 30)
+    assert wait_until(lambda: not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers), 30)
 
 
 def test_workers_ignore_ctrl_c(tree: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import imagery
 import pytest
+import sample_datasets
 import torch
 import training
-from loading import CPU, config, memory_config, opened, shard, take
+from open_loaders import CPU, config, memory_config, opened, shard, take
 from torch import nn
 
 from ddpbench.data.device_copy import DeviceLoader
@@ -22,7 +22,7 @@ from ddpbench.training.warmup import warm_up
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return imagery.image_tree(tmp_path_factory.mktemp("tree"))
+    return sample_datasets.image_tree(tmp_path_factory.mktemp("tree"))
 
 
 @pytest.mark.parametrize("loader", ["torch", "torch-uint8"])
@@ -55,7 +55,7 @@ def test_worker_timing_uses_the_clock_of_the_trainer(tree: Path) -> None:
 
 
 def test_in_memory_datasets_report_augment_and_collate(tmp_path: Path) -> None:
-    with opened(memory_config("torch", "cifar10", imagery.cifar10(tmp_path)), "cifar10", classes=10) as live:
+    with opened(memory_config("torch", "cifar10", sample_datasets.cifar10(tmp_path)), "cifar10", classes=10) as live:
         take(live, 2)
         loading = live.pop_stats()
     assert loading

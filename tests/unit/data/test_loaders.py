@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import imagery
 import pytest
+import sample_datasets
 import torch
-from loading import ALL_LOADERS, FILE_LOADERS, RUNNABLE_FILE_LOADERS, config, opened, take
+from open_loaders import ALL_LOADERS, FILE_LOADERS, RUNNABLE_FILE_LOADERS, config, opened, take
 from PIL import Image
 
 from ddpbench.data.datasets import image_folder
@@ -19,13 +19,13 @@ from ddpbench.workloads.registry import WORKLOADS
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return imagery.image_tree(tmp_path_factory.mktemp("tree"))
+    return sample_datasets.image_tree(tmp_path_factory.mktemp("tree"))
 
 
 @pytest.fixture(scope="module")
 def one_a_class(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Thirteen single-colour images, one distinct colour per label."""
-    return imagery.image_tree(tmp_path_factory.mktemp("one_a_class"), classes=13, images=1, texture=0)
+    return sample_datasets.image_tree(tmp_path_factory.mktemp("one_a_class"), classes=13, images=1, texture=0)
 
 
 @pytest.mark.parametrize("loader", ALL_LOADERS)
@@ -83,7 +83,7 @@ def test_pixels_are_rgb_and_normalized(loader: str, one_a_class: Path) -> None:
         images, labels = take(live, 1)
     imagenet = NORMALIZATION["imagenet"]
     pixels = images.permute(0, 2, 3, 1) * torch.tensor(imagenet.std) + torch.tensor(imagenet.mean)
-    expected = torch.tensor([imagery.colour(int(label)) for label in labels]).view(13, 1, 1, 3)
+    expected = torch.tensor([sample_datasets.colour(int(label)) for label in labels]).view(13, 1, 1, 3)
     assert (pixels * 255 - expected).abs().max() < 4, "JPEG preserves a plain colour within a few levels"
 
 
@@ -91,28 +91,28 @@ def test_pixels_are_rgb_and_normalized(loader: str, one_a_class: Path) -> None:
 def test_all_loaders_give_the_same_images_in_the_same_order(workers: int, one_a_class: Path) -> None:
     """On every rank, across several epochs."""
     for rank in range(3):
-        told = {}
+        labels_by_loader = {}
         for loader in RUNNABLE_FILE_LOADERS:
             with opened(config(loader, one_a_class, workers=workers, batch_size=4), rank=rank, world_size=3) as live:
                 images, labels = take(live, 5)
-            told[loader] = labels.tolist()
+            labels_by_loader[loader] = labels.tolist()
             nearest = [min(range(13), key=lambda label: distance(image, label)) for image in images]
-            assert nearest == told[loader], "labels match images"
-        assert all(order == told["torch"] for order in told.values())
+            assert nearest == labels_by_loader[loader], "labels match images"
+        assert all(order == labels_by_loader["torch"] for order in labels_by_loader.values())
 
 
 def distance(image: torch.Tensor, label: int) -> float:
     """Colour distance of an image from its class colour."""
     known = NORMALIZATION["imagenet"]
     levels = (image.mean((1, 2)) * torch.tensor(known.std) + torch.tensor(known.mean)) * 255
-    return float((levels - torch.tensor(imagery.colour(label))).abs().sum())
+    return float((levels - torch.tensor(sample_datasets.colour(label))).abs().sum())
 
 
 @pytest.mark.parametrize("loader", [each for each in FILE_LOADERS if each != "torch"])
 @pytest.mark.parametrize("image_size", [32, 8])
 def test_augmentation_statistics_match_torch(loader: str, image_size: int, tmp_path: Path) -> None:
     """At size 8 some crops of these 80 x 60 images are decoded at half size."""
-    tree = imagery.image_tree(tmp_path, grain=2)  # fine grain, which shows the resize filter and crop sizes
+    tree = sample_datasets.image_tree(tmp_path, grain=2)  # fine grain, which shows the resize filter and crop sizes
     statistics = []
     for each in ("torch", loader):
         with opened(config(each, tree, batch_size=16, workers=2, image_size=image_size)) as live:
@@ -194,7 +194,7 @@ def test_class_may_be_named_train_next_to_other_classes(tmp_path: Path) -> None:
 
 
 def test_image_folder_is_indexed_once_and_fingerprinted_by_file_names(tmp_path: Path) -> None:
-    trees = [imagery.image_tree(tmp_path / name) for name in ("here", "there", "elsewhere")]
+    trees = [sample_datasets.image_tree(tmp_path / name) for name in ("here", "there", "elsewhere")]
     (trees[2] / "train" / "n00000001" / "2.JPEG").rename(trees[2] / "train" / "n00000001" / "4.JPEG")
     assert image_folder.read_index(str(trees[0])) is image_folder.read_index(str(trees[0]))
     here, there, elsewhere = (dataset_fingerprint(config("torch", tree), "imagenet") for tree in trees)

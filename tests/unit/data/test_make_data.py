@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from launches import TORCHRUN, errors, only_record
-from loading import config
+from open_loaders import config
 from torchvision import datasets
 
 from ddpbench.bench.preflight import with_generated_images
@@ -39,17 +39,17 @@ def test_make_data_prints_the_path_and_how_to_use_it(
 ) -> None:
     words = ["make-data", dataset, "--images", "100", "--classes", "10"]
     assert main(words) == 0
-    first, told = capsys.readouterr(), f"{cache}/{dataset}-100x10-recipe1"
+    first, folder = capsys.readouterr(), f"{cache}/{dataset}-100x10-recipe1"
     title, where, how = first.out.splitlines()
     assert title.startswith("100 ")
     assert title.endswith(f"-like images of 10 classes, and {held_out} held out")
-    assert where == told
-    assert shlex.split(how) == ["use", "ddpbench", workload, "--data-dir", told]
+    assert where == folder
+    assert shlex.split(how) == ["use", "ddpbench", workload, "--data-dir", folder]
     assert first.err.startswith(f"ddpbench: generating {title.partition(', ')[0]}")
     assert main(words) == 0
     assert (capsys.readouterr()) == (first.out, ""), "the second call generates nothing"
     assert main([*words, "--quiet"]) == 0
-    assert capsys.readouterr().out == f"{told}\n"
+    assert capsys.readouterr().out == f"{folder}\n"
 
 
 @pytest.mark.parametrize("dataset", list(arrays.GENERATED))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import imagery
 import psutil
 import pytest
+import sample_datasets
 import torch
-from loading import CPU, NO_DALI, config, opened, shard, take
+from open_loaders import CPU, NO_DALI, config, opened, shard, take
 
 from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.loader import HostBatch
@@ -21,7 +21,7 @@ from ddpbench.record.errors import UsageError
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return imagery.image_tree(tmp_path_factory.mktemp("tree"), classes=4, images=12)
+    return sample_datasets.image_tree(tmp_path_factory.mktemp("tree"), classes=4, images=12)
 
 
 def test_replay_gives_the_batches_of_torch(tree: Path) -> None:

@@ -126,7 +126,7 @@ def test_center_crop_matches_resize_and_crop() -> None:
 
 
 def test_file_with_wrong_suffix_is_read_by_content(tmp_path: Path) -> None:
-    from loading import config, opened, take
+    from open_loaders import config, opened, take
 
     for label, form in enumerate(("PNG", "JPEG")):
         (tmp_path / f"class{label}").mkdir()

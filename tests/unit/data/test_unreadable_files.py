@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import imagery
 import pytest
+import sample_datasets
 import training
-from loading import config, opened, shard, take
+from open_loaders import config, opened, shard, take
 from torch import nn
 
 from ddpbench.data import preflight
@@ -29,7 +29,7 @@ from ddpbench.training.warmup import warm_up
 WITH_WORKERS = ["torch", "torch-uint8"]
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "truncated": (imagery.truncate, "Truncated"),
+    "truncated": (sample_datasets.truncate, "Truncated"),
     "empty": (lambda file: file.write_bytes(b""), "it is empty"),
     "text": (lambda file: file.write_text("no image, whatever it is called"), "not an image"),
     "gone": (Path.unlink, "No such file or directory"),
@@ -41,7 +41,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Twelve images, distinguishable by label."""
-    return imagery.image_tree(tmp_path, classes=12, images=1, texture=0)
+    return sample_datasets.image_tree(tmp_path, classes=12, images=1, texture=0)
 
 
 def spoil(tree: Path, label: int, how: str = "text") -> Path:
@@ -56,11 +56,11 @@ def test_unreadable_file_is_named(loader: str, how: str, tree: Path) -> None:
     with opened(config(loader, tree, workers=0, shuffle=False)) as live:
         file = spoil(tree, 7, how)  # during the run
         take(live, 3)
-        with pytest.raises(BenchError) as told:
+        with pytest.raises(BenchError) as error:
             take(live, 2)
-    assert told.value.message.startswith(f"cannot read the image '{file}': ")
-    assert DAMAGE[how][1] in told.value.message
-    assert "--skip-bad" in told.value.hint
+    assert error.value.message.startswith(f"cannot read the image '{file}': ")
+    assert DAMAGE[how][1] in error.value.message
+    assert "--skip-bad" in error.value.hint
 
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
@@ -84,11 +84,11 @@ def test_one_bad_file_above_the_limit_ends_the_run(loader: str, tree: Path) -> N
     for label in (1, 4):
         spoil(tree, label)
     last = spoil(tree, 9)
-    with opened(config(loader, tree, workers=1, shuffle=False, skip_bad=2)) as live, pytest.raises(BenchError) as told:
+    with opened(config(loader, tree, workers=1, shuffle=False, skip_bad=2)) as live, pytest.raises(BenchError) as error:
         take(live, 6)
-    assert told.value.message.startswith(f"cannot read the image '{last}': ")
-    assert told.value.message.endswith("not an image, after 2 others skipped")
-    assert told.value.hint.startswith("--skip-bad 2 is exceeded")
+    assert error.value.message.startswith(f"cannot read the image '{last}': ")
+    assert error.value.message.endswith("not an image, after 2 others skipped")
+    assert error.value.hint.startswith("--skip-bad 2 is exceeded")
 
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
@@ -97,19 +97,19 @@ def test_already_skipped_file_does_not_exceed_the_limit(loader: str, tree: Path)
     with opened(config(loader, tree, workers=0, shuffle=False, skip_bad=1)) as live:
         take(live, 6)
         new = spoil(tree, 10)  # replaced by number 11, which is unreadable too
-        with pytest.raises(BenchError) as told:
+        with pytest.raises(BenchError) as error:
             take(live, 6)
-    assert told.value.message == f"cannot read the image '{new}': not an image, after 1 other skipped"
+    assert error.value.message == f"cannot read the image '{new}': not an image, after 1 other skipped"
 
 
 @pytest.mark.parametrize("allowed", [0, 3, 100])
 def test_dataset_without_readable_files_fails_instead_of_hanging(allowed: int, tree: Path) -> None:
     for label in range(12):
         spoil(tree, label)
-    with opened(config("torch", tree, workers=1, skip_bad=allowed)) as live, pytest.raises(BenchError, match="not an image") as told:
+    with opened(config("torch", tree, workers=1, skip_bad=allowed)) as live, pytest.raises(BenchError, match="not an image") as error:
         take(live, 1)
-    assert ("none of the 12 images can be read" in told.value.message) == (allowed == 100)
-    assert told.value.hint.endswith("--skip-bad N") == (allowed == 0), "a given flag is not suggested"
+    assert ("none of the 12 images can be read" in error.value.message) == (allowed == 100)
+    assert error.value.hint.endswith("--skip-bad N") == (allowed == 0), "a given flag is not suggested"
 
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
@@ -130,10 +130,10 @@ def test_round_includes_files_skipped_before_it(tree: Path) -> None:
     live = Session(settled, training.tiny_net(), nn.CrossEntropyLoss(), loader, world, ProgressMarker(60.0))
     try:
         warm_up(live)
-        told = [live.run_round(2).loader_stats for _ in range(2)]
+        stats = [live.run_round(2).loader_stats for _ in range(2)]
     finally:
         live.close()
-    assert [loading and len(loading.skipped_files) for loading in told] == [1, 0]
+    assert [loading and len(loading.skipped_files) for loading in stats] == [1, 0]
 
 
 def test_class_without_images_is_named(tree: Path) -> None:
@@ -150,15 +150,15 @@ def test_files_with_other_suffixes_are_counted_except_hidden_files(tree: Path) -
 
 
 def test_too_few_images_for_the_ranks_are_rejected(tmp_path: Path) -> None:
-    imagery.image_tree(tmp_path, classes=3, images=1)
-    with pytest.raises(UsageError, match=r"3 found, 8 needed for one step of 1 x 8") as told:
+    sample_datasets.image_tree(tmp_path, classes=3, images=1)
+    with pytest.raises(UsageError, match=r"3 found, 8 needed for one step of 1 x 8") as error:
         check_loader(config("torch-uint8", tmp_path, batch_size=1), "imagenet", 1000, 8)
-    assert told.value.hint == "start fewer ranks, or add images"
+    assert error.value.hint == "start fewer ranks, or add images"
 
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
 def test_more_workers_than_files(loader: str, tmp_path: Path) -> None:
-    imagery.image_tree(tmp_path, classes=3, images=1, texture=0)
+    sample_datasets.image_tree(tmp_path, classes=3, images=1, texture=0)
     settled = config(loader, tmp_path, workers=5, batch_size=3)
     check_loader(settled, "imagenet", 1000, 1)
     with opened(settled) as live:
@@ -168,9 +168,9 @@ def test_more_workers_than_files(loader: str, tmp_path: Path) -> None:
 def test_insufficient_shared_memory_is_rejected_with_the_required_size(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "shared_memory_free_bytes", lambda: 64 * 2**20)
     large = {"batch_size": 12, "image_size": 512, "workers": 3, "prefetch": 2}
-    with pytest.raises(UsageError, match=r"/dev/shm has 64 MiB free, but prefetched batches need 252: 1 x 7 of 36 MiB") as told:
+    with pytest.raises(UsageError, match=r"/dev/shm has 64 MiB free, but prefetched batches need 252: 1 x 7 of 36 MiB") as error:
         check_loader(config("torch", tree, **large), "imagenet", 1000, 1)
-    assert "--shm-size" in told.value.hint
+    assert "--shm-size" in error.value.hint
     check_loader(config("torch-uint8", tree, **large), "imagenet", 1000, 1)  # a quarter
     check_loader(config("torch", tree, **{**large, "workers": 0}), "imagenet", 1000, 1)
     for name, value in {"RANK": 1, "WORLD_SIZE": 4, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
@@ -185,7 +185,7 @@ def test_validation_counts_towards_shared_memory(loader: str, needed: str, tree:
     monkeypatch.setattr("ddpbench.data.preflight._importable", lambda module: True)
     large = config(loader, tree, batch_size=12, image_size=512, workers=3, prefetch=2, validate=True)
     check_loader(large, "imagenet", 1000, 1)
-    imagery.image_tree(tree, classes=12, images=1, part="val")
+    sample_datasets.image_tree(tree, classes=12, images=1, part="val")
     with pytest.raises(UsageError, match=f"prefetched batches need {needed} of held-out images"):
         check_loader(large, "imagenet", 1000, 1)
 

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import imagery
-import own_loaders
 import psutil
 import pytest
+import sample_datasets
 import torch
+import user_loaders
 from launches import rounds_on_disk
-from loading import config, opened, shard, take
-from patience import eventually
+from open_loaders import config, opened, shard, take
+from polling import wait_until
 
 from ddpbench.bench.failure import describe_exception
 from ddpbench.data.batch_timing import Stopwatch
@@ -30,7 +30,7 @@ from ddpbench.record.loaders import LOADER_KWARGS, accepted_kwargs, find_loader
 
 
 def own(name: str, **asked: object) -> object:
-    return config(f"own_loaders:{name}", **{"workers": 0, **asked})  # type: ignore[arg-type]
+    return config(f"user_loaders:{name}", **{"workers": 0, **asked})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -43,7 +43,7 @@ def test_user_dataloader_is_sharded_by_rank_and_reshuffled(workers: int) -> None
             images, labels = take(live, 6)
             assert images.shape == (12, 3, 32, 32)
             assert images.is_contiguous(memory_format=torch.channels_last)
-            assert (live.max_prefetched, live.data.num_samples, live.data.loader) == (2 * workers, 10, "own_loaders:shared_out")
+            assert (live.max_prefetched, live.data.num_samples, live.data.loader) == (2 * workers, 10, "user_loaders:shared_out")
             assert (live.data.respawns_workers, live.data.file_kind, live.data.workers) == (workers > 0, "", workers)
             seen.append(labels.tolist())
     epochs = [[own[epoch * 4 : epoch * 4 + 4] for own in seen] for epoch in range(3)]
@@ -87,7 +87,7 @@ def test_unresponsive_helper_process_does_not_outlive_the_run(start: Callable[..
         "--image-size",
         "32",
         "--loader",
-        "own_loaders:deaf",
+        "user_loaders:deaf",
         "-b",
         "2",
         "--device",
@@ -98,7 +98,7 @@ def test_unresponsive_helper_process_does_not_outlive_the_run(start: Callable[..
         str(results),
     ]
     rounds = ["--rounds", "100000" if interrupted else "1"]
-    running = start([sys.executable, "-m", "ddpbench", *words, *rounds], env={"PYTHONPATH": str(Path(own_loaders.__file__).parent)})
+    running = start([sys.executable, "-m", "ddpbench", *words, *rounds], env={"PYTHONPATH": str(Path(user_loaders.__file__).parent)})
     if interrupted:
         running.until(lambda: rounds_on_disk(results) >= 1)
         os.kill(running.pid, signal.SIGTERM)
@@ -108,9 +108,9 @@ def test_unresponsive_helper_process_does_not_outlive_the_run(start: Callable[..
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_stages_are_reported_as_far_as_separable(workers: int, tmp_path: Path) -> None:
-    imagery.image_tree(tmp_path)
-    told = {"sample", "collate"}
-    for name, stages in (("shared_out", told), ("at_once", told), ("folder", {"decode", "augment", "collate"})):
+    sample_datasets.image_tree(tmp_path)
+    default_stages = {"sample", "collate"}
+    for name, stages in (("shared_out", default_stages), ("at_once", default_stages), ("folder", {"decode", "augment", "collate"})):
         with opened(own(name, data_dir=tmp_path, workers=workers)) as live:
             take(live, 4)
             loading = live.pop_stats()
@@ -121,7 +121,7 @@ def test_stages_are_reported_as_far_as_separable(workers: int, tmp_path: Path) -
 
 
 def test_user_loader_receives_every_argument_it_accepts() -> None:
-    assert accepted_kwargs(own_loaders.curious) == list(LOADER_KWARGS)
+    assert accepted_kwargs(user_loaders.curious) == list(LOADER_KWARGS)
     with opened(own("curious", batch_size=4), "cifar10", classes=10, rank=1, world_size=3) as live:
         assert take(live, 1)[1].tolist() == [len("cifar10"), 9, 1, 3]
 
@@ -159,7 +159,7 @@ def test_user_loader_has_no_held_out_data(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_user_batch_is_rejected(name: str, batch_size: int, says: str) -> None:
-    with pytest.raises(BenchError, match=f"'own_loaders:{name}' {says}"), opened(own(name, batch_size=batch_size)) as live:
+    with pytest.raises(BenchError, match=f"'user_loaders:{name}' {says}"), opened(own(name, batch_size=batch_size)) as live:
         take(live, 2)
 
 
@@ -177,7 +177,7 @@ def test_workers_of_every_epoch_freeze_inherited_garbage() -> None:
 
 
 def test_download_and_missing_folder_are_rejected_for_user_loaders(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--download supports only built-in loaders, not 'own_loaders:generated'"):
+    with pytest.raises(UsageError, match="--download supports only built-in loaders, not 'user_loaders:generated'"):
         check_loader(own("generated", data_dir=tmp_path, download=True), "cifar10", 10, 1)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"no such folder: '.*absent'"):
         check_loader(own("generated", data_dir=tmp_path / "absent"), "imagenet", 1000, 1)  # type: ignore[arg-type]
@@ -188,14 +188,14 @@ def test_download_and_missing_folder_are_rejected_for_user_loaders(tmp_path: Pat
 def test_worker_exception_is_reported_with_its_location() -> None:
     with opened(own("spoilt")) as live, pytest.raises(ValueError, match="Caught ValueError in DataLoader worker process 0") as problem:
         take(live, 1)
-    told = describe_exception(problem.value)
-    assert told.reason == "bad sample 0:", "only the first line"
-    line = next(at for at, text in enumerate(Path(own_loaders.__file__).read_text().splitlines(), 1) if "bad sample" in text)
-    assert told.location == f"raised in {own_loaders.__file__}:{line}, in a DataLoader worker"
+    description = describe_exception(problem.value)
+    assert description.reason == "bad sample 0:", "only the first line"
+    line = next(at for at, text in enumerate(Path(user_loaders.__file__).read_text().splitlines(), 1) if "bad sample" in text)
+    assert description.location == f"raised in {user_loaders.__file__}:{line}, in a DataLoader worker"
 
 
 def test_dead_user_worker_is_reported_with_its_signal(tmp_path: Path) -> None:
-    settled = own("folder", data_dir=imagery.image_tree(tmp_path, images=40), workers=1, batch_size=2)
+    settled = own("folder", data_dir=sample_datasets.image_tree(tmp_path, images=40), workers=1, batch_size=2)
     with opened(settled) as live:  # type: ignore[arg-type]
         take(live, 1)
         (victim,) = live.worker_pids()
@@ -205,12 +205,12 @@ def test_dead_user_worker_is_reported_with_its_signal(tmp_path: Path) -> None:
 
 
 def test_stalled_user_worker_is_reported(tmp_path: Path) -> None:
-    settled = own("folder", data_dir=imagery.image_tree(tmp_path, images=40), workers=1, batch_size=2)
+    settled = own("folder", data_dir=sample_datasets.image_tree(tmp_path, images=40), workers=1, batch_size=2)
     live = open_user_loader(settled, shard())  # type: ignore[arg-type]
     live.next_batch()
     (worker,) = map(psutil.Process, live.worker_pids())
     worker.suspend()
-    assert eventually(lambda: worker.status() == psutil.STATUS_STOPPED, 10)
+    assert wait_until(lambda: worker.status() == psutil.STATUS_STOPPED, 10)
     assert live.stalled_worker().startswith(f"loader worker {worker.pid} (stopped) has not delivered its batch")
     worker.resume()
     live.close()
@@ -246,9 +246,9 @@ def test_bug_in_user_loader_keeps_its_exception() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("own_loaders:NOT_A_LOADER", "is not a loader"),
-        ("own_loaders:absent", "cannot load"),
-        ("own_loaders:demanding", "'own_loaders:demanding' has unknown parameters: mood"),
+        ("user_loaders:NOT_A_LOADER", "is not a loader"),
+        ("user_loaders:absent", "cannot load"),
+        ("user_loaders:demanding", "'user_loaders:demanding' has unknown parameters: mood"),
     ],
 )
 def test_invalid_loader_is_rejected_before_opening(name: str, says: str) -> None:
@@ -258,20 +258,20 @@ def test_invalid_loader_is_rejected_before_opening(name: str, says: str) -> None
 
 @pytest.mark.slow
 def test_user_loader_output_does_not_corrupt_json_on_stdout(launch: Callable[..., Any], tmp_path: Path) -> None:
-    words = ["resnet18", "--loader", "own_loaders:talkative", "-b", "2", "--steps", "2", "--rounds", "1", "--warmup", "1"]
+    words = ["resnet18", "--loader", "user_loaders:talkative", "-b", "2", "--steps", "2", "--rounds", "1", "--warmup", "1"]
     where = ["--image-size", "32", "--device", "cpu", "--json", "-", "-o", str(tmp_path)]
-    done = launch([sys.executable, "-m", "ddpbench", *words, *where], env={"PYTHONPATH": str(Path(own_loaders.__file__).parent)})
+    done = launch([sys.executable, "-m", "ddpbench", *words, *where], env={"PYTHONPATH": str(Path(user_loaders.__file__).parent)})
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["records"][0]["config"]["loader"] == "own_loaders:talkative"
+    assert json.loads(done.stdout)["records"][0]["config"]["loader"] == "user_loaders:talkative"
     assert "hello from the function" in done.stderr
     assert "hello from a worker" in done.stderr
 
 
 @pytest.mark.slow
 def test_epochs_of_unknown_length_are_rejected(launch: Callable[..., Any], tmp_path: Path) -> None:
-    words = ["resnet18", "--loader", "own_loaders:streamed", "-b", "2", "--epochs", "1", "--image-size", "32", "--device", "cpu"]
+    words = ["resnet18", "--loader", "user_loaders:streamed", "-b", "2", "--epochs", "1", "--image-size", "32", "--device", "cpu"]
     done = launch(
-        [sys.executable, "-m", "ddpbench", *words, "-o", str(tmp_path)], env={"PYTHONPATH": str(Path(own_loaders.__file__).parent)}
+        [sys.executable, "-m", "ddpbench", *words, "-o", str(tmp_path)], env={"PYTHONPATH": str(Path(user_loaders.__file__).parent)}
     )
     assert done.returncode == 2
-    assert "error: --epochs needs the length of the dataset, which 'own_loaders:streamed' does not report" in done.stderr
+    assert "error: --epochs needs the length of the dataset, which 'user_loaders:streamed' does not report" in done.stderr

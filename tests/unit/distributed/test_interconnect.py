@@ -199,7 +199,7 @@ def test_environment_includes_transports_between_its_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "nodes", "ways", "told"),
+    ("ranks", "nodes", "ways", "text"),
     [
         (4, 1, [NVLINK], "NCCL over NVLink"),
         (4, 1, [PCIE], "NCCL over PCIe"),
@@ -212,10 +212,10 @@ def test_environment_includes_transports_between_its_ranks() -> None:
         (4, 1, [], ""),
     ],
 )
-def test_header_names_the_transports(ranks: int, nodes: int, ways: list[Transport], told: str) -> None:
+def test_header_names_the_transports(ranks: int, nodes: int, ways: list[Transport], text: str) -> None:
     record = records.record([records.BUSY] * ranks, environment=records.environment(ranks, nodes=nodes, transport=ways))
     printed = "\n".join(line.plain for line in header_lines(record, Page(200, unicode=True)))
-    assert (f"     {told}     " in printed) if told else (" over " not in printed)
+    assert (f"     {text}     " in printed) if text else (" over " not in printed)
 
 
 def test_gloo_over_sockets_is_printed_once() -> None:

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import msgspec
 import pytest
-from busy import busy_process, printed
+from core_load import busy_process, printed
 
 from ddpbench.machine import cgroup
 from ddpbench.machine.cpu import CLOCK_TICKS_PER_S, PROC_PRESSURE_CPU, PROC_SCHEDSTAT, CpuMonitor, cores_busy_s, runqueue_wait_s

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from patience import eventually
+from polling import wait_until
 from torch import distributed as dist
 
 from ddpbench.distributed.rank_store import FailureReport, RankInfo, RankStore, open_store
@@ -185,7 +185,7 @@ def test_dead_rank_differs_from_deregistered_rank(rank_stores: list[RankStore]) 
         places = [place(0), place(1, pid=other.pid)]
         assert rank_stores[0].dead_ranks(places) == []
         other.kill()
-        assert eventually(lambda: bool(rank_stores[0].dead_ranks(places)), 10)
+        assert wait_until(lambda: bool(rank_stores[0].dead_ranks(places)), 10)
         assert rank_stores[0].dead_ranks(places) == [1]
         rank_stores[1].deregister()
         assert rank_stores[0].dead_ranks(places) == []
@@ -239,7 +239,7 @@ def test_one_rank_reports_and_the_first_failure_is_kept(rank_stores: list[RankSt
 
 def test_missing_ranks_are_listed(rank_stores: list[RankStore]) -> None:
     rank_stores[0].register(RankInfo(place(0), SOFTWARE))
-    with pytest.raises(UsageError, match=r"1 of 2 ranks joined the rendezvous at .* missing: rank 1"):
+    with pytest.raises(UsageError, match=r"1 of 2 ranks joined the rendezvous at .* missing rank: 1"):
         rank_stores[0].wait_for_ranks(0.1)
 
 
@@ -263,9 +263,9 @@ def test_late_store_is_waited_for(free_port: int) -> None:
 
 def test_oom_description_states_peak_and_requested_size() -> None:
     device = open_device("cpu", RankEnv(), share_gpu=False)
-    for asked, told in ((2**50, "1,048,576 GiB more requested"), (600 * 2**30, "600 GiB more requested"), (10, "0.01 GiB more requested")):
+    for asked, text in ((2**50, "1,048,576 GiB more requested"), (600 * 2**30, "600 GiB more requested"), (10, "0.01 GiB more requested")):
         short = device.describe_oom(RuntimeError(f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {asked} bytes."))
-        peak = re.fullmatch(rf"peak ([\d.]+) of [\d.,]+ GiB, {told}", short)
+        peak = re.fullmatch(rf"peak ([\d.]+) of [\d.,]+ GiB, {text}", short)
         assert peak is not None, short
         assert float(peak[1]) == pytest.approx(psutil.Process().memory_info().rss / 2**30, rel=0.5)
     assert device.describe_oom(ValueError("no")) == ""
@@ -279,7 +279,7 @@ def test_watchdog_reports_a_stall_once_and_only_without_progress() -> None:
         time.sleep(0.2)
         pulse.enter("moving")
     assert stalls == []
-    assert eventually(lambda: bool(stalls), 10)
+    assert wait_until(lambda: bool(stalls), 10)
     assert len(stalls) == 1
     assert ticks[-1].phase == "moving"
 

@@ -9,7 +9,7 @@ from time import perf_counter
 
 import psutil
 import pytest
-from busy import busy_process, idle_process
+from core_load import busy_process, idle_process
 
 from ddpbench.machine import cgroup
 from ddpbench.machine.host import cpu_seconds, host_memory_bytes, shared_memory_free_bytes, usable_memory_bytes
@@ -132,8 +132,8 @@ def test_numa_node_of_gpu_is_read_from_the_kernel() -> None:
     assert gpu, why
     address = gpu.pci_address()
     assert address
-    told = Path("/sys/bus/pci/devices") / address / "numa_node"
-    if not told.exists():
+    numa_file = Path("/sys/bus/pci/devices") / address / "numa_node"
+    if not numa_file.exists():
         pytest.skip("the kernel shows no buses here")
-    assert numa_nodes_of_gpu(uuid) == [int(told.read_text())] * (int(told.read_text()) >= 0)
+    assert numa_nodes_of_gpu(uuid) == [int(numa_file.read_text())] * (int(numa_file.read_text()) >= 0)
     assert collect_node_state([place(os.getpid(), device_id=uuid)], sample_s=0.05).numa[0].gpu_nodes == numa_nodes_of_gpu(uuid)

@@ -81,9 +81,9 @@ def test_gpu_idle_during_host_sleep_is_measured(sleeps_ms: float, least: float, 
                     busy = busy @ busy * 1e-3
                 on_gpu.mark(phase)
         torch.cuda.synchronize()
-        told = on_gpu.read().host_issue_ms
-    assert len(told) == 2
-    assert all(least <= ms <= most for ms in told)
+        issue_ms = on_gpu.read().host_issue_ms
+    assert len(issue_ms) == 2
+    assert all(least <= ms <= most for ms in issue_ms)
 
 
 @pytest.mark.cuda
@@ -101,8 +101,8 @@ def test_cuda_phases_sum_to_the_time_between_synchronizations() -> None:
                 on_gpu.mark(phase)
         torch.cuda.synchronize()
         wall_ms = (step_timer.perf_counter_ns() - start) / 1e6
-    told = on_gpu.read()
-    total = sum(sum(durations) for durations in told.phases_ms.values())
+    timings = on_gpu.read()
+    total = sum(sum(durations) for durations in timings.phases_ms.values())
     assert total == pytest.approx(wall_ms, rel=0.05)
-    assert len(told.host_lead_ms) == 3
-    assert told.host_lead_ms[-1] > 0, "large matrix products leave the host ahead of the GPU"
+    assert len(timings.host_lead_ms) == 3
+    assert timings.host_lead_ms[-1] > 0, "large matrix products leave the host ahead of the GPU"

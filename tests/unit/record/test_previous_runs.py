@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import bad_files
+import invalid_records
 import msgspec
 import pytest
 import records
@@ -67,10 +67,10 @@ def test_arms_of_earlier_jobs_are_used(tmp_path: Path) -> None:
     assert len(earlier_figures(tmp_path, launch(9))) == 1
 
 
-@pytest.mark.parametrize("wrong", bad_files.WRONG)
+@pytest.mark.parametrize("wrong", invalid_records.DEFECTS)
 def test_unreadable_file_is_skipped(tmp_path: Path, wrong: str) -> None:
     keep(tmp_path, "good", launch(1))
-    bad_files.put(tmp_path / "2.json", wrong)
+    invalid_records.write(tmp_path / "2.json", wrong)
     assert len(earlier_figures(tmp_path, launch(9))) == 1
 
 

@@ -1,4 +1,4 @@
-"""Unfinished records: the run is still running, or was cut off; finished rounds are reported."""
+"""Unfinished records: the run is still running, or its process is gone; finished rounds are reported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_interrupted_run_reports_its_finished_rounds(tmp_path: Path, capsys: pyt
     path = left_running(tmp_path, unfinished(socket.gethostname(), exited_pid()))
     before = path.read_bytes()
     printed = reported(path, capsys)
-    assert "\ninterrupted: cut off, its process is gone, 2 of 5 rounds\n" in printed
+    assert "\ninterrupted: its process is gone, 2 of 5 rounds\n" in printed
     for text in ("INCONCLUSIVE   2 rounds and 40 steps", "throughput   5,7", "\nstep time by phase ", "warning  too-short"):
         assert text in printed
     assert path.read_bytes() == before
@@ -67,32 +67,32 @@ def test_zombie_process_counts_as_exited(tmp_path: Path, capsys: pytest.CaptureF
         assert ended.stdout
         ended.stdout.read()  # until the process exits
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-        assert "cut off" in reported(left_running(tmp_path, unfinished(socket.gethostname(), ended.pid)), capsys)
+        assert "its process is gone" in reported(left_running(tmp_path, unfinished(socket.gethostname(), ended.pid)), capsys)
 
 
 def test_process_started_after_the_record_is_a_different_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = left_running(tmp_path, unfinished(socket.gethostname(), os.getpid()))
     os.utime(path, (1.0, 1.0))
-    assert "cut off" in reported(path, capsys)
+    assert "its process is gone" in reported(path, capsys)
 
 
 def test_process_on_another_host_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = reported(left_running(tmp_path, unfinished("node-99", os.getpid())), capsys)
-    assert "interrupted: cut off, its process is gone, or it still runs on node-99, 2 of 5 rounds" in " ".join(printed.split())
+    assert "interrupted: its process is gone, or it still runs on node-99, 2 of 5 rounds" in " ".join(printed.split())
 
 
 def test_process_is_looked_up_on_nodes_that_share_a_host_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     host = f"{socket.gethostname()}#1"
     assert "\nrunning, 2 of 5 rounds\n" in reported(left_running(tmp_path, unfinished(host, os.getpid())), capsys)
     printed = reported(left_running(tmp_path, unfinished(host, exited_pid())), capsys)
-    assert f"cut off, its process is gone, or it still runs on {host}," in " ".join(printed.split()), "it may be on the other node"
+    assert f"its process is gone, or it still runs on {host}," in " ".join(printed.split()), "it may be on the other node"
 
 
 def test_finished_arm_of_an_interrupted_job_is_not_interrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     finished, other = unfinished(socket.gethostname(), pid := exited_pid(), rounds=5), unfinished(socket.gethostname(), pid, rounds=4)
     other.config = replace(other.config, precision="fp32")
     printed = reported(left_running(tmp_path, finished, other, swept=["precision"]), capsys)
-    assert "fp32 interrupted: cut off, its process is gone, 4 of 5 rounds" in printed
+    assert "fp32 interrupted: its process is gone, 4 of 5 rounds" in printed
     assert "amp-fp16 interrupted" not in printed
 
 

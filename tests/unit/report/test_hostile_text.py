@@ -15,7 +15,7 @@ import pytest
 import sweeps
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
-from scenes import killed
+from page_jobs import killed
 
 from ddpbench.cli.program import run_command
 from ddpbench.distributed.exit_status import write_exit_status

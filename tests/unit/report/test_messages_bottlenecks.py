@@ -75,25 +75,25 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         slow_rank("data"),
         GPU,
         "rank 1 (node-01, GPU 1) is 48% slower than the others: data wait",
-        "own time 92.4 ms per step, other ranks 62.4, in every round; costs 5,330 images/s",
+        "own time (step minus sync) 92.4 ms, other ranks 62.4, in every round; costs 5,330 images/s",
     ),
     (
         slow_rank("host-to-device"),
         CPU,
         "rank 1 (node-01) is 48% slower than the others: batch preparation",
-        "own time 92.4 ms per step, other ranks 62.4, in every round; costs 5,330 images/s",
+        "own time (step minus sync) 92.4 ms, other ranks 62.4, in every round; costs 5,330 images/s",
     ),
     (
         BESIDE,
         GPU,
         "the data loader competes with training for cores: steps take 31% longer while it runs",
-        "a compute-only step takes 44.4 ms, 58.2 with the loader in background; data wait is 0.1 of 58.2 ms",
+        "a compute-only step takes 44.4 ms, 58.2 with the loader in the background; data wait is 0.1 of 58.2 ms",
     ),
     (
         BESIDE,
         GPU_DECODER,
         "the data loader decodes on the training GPU: steps take 31% longer while it runs",
-        "a compute-only step takes 44.4 ms, 58.2 with the loader in background; data wait is 0.1 of 58.2 ms",
+        "a compute-only step takes 44.4 ms, 58.2 with the loader in the background; data wait is 0.1 of 58.2 ms",
     ),
     (
         CoresTakenByWorkers(slowdown_fraction=0.6, rank_cores=0.62, needed_cores=1.0, worker_cores=0.7, usable_cores=2.0),
@@ -117,25 +117,25 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         CoresTakenByOthers(cores=64, other_cores=38.0, job_cores=25.6, other_cores_before=12.0),
         GPU,
         "other processes keep 38 of the job's 64 usable cores busy",
-        "the job got 25.6 cores and none was idle; 12 were busy before the job started; on a virtual machine its host counts as "
+        "the job got 25.6 cores and none was idle; 12 were busy before the job started; on a virtual machine, its host counts as "
         "another process",
     ),
     (
         WAIT,
         GPU,
-        "the GPUs wait 78% of every step for data",
-        "the loader delivers 1,130 images/s per GPU, the GPU could train 6,010",
+        "the GPUs wait for data 78% of the time",
+        "the loader delivers 1,130 images/s per GPU; the GPU could train 6,010",
     ),
     (
         BatchPreparation(prepare_ms=25.0, step_ms=87.5),
         CPU,
-        "the ranks spend 29% of every step on batch preparation",
+        "the ranks spend 29% of each step on batch preparation",
         "the trainer process prepares each batch for 25 of 87.5 ms and does not train meanwhile",
     ),
     (
         CopyWait(copy_ms=20.0, step_ms=82.4, pageable_bytes_per_s=3.2e9, pinned_bytes_per_s=24.1e9),
         GPU,
-        "the GPUs wait 24% of every step for host-to-device copies",
+        "the GPUs wait for host-to-device copies 24% of the time",
         "copies stall the GPU for 20 of 82.4 ms; bandwidth 3.2 GB/s from pageable memory, 24.1 from pinned",
     ),
     (
@@ -148,7 +148,7 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         IdleGpu(kernel_ms=40.0, available_ms=62.4),
         GPU,
         "the host launches kernels more slowly than the GPU runs them",
-        "kernels run for 40 of the 62.4 ms without data or sync waits",
+        "kernels run for 40 of the 62.4 ms that are not data or sync waits",
     ),
     (
         ShortHostLead(host_lead_ms=0.4, step_ms=62.4),
@@ -159,7 +159,7 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
     (
         ExposedAllReduce(sync_ms=30.0, step_ms=92.4),
         GPU,
-        "32% of every step is exposed gradient sync",
+        "32% of each step is exposed gradient sync",
         "30 of 92.4 ms, gradients of 25.6 million parameters on 4 ranks",
     ),
     (
@@ -167,58 +167,58 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
             slowdown_fraction=0.26, slowdown_low=0.15, slowdown_high=0.39, synced_ms=78.6, independent_ms=62.4, exposed_fraction=0.2
         ),
         GPU,
-        "gradient sync makes every step 26% longer (15% to 39%)",
+        "gradient sync makes each step 26% longer (15% to 39%)",
         "78.6 ms with sync, 62.4 with independent ranks; timers show 20% exposed sync in the baseline, gradients of 25.6 million "
         "parameters on 4 ranks",
     ),
-    (COMPUTE, GPU, "the GPUs compute 96% of every step: healthy", "forward 20, backward 38, optimizer 2 of 62.4 ms"),
+    (COMPUTE, GPU, "compute takes 96% of each step: healthy", "forward 20, backward 38, optimizer 2 of 62.4 ms"),
     (
         OVERSUBSCRIBED,
         CPU,
         "too few cores: 4 ranks x 16 workers + 4 > 16 usable cores",
-        "threads share cores and wait for each other; most likely sync-bound: 32% of every step is exposed gradient sync",
+        "threads share cores and wait for each other; most likely sync-bound: 32% of each step is exposed gradient sync",
     ),
     (
         replace(OVERSUBSCRIBED, workers=0, threads_per_rank=3, likely_kind="compute-bound", likely=COMPUTE),
         CPU,
         "too few cores: 4 ranks x 3 threads > 16 usable cores",
-        "threads share cores and wait for each other; most likely compute-bound: the ranks compute 96% of every step: healthy",
+        "threads share cores and wait for each other; most likely compute-bound: compute takes 96% of each step: healthy",
     ),
     (
         DecodesOnDevice(wait_fraction=0.19),
         GPU_DECODER,
-        "the GPUs wait 19% of every step for batches decoded on the GPU",
+        "the GPUs wait for batches decoded on the GPU 19% of the time",
         "a run cannot distinguish a slow loader from one that takes GPU time from training",
     ),
     (
         UnexplainedTime(unexplained_ms=20.0, step_ms=82.4),
         GPU,
-        "24% of every step is not explained by its phases",
+        "24% of each step is not explained by its phases",
         "20 of 82.4 ms of wall time belong to no phase",
     ),
     (
         TooShort(rounds=1, steps=20, likely_kind="data-bound", likely=WAIT),
         GPU,
         "1 round and 20 steps are too few for a verdict",
-        "most likely data-bound: the GPUs wait 78% of every step for data",
+        "most likely data-bound: the GPUs wait for data 78% of the time",
     ),
     (
         TooShort(rounds=2, steps=1, likely_kind="inconclusive", likely=UnexplainedTime(unexplained_ms=20.0, step_ms=82.4)),
         GPU,
         "2 rounds and 1 step are too few for a verdict",
-        "24% of every step is not explained by its phases",
+        "24% of each step is not explained by its phases",
     ),
     (
         UNDECIDED,
         GPU,
         "data-bound (60% of resamples) or none of them (40% of resamples)",
-        "most likely data-bound: the GPUs wait 78% of every step for data; compute-only training would decide",
+        "most likely data-bound: the GPUs wait for data 78% of the time; compute-only training would decide",
     ),
     (
         replace(UNDECIDED, has_controls=True),
         GPU,
         "data-bound (60% of resamples) or none of them (40% of resamples)",
-        "most likely data-bound: the GPUs wait 78% of every step for data; more rounds would decide",
+        "most likely data-bound: the GPUs wait for data 78% of the time; more rounds would decide",
     ),
 ]
 
@@ -247,22 +247,22 @@ def test_every_bottleneck_names_the_measurement_that_decides() -> None:
     two = replace(UNDECIDED, first="straggler", second="sync-bound")
     assert explain_bottleneck(two, GPU).reason.endswith("; the control runs of a diagnosis or training without gradient sync would decide")
     same = replace(UNDECIDED, first="loader-contends-cpu", second="loader-contends-gpu")
-    assert explain_bottleneck(same, GPU).reason.endswith("; training with the loader in background would decide")
+    assert explain_bottleneck(same, GPU).reason.endswith("; training with the loader in the background would decide")
 
 
 def test_single_gpu_is_described_in_the_singular() -> None:
-    assert compute_share(COMPUTE, records.record([records.BUSY])) == "the GPU computes 96% of every step"
+    assert compute_share(COMPUTE) == "compute takes 96% of each step"
     claim = explain_bottleneck(DecodesOnDevice(wait_fraction=0.19), records.record([records.BUSY])).claim
-    assert claim == "the GPU waits 19% of every step for batches decoded on the GPU"
+    assert claim == "the GPU waits for batches decoded on the GPU 19% of the time"
 
 
 def test_cause_follows_the_bottleneck_evidence() -> None:
     verdict = Verdict(kind="data-bound", evidence=WAIT, cause="too-few-cores", cause_evidence=BusyCores(usable_cores=16.0, job_cores=14.6))
     found = explain_verdict(verdict, GPU)
     assert found.reason == (
-        "the loader delivers 1,130 images/s per GPU, the GPU could train 6,010; all 16 usable cores are busy, 14.6 with this job"
+        "the loader delivers 1,130 images/s per GPU; the GPU could train 6,010; all 16 usable cores are busy, 14.6 with this job"
     )
-    assert verdict_sentence(verdict, found) == f"data-bound: the GPUs wait 78% of every step for data; {found.reason}"
+    assert verdict_sentence(verdict, found) == f"data-bound: the GPUs wait for data 78% of the time; {found.reason}"
 
 
 def test_probable_verdict_states_its_share_and_runner_up() -> None:

@@ -74,23 +74,24 @@ WORDED: list[tuple[CauseEvidence, str]] = [
     (StorageRate(samples_per_s=812.0), "storage delivers 812 images/s per GPU"),
     (
         ReadAndDecodeWait(sample_ms=41.0, blocked_ms=38.5),
-        "a worker waits 38.5 of 41 ms per image, not for a core: for its file, read and decoded in one call",
+        "a worker waits 38.5 of 41 ms per image, but not for a core: it waits for its file, which is read and decoded in one call",
     ),
     (
         BLOCKED,
-        "a worker waits 38.5 of 41 ms per image, not for a core: whether more workers would help is unknown",
+        "a worker waits 38.5 of 41 ms per image, but not for a core: whether more workers would help is unknown",
     ),
     (
         replace(BLOCKED, single_rank_speedup=2.04),
-        "a worker waits 38.5 of 41 ms per image, not for a core; a single rank loads 2.0 times as fast: ranks wait for a shared resource",
+        "a worker waits 38.5 of 41 ms per image, but not for a core; a single rank loads 2.0 times as fast: "
+        "ranks wait for a shared resource",
     ),
-    (IdleWorkers(busy_fraction=0.55), "workers are busy 55% of their time, yet the GPU waits: cause unknown"),
+    (IdleWorkers(busy_fraction=0.55), "workers are busy 55% of the time, yet the GPU waits: cause unknown"),
     (OversubscribedWorkers(workers=64, usable_cores=16.0), "64 workers share 16 cores"),
     (
         OversubscribedWorkers(workers=64, usable_cores=16.0, core_samples_per_s=900.0),
         "64 workers share 16 cores; the cores can load at most 900 images/s per GPU",
     ),
-    (STAGE, "decode takes 88% of the CPU time per image: 16 cores load 165 images/s per GPU, without it 1,520"),
+    (STAGE, "decode takes 88% of the CPU time per image: 16 cores load 165 images/s per GPU, 1,520 without it"),
     (
         replace(STAGE, usable_cores=1.0, samples_per_s_without=None),
         "decode takes 88% of the CPU time per image: 1 core loads 165 images/s per GPU, and no other stage uses CPU time",
@@ -124,7 +125,7 @@ WORDED: list[tuple[CauseEvidence, str]] = [
     ),
     (
         replace(WORKERS, limited_by="memory"),
-        "2 workers per GPU deliver 430 images/s; 15 would deliver 3,260; more than 16 per core exhaust memory",
+        "2 workers per GPU deliver 430 images/s; 15 would deliver 3,260; more than 16 per core would exhaust memory",
     ),
     (
         BusyCoresUnexplained(usable_cores=16.0),

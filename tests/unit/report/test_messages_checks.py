@@ -74,10 +74,10 @@ MESSAGES: list[tuple[AnyCheck, str, str]] = [
     (UnusedLossScale(loss_scale=256.0), "--static-loss-scale 256 is ignored: amp-fp16 does not scale the loss", ""),
     (
         NonfiniteLoss(step=41, rank=0, computes_in_float16=True),
-        "loss not finite, step 41, rank 0",
+        "non-finite loss at step 41 on rank 0",
         "a lower --lr, or `--precision amp-bf16`",
     ),
-    (NonfiniteLoss(step=0, rank=3, computes_in_float16=False), "loss not finite, step 0, rank 3", "a lower --lr"),
+    (NonfiniteLoss(step=0, rank=3, computes_in_float16=False), "non-finite loss at step 0 on rank 3", "a lower --lr"),
     (SkippedSteps(severity="info", skipped=1, steps=9045, in_a_row=False), "the loss scaler skipped 1 of 9,045 updates", ""),
     (
         SkippedSteps(severity="error", skipped=1200, steps=9045, in_a_row=True),
@@ -95,12 +95,12 @@ MESSAGES: list[tuple[AnyCheck, str, str]] = [
     (
         Drift(change=-0.029),
         "the last two rounds are 2.9% slower than the first two",
-        "a longer --warmup if the first rounds are slower; else check for heat and other load",
+        "a longer --warmup if the first rounds are slower; otherwise check for heat and other load",
     ),
     (
         Drift(change=0.03),
         "the last two rounds are 3.0% faster than the first two",
-        "a longer --warmup if the first rounds are slower; else check for heat and other load",
+        "a longer --warmup if the first rounds are slower; otherwise check for heat and other load",
     ),
     (
         Relocated(round_indices=[2, 4]),
@@ -137,8 +137,8 @@ MESSAGES: list[tuple[AnyCheck, str, str]] = [
         "rank 2 (node-01): hw-slowdown, hw-thermal",
         "overheating or too little power: `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER`",
     ),
-    (PowerCapped(ranks=[0, 1, 2]), "3 ranks: power limit lowers the clocks, common on a busy GPU", ""),
-    (Remeasured(round_indices=[1, 3], reasons=["throttle"]), "remeasured because of throttle: round 2, 4", ""),
+    (PowerCapped(ranks=[0, 1, 2]), "3 ranks: the power limit lowers clocks, common on busy GPUs", ""),
+    (Remeasured(round_indices=[1, 3], reasons=["throttle"]), "rounds 2, 4 measured again: GPU clocks throttled", ""),
     (SharedGpu(ranks=[1], other_processes=2), "rank 1 (node-01): 2 other processes on the GPU", "`nvidia-smi` lists them"),
     (SharedGpu(ranks=[1, 3], other_processes=1), "2 ranks: 1 other process on the GPU", "`nvidia-smi` lists them"),
     (AllocRetry(retries=10), "the caching allocator ran out of memory and retried 10 times", "a smaller --batch-size"),
@@ -203,12 +203,12 @@ MESSAGES: list[tuple[AnyCheck, str, str]] = [
     (
         FilesSkipped(files=3),
         "3 unreadable files skipped, as --skip-bad allows",
-        "the record lists them: repair or remove them",
+        "the record lists them; repair or remove them",
     ),
     (
         FilesSkipped(files=1),
         "1 unreadable file skipped, as --skip-bad allows",
-        "the record lists them: repair or remove them",
+        "the record lists them; repair or remove them",
     ),
     (
         NotValidated(),
@@ -264,7 +264,7 @@ def test_check_names_the_affected_launches(launches: list[int], prefix: str) -> 
 def test_failure_reason_explains_a_missing_figure() -> None:
     dead = NonfiniteLoss(step=1, rank=0, computes_in_float16=True)
     invalid = a_record(status="invalid", checks=[Noisy(round_cv=0.02), dead, ParamsOutOfSync(round_index=0)])
-    assert failure_reason(invalid) == "loss not finite, step 1, rank 0"
-    assert status_text(invalid) == "invalid: loss not finite, step 1, rank 0; parameters differ between ranks after round 1"
+    assert failure_reason(invalid) == "non-finite loss at step 1 on rank 0"
+    assert status_text(invalid) == "invalid: non-finite loss at step 1 on rank 0; parameters differ between ranks after round 1"
     assert failure_reason(a_record(status="failed", fault=Fault(message="CUDA out of memory on rank 1"))) == "CUDA out of memory on rank 1"
     assert failure_reason(a_record(status="interrupted", longer=())) == "no round finished"

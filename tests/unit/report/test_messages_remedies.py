@@ -81,8 +81,8 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
         PersistentWorkers(max_gain=1.286, epoch_s=8.0, first_batch_s=1.8),
         GPUS,
         "persistent_workers=True",
-        "at most 1.29x: your DataLoader restarts its workers every epoch of 8 s; its first batch takes 1.8 s, part of it with "
-        "persistent workers too",
+        "at most 1.29x: your DataLoader restarts its workers every epoch of 8 s; the first batch takes 1.8 s, in part even with "
+        "persistent workers",
     ),
     (
         Remedy(code="dataloader-with-workers"),
@@ -126,7 +126,7 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
         "--hw-decoder-load 0.99",
         "the GPU's JPEG unit decodes nearly all images and frees the SMs for training",
     ),
-    (DataInMemory(), GPUS, "data in memory", "no waits for file reads"),
+    (DataInMemory(), GPUS, "data in memory", "no waiting for file reads"),
     (
         DataInMemory(dataset_bytes=141e9, shm_free_bytes=200e9),
         GPUS,
@@ -211,7 +211,7 @@ def measured(center: float, low: float, high: float, pairs: int = 5) -> PairedRa
         (
             PredictionOutcome(PREDICTED, measured(2.0, 1.9, 2.1), missing_batches=3),
             "predicted 2.2x (2.0 to 2.5); measured 2.0x (1.9 to 2.1), inside the "
-            "predicted interval (prediction 10% too high), with rounds 3 batches short",
+            "predicted interval (prediction 10% too high), with 3 batches missing",
         ),
         (
             PredictionOutcome(PREDICTED, measured(1.0, 0.9, 1.1)),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
-import ladders
 import pytest
 import records
+import scaling_jobs
 from msgspec.structs import replace
 
 from ddpbench.record.checks import (
@@ -41,7 +41,7 @@ from ddpbench.record.scaling_loss import (
 from ddpbench.report.messages.checks import baseline_doubts_text
 from ddpbench.report.messages.scaling import LOSS_NAMES, explain_loss, losses_text
 
-ONE_NODE, TWO_NODES = ladders.whole(), ladders.network()
+ONE_NODE, TWO_NODES = scaling_jobs.whole(), scaling_jobs.network()
 LOST = {"exposed-allreduce": 0.104, "ddp": 0.02}
 LOSSES = "exposed all-reduce 10.4%, DDP 2.0%"
 ALLREDUCE = SlowAllReduce(
@@ -68,7 +68,8 @@ EXPLAINED: list[tuple[ScalingEvidence, Job, str, str]] = [
         ALLREDUCE,
         TWO_NODES,
         "the network between node-01 and node-02 limits scaling: exposed all-reduce costs 10% of ideal throughput",
-        "102 MB per step in 5 buckets, 10 ms for the all-reduce alone; busbw 15,300 of 16,000 MB/s measured: saturated; backward hides 75%",
+        "102 MB per step in 5 buckets, 10 ms for the all-reduce alone; 75% of it overlaps backward; "
+        "busbw 15,300 of 16,000 MB/s measured: saturated",
     ),
     (
         replace(ALLREDUCE, num_buckets=1, busbw=8e9, hidden_fraction=None),
@@ -104,31 +105,31 @@ EXPLAINED: list[tuple[ScalingEvidence, Job, str, str]] = [
         INPUT,
         ONE_NODE,
         "data loading costs 21% of ideal throughput",
-        "12.3 ms of every step, compared to batches on the device",
+        "12.3 ms of each step, compared to batches on the device",
     ),
     (
         StragglerLoss(loss_fraction=0.12, lost_ms=6.0, rank=3, slow_in="host-to-device", excess_fraction=0.18),
         ONE_NODE,
         "waiting for rank 3 (node-01) costs 12% of ideal throughput",
-        "18% more own time than the others, host to device, in every round; 6 ms of every step",
+        "it is 18% slower than the others in every round: host-to-device copies; 6 ms of each step",
     ),
     (
         StragglerLoss(loss_fraction=0.12, lost_ms=6.0),
         ONE_NODE,
-        "waiting for varying ranks costs 12% of ideal throughput",
-        "no rank is the slowest in every round; 6 ms of every step",
+        "waiting for other ranks costs 12% of ideal throughput",
+        "no rank is the slowest in every round; 6 ms of each step",
     ),
     (
         DdpLoss(loss_fraction=0.04, lost_ms=4.0, comm_cost_ms=5.5),
         ONE_NODE,
         "ranks compute more slowly in DDP than independently, which costs 4% of ideal throughput",
-        "4 ms of own time per step, while all-reduce overlaps backward; other ranks cost 5.5 ms per step in total",
+        "4 ms per step without sync, while all-reduce overlaps backward; other ranks cost 5.5 ms per step in total",
     ),
     (
         DdpLoss(loss_fraction=0.04, lost_ms=4.0),
         ONE_NODE,
         "ranks compute more slowly in DDP than independently, which costs 4% of ideal throughput",
-        "4 ms of own time per step, while all-reduce overlaps backward",
+        "4 ms per step without sync, while all-reduce overlaps backward",
     ),
     (
         SmallBatch(loss_fraction=0.3, lost_ms=3.4),
@@ -154,7 +155,7 @@ def test_scaling_loss_has_claim_and_reason(evidence: ScalingEvidence, job: Job, 
 
 
 def test_unmeasured_world_sizes_are_listed_with_the_reason() -> None:
-    job = ladders.whole()
+    job = scaling_jobs.whole()
     assert job.scaling is not None
     job.scaling.skipped = [SkippedMeasurement(ddp_role(2), "failed", error="no time"), SkippedMeasurement(ddp_role(4), "no_time_left")]
     assert explain_loss(NotMeasured(world_sizes=[2, 4]), job) == (
@@ -171,7 +172,7 @@ DOUBTS: list[tuple[AnyBaselineDoubt, str]] = [
     (NoisyBaseline(round_cv=0.043), "its rounds vary by 4.3%"),
     (ShortBaseline(rounds=1), "it has 1 round, the minimum is 5"),
     (CheckedBaseline(check=Throttled(ranks=[0], reasons=["hw-thermal"])), "rank 0 (node-01): hw-thermal"),
-    (LowerClock(sm_mhz=1500.2, all_sm_mhz=1980.0), "its GPU ran at 1500 MHz, at 1980 with all ranks"),
+    (LowerClock(sm_mhz=1500.2, all_sm_mhz=1980.0), "its GPU ran at 1500 MHz, but at 1980 with all ranks"),
     (SlowRankZero(excess_fraction=0.09), "it runs on rank 0, which is 9% slower than the others"),
     (SlowWholeBatch(excess_fraction=0.07, ranks=4), "its full batch is 7% slower per image than the per-rank batch of 4 ranks"),
     (UnknownDoubt(), "cause unknown, measure again with more --rounds"),

@@ -31,11 +31,11 @@ ASSUMPTIONS = [
     (Assumption(code="equal-batches"), "all batches take the mean time: single batches were not timed"),
     (
         Assumption(code="background-loader", loader="dali-cpu"),
-        "dali-cpu delivers during training what it delivered alone, less what the cores limit",
+        "dali-cpu delivers as much during training as alone, up to the limit of the cores",
     ),
     (
         Assumption(code="background-loader", loader="dali-gpu", hw_decoder_load=0.5),
-        "dali-gpu --hw-decoder-load 0.5 delivers during training what it delivered alone, less what the cores limit",
+        "dali-gpu --hw-decoder-load 0.5 delivers as much during training as alone, up to the limit of the cores",
     ),
     (Assumption(code="trainer-loads-as-fast"), "the trainer process takes as long for a batch as a worker"),
     (Assumption(code="threads-scale"), "threads share the work on a batch evenly"),
@@ -47,7 +47,7 @@ ASSUMPTIONS = [
     (Assumption(code="cuda-graphs"), "CUDA graphs remove the gaps between kernels and do not change the kernels"),
     (Assumption(code="same-image-load"), "worker and copy time per image stay the same"),
     (Assumption(code="same-image-time"), "device and workers take as long per image, gradient sync as long per step"),
-    (Assumption(code="sync-hidden", ranks=4), "backward hides gradient sync on 4 ranks; 1 rank has none to measure"),
+    (Assumption(code="sync-hidden", ranks=4), "gradient sync on 4 ranks fully overlaps backward; 1 rank has none to measure"),
     (Assumption(code="same-step", ranks=8, measured_ranks=4), "a step on 8 ranks takes as long as on 4"),
 ]
 
@@ -57,7 +57,7 @@ MEASUREMENTS = [
         MissingMeasurement(code="loader-benchmark", loader="dali-gpu", hw_decoder_load=0.99),
         "throughput and CPU cost of dali-gpu --hw-decoder-load 0.99",
     ),
-    (MissingMeasurement(code="loader-in-background", loader="dali-gpu"), "slowdown of training with dali-gpu in background"),
+    (MissingMeasurement(code="loader-in-background", loader="dali-gpu"), "slowdown of training with dali-gpu in the background"),
     (MissingMeasurement(code="batch-time", loader="dali-cpu"), "time per batch of dali-cpu"),
     (MissingMeasurement(code="worker-batch-time", loader="torch"), "worker time per batch of torch"),
     (MissingMeasurement(code="read-wait", loader="torch"), "read wait of torch"),
@@ -70,11 +70,11 @@ MEASUREMENTS = [
     (MissingMeasurement(code="step-compiled", compile_mode="off"), "a step without torch.compile"),
     (
         MissingMeasurement(code="unexplained-step", simulated_ratio=0.5),
-        "why a step is 2.0 times longer than its measured parts",
+        "why a step takes 2.0 times as long as its measured parts",
     ),
     (
         MissingMeasurement(code="unexplained-step", simulated_ratio=1.6),
-        "why a step is 1.6 times shorter than its measured parts",
+        "why its measured parts take 1.6 times as long as a step",
     ),
 ]
 

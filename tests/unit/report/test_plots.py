@@ -9,8 +9,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import ladders
 import pytest
+import scaling_jobs
 import sweeps
 from diagnoses import diagnosis
 from msgspec.structs import replace
@@ -58,11 +58,11 @@ def vgg(jobs: list[Job]) -> Any:
 def many_settings() -> Job:
     """Nine learning rates at two batch sizes; the last only at one of them, plus a third batch size without the base."""
     cells = [
-        sweeps.cell(batch=batch, seconds=[5.0 / (1 + at)] * 3, process=1, settings={"lr": 0.01 * (1 + at)})
+        sweeps.sweep_point(batch=batch, seconds=[5.0 / (1 + at)] * 3, process=1, settings={"lr": 0.01 * (1 + at)})
         for at in range(9)
         for batch in (64, 128)
     ]
-    lone = sweeps.cell(batch=256, seconds=[1.0] * 3, process=1, settings={"lr": 0.09})
+    lone = sweeps.sweep_point(batch=256, seconds=[1.0] * 3, process=1, settings={"lr": 0.09})
     return sweeps.job(*cells[:-1], lone, swept=("lr", "batch_size"))
 
 
@@ -123,10 +123,10 @@ def test_plots_are_deterministic(tmp_path: Path) -> None:
 
 
 def test_job_with_one_sweep_point_has_no_plot(tmp_path: Path) -> None:
-    assert draw_plots([sweeps.job(sweeps.cell())], tmp_path) == []
+    assert draw_plots([sweeps.job(sweeps.sweep_point())], tmp_path) == []
 
 
-@pytest.mark.parametrize("job", [ladders.strong(), diagnosis(1000.0)], ids=["scale", "diagnose"])
+@pytest.mark.parametrize("job", [scaling_jobs.strong(), diagnosis(1000.0)], ids=["scale", "diagnose"])
 def test_scale_and_diagnose_jobs_have_no_plots(job: Job, tmp_path: Path) -> None:
     assert draw_plots([job], tmp_path) == []
     assert left_out_reasons([job]) == [f"{job.kind} of resnet50, started {job.started}: control runs of a single setting"]
@@ -162,14 +162,16 @@ def test_runs_of_different_length_do_not_share_a_curve() -> None:
 def test_speedup_of_non_converging_run_is_labelled() -> None:
     reached = {"fp32": [0.9, 0.8], "o2": [0.9, 0.5], "fp16": [0.1, 0.2], "amp-fp16": [0.9, 0.1]}
     cells = [
-        sweeps.cell(name=name, batch=64 * (at + 1), accuracy=[one] * 5) for name, each in reached.items() for at, one in enumerate(each)
+        sweeps.sweep_point(name=name, batch=64 * (at + 1), accuracy=[one] * 5)
+        for name, each in reached.items()
+        for at, one in enumerate(each)
     ]
     (panel,) = speedup_plots(vgg([sweeps.job(*cells)]))
     assert list(panel.speedups) == ["o2", "fp16, not converging", "amp-fp16"], "the last one converges at one of its batch sizes"
 
 
 def test_settings_not_on_an_axis_are_part_of_the_curve_name() -> None:
-    cells = [sweeps.cell(batch=batch, settings={"loader": loader}) for batch in (64, 128) for loader in ("tensor", "torch")]
+    cells = [sweeps.sweep_point(batch=batch, settings={"loader": loader}) for batch in (64, 128) for loader in ("tensor", "torch")]
     job = sweeps.job(*cells, swept=("batch_size", "loader"))
     time, *_ = batch_size_plots("vgg16-cifar10", points_by_workload([job])["vgg16-cifar10"])
     assert [(curve.setting, curve.x) for curve in time.curves] == [("fp32, tensor", [64, 128]), ("fp32, torch", [64, 128])]
@@ -177,7 +179,7 @@ def test_settings_not_on_an_axis_are_part_of_the_curve_name() -> None:
 
 def test_runs_of_different_length_are_compared_by_throughput() -> None:
     lengths = {("fp32", 64): 100, ("fp32", 128): 50, ("o2", 64): 600, ("o2", 128): 300}
-    job = sweeps.job(*(sweeps.cell(name=name, batch=batch, steps=steps) for (name, batch), steps in lengths.items()))
+    job = sweeps.job(*(sweeps.sweep_point(name=name, batch=batch, steps=steps) for (name, batch), steps in lengths.items()))
     (panel,) = speedup_plots(vgg([job]))
     assert [found and found.center for found in panel.speedups["o2"]] == pytest.approx([6, 6]), "the same time for six times the steps"
     (speed,) = batch_size_plots("vgg16-cifar10", vgg([job]))

@@ -9,7 +9,7 @@ import re
 import pytest
 import records
 from msgspec.structs import replace
-from scenes import SCENES, UNEVEN, arm, job_of_arms
+from page_jobs import PAGE_JOBS, UNEVEN, arm, job_of_arms
 
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.report.console import make_console
@@ -23,7 +23,7 @@ from ddpbench.report.pages.run import render_run
 
 def page(name: str, width: int = 80) -> str:
     stream = io.StringIO()
-    render_run(SCENES[name](), make_console(stream, width), None)
+    render_run(PAGE_JOBS[name](), make_console(stream, width), None)
     return stream.getvalue()
 
 
@@ -38,7 +38,7 @@ def test_check_shared_by_all_arms_is_merged_without_arm_names() -> None:
 
 
 def test_hints_are_omitted_if_disabled() -> None:
-    arms = {"": SCENES["noisy"]().records[0]}
+    arms = {"": PAGE_JOBS["noisy"]().records[0]}
     with_hints, without = ([line.plain for line in check_lines(arms, Page(80, True), hints=hints)] for hints in (True, False))
     assert [line for line in with_hints if "hint:" not in line] == without
     assert [line.split("  ")[1] for line in without if line.startswith("warning")] == ["noisy, drift"]
@@ -69,8 +69,8 @@ def test_arms_with_different_rank_counts_are_listed_separately() -> None:
     capped = {"health": replace(records.GPU_HEALTH, throttle_reasons=["sw-power-cap"])}
     arms = {f"{ranks} ranks": arm(1.0, traces=dict.fromkeys(range(ranks), capped)) for ranks in (2, 4)}
     lines = [line.plain for line in check_lines({name: job_of_arms([record]).records[0] for name, record in arms.items()}, Page(200, True))]
-    told = "power limit lowers the clocks, common on a busy GPU"
-    assert [" ".join(line.split()) for line in lines] == [f"note power-cap 2 ranks: 2 ranks: {told}", f"4 ranks: 4 ranks: {told}"]
+    text = "the power limit lowers clocks, common on busy GPUs"
+    assert [" ".join(line.split()) for line in lines] == [f"note power-cap 2 ranks: 2 ranks: {text}", f"4 ranks: 4 ranks: {text}"]
 
 
 def test_two_checks_share_a_line_if_each_differs_in_one_quantity() -> None:
@@ -92,7 +92,7 @@ def test_arm_on_another_gpu_is_not_comparable() -> None:
 def test_hints_and_failures_are_printed_once() -> None:
     printed = " ".join(page("many-arms").split())
     assert printed.count("hint: --rounds 10 narrows the interval") == 1
-    assert printed.count("out of memory on rank 0") == 1
+    assert printed.count("out of memory at batch 512") == 1
 
 
 def test_accuracy_is_printed_for_validated_runs_and_arms() -> None:
@@ -113,7 +113,7 @@ def test_wide_arm_table_fits_the_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "start"),
     [
         ("precisions", "FASTEST   amp-fp16: 2.14 times torch-default (2.13 to 2.15, 95% over all pairs)\n"),
         ("loader-and-ceiling", "CEILING   synthetic (no loader): 5.099 times torch\n"),
@@ -121,9 +121,9 @@ def test_wide_arm_table_fits_the_page() -> None:
         ("engines", "INCONCLUSIVE   too few rounds; ddp: 1.000 times accelerate (2 pairs)\n"),
     ],
 )
-def test_conclusion_comes_first(name: str, told: str) -> None:
+def test_conclusion_comes_first(name: str, start: str) -> None:
     _, first, *_ = page(name, 100).split("\n\n")
-    assert f"{first}\n".startswith(told)
+    assert f"{first}\n".startswith(start)
 
 
 def test_tied_arms_are_both_named_and_the_first_is_suggested() -> None:
@@ -169,15 +169,15 @@ def test_too_few_pairs_are_counted_instead_of_an_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "center", "high", "told"),
+    ("low", "center", "high", "text"),
     [
         (1.0036, 1.051, 1.1, "1.051 (1.004 to 1.100)"),
         (0.9964, 1.051, 1.1, "1.05 (1.00 to 1.10)"),
         (0.951, 0.977, 0.998, "0.977 (0.951 to 0.998)"),
     ],
 )
-def test_ratio_keeps_digits_that_separate_it_from_one(low: float, center: float, high: float, told: str) -> None:
-    assert ratio_text(PairedRatio(center, low, high, 5)) == told
+def test_ratio_keeps_digits_that_separate_it_from_one(low: float, center: float, high: float, text: str) -> None:
+    assert ratio_text(PairedRatio(center, low, high, 5)) == text
 
 
 @pytest.mark.parametrize(("name", "heading", "cell"), [("processor-arms", "host GiB", "1.5"), ("precisions", "peak GiB", "12.0")])
@@ -194,20 +194,20 @@ def test_too_few_rounds_never_show_no_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("longer", "told"),
+    ("longer", "text"),
     [
         ((1.0, 1.004, 0.997), "equal  no difference from the first arm: tf32"),
         ((1.0, 1.2, 0.8), "open  inconclusive against the first arm: tf32"),
     ],
 )
-def test_no_difference_requires_a_narrow_interval_around_one(longer: tuple[float, ...], told: str) -> None:
+def test_no_difference_requires_a_narrow_interval_around_one(longer: tuple[float, ...], text: str) -> None:
     stream = io.StringIO()
     render_run(
         job_of_arms([arm(1.0, precision="fp32", longer=(1.0,) * 3), arm(1.0, precision="tf32", longer=longer)], "precision"),
         make_console(stream),
         None,
     )
-    assert [line for line in stream.getvalue().splitlines() if "the first arm" in line] == [told]
+    assert [line for line in stream.getvalue().splitlines() if "the first arm" in line] == [text]
 
 
 def test_three_arms_without_variation_are_compared() -> None:

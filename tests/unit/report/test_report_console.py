@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from page_jobs import PAGE_JOBS
 from rich.text import Text
-from scenes import SCENES
 
 from ddpbench.record.record import Fault
 from ddpbench.report.console import make_console, page_for, print_lines
@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[3]
 SUPPORT = ROOT / "tests" / "support"
 PRINT_A_PAGE = (
     f"import sys; sys.path.insert(0, {str(SUPPORT)!r})\n"
-    "from scenes import SCENES; from ddpbench.report.console import make_console; from ddpbench.report.pages.run import render_run\n"
-    "job = SCENES['data-bound']()\n"
+    "from page_jobs import PAGE_JOBS; from ddpbench.report.console import make_console; from ddpbench.report.pages.run import render_run\n"
+    "job = PAGE_JOBS['data-bound']()\n"
     "for _ in range({times}): render_run(job, make_console(sys.stdout), None)\n"
 )
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -44,7 +44,7 @@ def default_terminal_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def printed(stream: io.StringIO) -> str:
-    render_run(SCENES["data-bound"](), make_console(stream), None)
+    render_run(PAGE_JOBS["data-bound"](), make_console(stream), None)
     return stream.getvalue()
 
 
@@ -87,7 +87,7 @@ def test_ascii_stream_gets_ascii_markers_and_escapes() -> None:
 
 
 def test_untrusted_text_is_not_parsed_as_markup_or_escape_codes() -> None:
-    job = SCENES["killed"]()
+    job = PAGE_JOBS["killed"]()
     job.records[0].fault = Fault(message="[rank0] [bold]lost[/bold] :smile:\x1b[2J\x07\nnext line", hint="[/] is a folder")
     stream = io.StringIO()
     render_run(job, make_console(stream, 100), None)

@@ -7,11 +7,11 @@ import io
 import json
 import re
 
-import ladders
 import msgspec
 import pytest
+import scaling_jobs
 import sweeps
-from scenes import SCENES
+from page_jobs import PAGE_JOBS
 
 from ddpbench.analysis.judge import judge_all
 from ddpbench.published.claims import check_claims
@@ -25,22 +25,22 @@ def rows_of(job: Job) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(jobs_to_csv(job))))
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", PAGE_JOBS)
 def test_json_export_round_trips(name: str) -> None:
-    job = SCENES[name]()
+    job = PAGE_JOBS[name]()
     text = jobs_to_json(job)
     assert msgspec.json.decode(text, type=Job) == job
 
 
 def test_json_export_of_scaling_job_round_trips() -> None:
-    job = ladders.network()
+    job = scaling_jobs.network()
     assert job.scaling is not None
     assert job.scaling.allreduce_busbw, "its keys are numbers, and JSON keys are strings"
     assert json.loads(jobs_to_json(job)) == json.loads(msgspec.json.encode(job))
 
 
 def test_json_is_indented_with_number_lists_on_one_line() -> None:
-    job = SCENES["killed"]()
+    job = PAGE_JOBS["killed"]()
     job.records[0].fault = Fault(message="[1,  2] is « odd »")
     lines = jobs_to_json(job).splitlines()
     assert lines[:2] == ["{", '  "schema": 2,']
@@ -49,17 +49,17 @@ def test_json_is_indented_with_number_lists_on_one_line() -> None:
     assert lines[-1] == "}"
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", PAGE_JOBS)
 def test_csv_has_one_row_per_arm_and_constant_columns(name: str) -> None:
-    job = SCENES[name]()
+    job = PAGE_JOBS[name]()
     rows = rows_of(job)
     assert len(rows) == len(job.records)
-    assert list(rows[0]) == list(rows_of(SCENES["data-bound"]())[0])
+    assert list(rows[0]) == list(rows_of(PAGE_JOBS["data-bound"]())[0])
     assert {*Config.__struct_fields__} < {*rows[0]}
 
 
 def test_csv_has_full_precision_and_empty_cells_for_missing_values() -> None:
-    job = SCENES["precisions"]()
+    job = PAGE_JOBS["precisions"]()
     rows = rows_of(job)
     headlines = [record.throughput for record in job.records]
     assert [row["precision"] for row in rows] == ["torch-default", "fp32", "amp-fp16", "o2"]
@@ -70,7 +70,7 @@ def test_csv_has_full_precision_and_empty_cells_for_missing_values() -> None:
 
 @pytest.mark.parametrize("name", ["two-rounds", "one-round"])
 def test_csv_has_range_without_confidence_for_few_rounds(name: str) -> None:
-    job = SCENES[name]()
+    job = PAGE_JOBS[name]()
     [row] = rows_of(job)
     figures = [timed.samples_per_s for timed in job.records[0].rounds]
     assert (float(row["low"]), float(row["high"])) == (min(figures), max(figures))
@@ -78,7 +78,7 @@ def test_csv_has_range_without_confidence_for_few_rounds(name: str) -> None:
 
 
 def test_csv_phases_sum_to_the_step() -> None:
-    [row] = rows_of(SCENES["data-bound"]())
+    [row] = rows_of(PAGE_JOBS["data-bound"]())
     assert f"{float(row['sync_ms']):.1f}" == "33.0"
     assert (row["confidence"], f"{float(row['broadcast_ms']):.1f}") == ("0.95", "4.0")
     phases = ("data", "host_to_device", "forward", "backward", "sync", "optimizer", "unexplained")
@@ -86,7 +86,7 @@ def test_csv_phases_sum_to_the_step() -> None:
 
 
 def test_csv_of_run_without_rounds_has_no_figure() -> None:
-    [row] = rows_of(SCENES["hung-before-the-first-round"]())
+    [row] = rows_of(PAGE_JOBS["hung-before-the-first-round"]())
     assert (row["status"], row["rounds_done"]) == ("hung", "0")
     assert {
         row[name] for name in ("samples_per_s", "step_ms", "data_ms", "unexplained_ms", "first_step_s", "peak_allocated_bytes", "verdict")
@@ -94,7 +94,7 @@ def test_csv_of_run_without_rounds_has_no_figure() -> None:
 
 
 def test_markdown_has_one_row_per_arm_of_equal_width() -> None:
-    lines = to_markdown(SCENES["loaders-and-batches"]()).splitlines()
+    lines = to_markdown(PAGE_JOBS["loaders-and-batches"]()).splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert table[0] == "| loader | batch-size | images/s | 95% interval | speed-up | peak GiB |"
     assert table[2] == "| torch | 256 | 23,060 | 22,740 to 23,400 | 1 | 12.0 |"
@@ -114,7 +114,7 @@ def test_markdown_and_csv_name_crossover_sides_and_compare_within_a_model() -> N
 
 
 def test_markdown_labels_the_range_of_two_rounds() -> None:
-    assert "| ddp | 5,890 | 5,881 to 5,899 (range of 2) | 1 | 12.0 |" in to_markdown(SCENES["engines"]()).splitlines()
+    assert "| ddp | 5,890 | 5,881 to 5,899 (range of 2) | 1 | 12.0 |" in to_markdown(PAGE_JOBS["engines"]()).splitlines()
 
 
 def test_markdown_of_sweep_crossover_and_reproduction_has_its_results() -> None:
@@ -139,7 +139,7 @@ def test_markdown_of_sweep_crossover_and_reproduction_has_its_results() -> None:
 
 
 def test_markdown_of_scaling_job_has_efficiency_waterfall_and_one_verdict() -> None:
-    made = ladders.network()
+    made = scaling_jobs.network()
     assert made.scaling is not None
     assert made.scaling.verdict is not None
     text = to_markdown(made)
@@ -158,6 +158,6 @@ def test_markdown_of_scaling_job_has_efficiency_waterfall_and_one_verdict() -> N
 
 
 def test_markdown_escapes_untrusted_text() -> None:
-    job = SCENES["killed"]()
+    job = PAGE_JOBS["killed"]()
     job.records[0].fault = Fault(message="[rank0] *lost* a|b\n<b>")
     assert r"- failed: \[rank0\] \*lost\* a\|b \<b>, 2 of 5 rounds" in to_markdown(job)

@@ -21,7 +21,7 @@ def run(ranks: int, engine: str, launched: bool) -> Record:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "engine", "launched", "told", "views"),
+    ("ranks", "engine", "launched", "text", "views"),
     [
         (4, "ddp", True, "  ddp, buffer broadcast on", True),
         (1, "ddp", True, "  ddp, buffer broadcast on", True),
@@ -31,14 +31,14 @@ def run(ranks: int, engine: str, launched: bool) -> Record:
         (1, "accelerate", False, "  accelerate, no DDP: one process", False),
     ],
 )
-def test_header_states_whether_ddp_wraps_the_model(ranks: int, engine: str, launched: bool, told: str, views: bool) -> None:
+def test_header_states_whether_ddp_wraps_the_model(ranks: int, engine: str, launched: bool, text: str, views: bool) -> None:
     printed = "\n".join(line.plain for line in header_lines(run(ranks, engine, launched), PAGE))
-    assert told in printed
+    assert text in printed
     assert ("bucket view" in printed) == views
 
 
 @pytest.mark.parametrize(
-    ("ranks", "given", "threads", "told"),
+    ("ranks", "given", "threads", "text"),
     [
         (1, {}, None, "all 2 cores"),
         (1, {"OMP_NUM_THREADS": "1"}, None, "1 thread"),
@@ -48,12 +48,12 @@ def test_header_states_whether_ddp_wraps_the_model(ranks: int, engine: str, laun
         (2, {}, 4, "4 threads per rank"),
     ],
 )
-def test_header_states_threads_of_cpu_ranks(ranks: int, given: dict[str, str], threads: int | None, told: str) -> None:
+def test_header_states_threads_of_cpu_ranks(ranks: int, given: dict[str, str], threads: int | None, text: str) -> None:
     place = records.environment(ranks, device="Xeon CPU", usable_cores=2.0, variables=given)
     record = records.cpu_run(ranks=[records.BUSY] * ranks, environment=place)
     record.config = replace(record.config, threads=threads)
     words = re.split(" {3,}|\n", "\n".join(line.plain for line in header_lines(record, PAGE)))
-    assert [word for word in words if re.search(r"\bthreads?\b|\bcores\b", word)] == ([told] if told else [])
+    assert [word for word in words if re.search(r"\bthreads?\b|\bcores\b", word)] == ([text] if text else [])
 
 
 def test_header_shows_flags_as_typed() -> None:
@@ -70,10 +70,10 @@ def test_header_of_vector_samples_has_no_pixels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "launched", "told"), [(1, True, "no DDP in accelerate: one rank"), (1, False, "no DDP: one process"), (4, True, "")]
+    ("ranks", "launched", "text"), [(1, True, "no DDP in accelerate: one rank"), (1, False, "no DDP: one process"), (4, True, "")]
 )
-def test_shared_header_names_the_engine_without_ddp(ranks: int, launched: bool, told: str) -> None:
+def test_shared_header_names_the_engine_without_ddp(ranks: int, launched: bool, text: str) -> None:
     arms = [run(ranks, engine, launched) for engine in ("ddp", "accelerate")]
     printed = "\n".join(line.plain for line in shared_header_lines(arms, PAGE))
-    assert told in printed
-    assert ("no DDP" in printed) == bool(told)
+    assert text in printed
+    assert ("no DDP" in printed) == bool(text)

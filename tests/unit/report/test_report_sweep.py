@@ -81,7 +81,7 @@ def test_sweep_table_has_batch_rows_and_precision_columns() -> None:
 
 
 def test_runs_of_different_length_are_tabulated_by_throughput() -> None:
-    cells = [sweeps.cell(batch=batch, seconds=[5.0] * 3, steps=steps) for batch, steps in ((128, 100), (256, 10))]
+    cells = [sweeps.sweep_point(batch=batch, seconds=[5.0] * 3, steps=steps) for batch, steps in ((128, 100), (256, 10))]
     unlike = sweep_page(sweeps.job(*cells))
     assert "5 rounds each, trainings of different length, interleaved" in " ".join(unlike.split())
     assert table(unlike, "speed (images/s)") == [["batch-size", "fp32"], ["128", "2,560 (0)"], ["256", "512.0 (0.0)"]]
@@ -95,14 +95,14 @@ def test_runs_of_different_length_are_tabulated_by_throughput() -> None:
 
 def test_out_of_memory_point_states_required_memory() -> None:
     text = " ".join(printed(PAGES["sweep"]).split())
-    assert "amp-fp16 batch-size 512 failed: out of memory on rank 0 (node-01): batch 512 needed 152.3 of 139.8 GiB" in text
+    assert "amp-fp16 batch-size 512 failed: out of memory at batch 512: peak 138.9 of 139.8 GiB, 13.4 GiB more requested" in text
 
 
 def test_medians_have_intervals_if_rounds_differ() -> None:
     text = printed(PAGES["sweep"])
     assert "time of a training (s), median (95% interval of the mean)" in text
     assert "GPU memory of the process, by NVML (MiB), median" not in text, "peak memory does not vary between rounds"
-    alone = sweep_page(sweeps.job(sweeps.cell(seconds=(5.0,)), sweeps.cell(name="o2", seconds=(4.0,))))
+    alone = sweep_page(sweeps.job(sweeps.sweep_point(seconds=(5.0,)), sweeps.sweep_point(name="o2", seconds=(4.0,))))
     assert "median" not in alone
     assert "standard deviation" not in alone
 
@@ -132,19 +132,19 @@ def test_range_among_intervals_is_labelled() -> None:
     rows = table(printed(lambda console: render_crossover(job, console, None)), "time of a training")
     assert not any("rounds:" in cell for row in rows for cell in row)
     job.records[0].rounds = job.records[0].rounds[:2]
-    told = [cell for row in table(printed(lambda console: render_crossover(job, console, None)), "time of a training") for cell in row]
-    assert [cell.partition(":")[0] for cell in told if "rounds:" in cell] == ["0.9096 (2 rounds"]
+    cells = [cell for row in table(printed(lambda console: render_crossover(job, console, None)), "time of a training") for cell in row]
+    assert [cell.partition(":")[0] for cell in cells if "rounds:" in cell] == ["0.9096 (2 rounds"]
 
 
 def test_accuracy_interval_is_capped_at_100_percent() -> None:
-    job = sweeps.job(*(sweeps.cell(name=name, accuracy=[0.97, 0.99, 1.0, 1.0, 0.98]) for name in ("fp32", "o2")))
+    job = sweeps.job(*(sweeps.sweep_point(name=name, accuracy=[0.97, 0.99, 1.0, 1.0, 0.98]) for name in ("fp32", "o2")))
     rows = table(sweep_page(job), "accuracy on held-out data (%), median (95% interval of the mean)")
     assert rows[1] == ["128", "99.0 (97.2 to 100.0)", "99.0 (97.2 to 100.0)"]
 
 
 def test_invalid_point_keeps_accuracy_and_has_no_throughput() -> None:
-    dead = sweeps.cell(name="o2", seconds=(3.3,), accuracy=[0.1], status="invalid")
-    text = sweep_page(sweeps.job(sweeps.cell(accuracy=[0.4] * 5), dead))
+    dead = sweeps.sweep_point(name="o2", seconds=(3.3,), accuracy=[0.1], status="invalid")
+    text = sweep_page(sweeps.job(sweeps.sweep_point(accuracy=[0.4] * 5), dead))
     assert table(text, "accuracy on held-out data")[1] == ["128", "40.00 (0.00)", "10.00"]
     assert table(text, "time of a training")[1] == ["128", "5.00 (0.08)", "invalid"]
 
@@ -180,14 +180,14 @@ def test_unfinished_sweep_and_crossover_have_pages() -> None:
 
 
 def test_other_swept_fields_name_rows() -> None:
-    cells = [sweeps.cell(name=name, settings={"loader": loader}) for name in ("fp32", "o2") for loader in ("tensor", "torch")]
+    cells = [sweeps.sweep_point(name=name, settings={"loader": loader}) for name in ("fp32", "o2") for loader in ("tensor", "torch")]
     rows = table(sweep_page(sweeps.job(*cells, swept=("precision", "loader"))), "time of a training")
     assert [row[0] for row in rows] == ["loader", "tensor", "torch"]
 
 
 def test_wide_table_is_split_and_repeats_row_names() -> None:
     names = ("fp32", "tf32", "amp-fp16", "amp-bf16", "o2", "fp16", "bf16")
-    text = sweep_page(sweeps.job(*(sweeps.cell(name=name, batch=batch) for name in names for batch in (128, 256))))
+    text = sweep_page(sweeps.job(*(sweeps.sweep_point(name=name, batch=batch) for name in names for batch in (128, 256))))
     rows = table(text, "time of a training (s), mean (standard deviation)")
     assert [row[0] for row in rows] == ["batch-size", "128", "256"] * 2
     assert [name for row in rows if row[0] == "batch-size" for name in row[1:]] == [*names]
@@ -220,7 +220,7 @@ def test_claims_state_whether_they_hold() -> None:
 
 
 def test_quick_reproduction_prints_no_ratios() -> None:
-    cells = [sweeps.cell(name=name, batch=batch) for name in ("fp32", "o2", "amp-fp16") for batch in (4, 8)]
+    cells = [sweeps.sweep_point(name=name, batch=batch) for name in ("fp32", "o2", "amp-fp16") for batch in (4, 8)]
     quick = sweeps.job(*cells, command="reproduce vgg16-cifar10-batch-sweep --quick")
     text = printed(lambda console: render_reproduction(sweeps.reproducing("vgg16-cifar10-batch-sweep", quick), console, None))
     assert "ratio:" not in text
@@ -242,7 +242,7 @@ def test_missing_crossover_is_reported() -> None:
     assert "faster than GPU at every model, 176,806 parameters" in " ".join(
         printed(lambda console: render_crossover(one, console, None)).split()
     )
-    alone = sweeps.job(sweeps.cell("disc-mlp-3", batch=100))
+    alone = sweeps.job(sweeps.sweep_point("disc-mlp-3", batch=100))
     assert "no crossing: no model was timed on two devices" in printed(lambda console: render_crossover(alone, console, None))
 
 
@@ -275,9 +275,9 @@ def test_quiet_pages_are_tables_or_conclusion() -> None:
     conclusion = printed(lambda console: render_crossover(sweeps.crossing_disc(), console, None, quiet=True), 100)
     assert conclusion.startswith("GPU is faster than CPU from 602,000")
     assert conclusion.count("\n") == 1
-    told = printed(lambda console: render_reproduction(sweeps.reproducing("t4-tensor-cores", sweeps.t4()), console, None, quiet=True))
-    assert told.startswith("claimed    GEMM workload: AMP is 2.78 times faster")
-    assert "protocol" not in told
+    page = printed(lambda console: render_reproduction(sweeps.reproducing("t4-tensor-cores", sweeps.t4()), console, None, quiet=True))
+    assert page.startswith("claimed    GEMM workload: AMP is 2.78 times faster")
+    assert "protocol" not in page
 
 
 def test_verbose_page_lists_passed_checks() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import re
 
+import page_jobs
 import pytest
 import records
-import scenes
 import sweeps
 from msgspec.structs import replace
 
@@ -37,10 +37,10 @@ def pages(job: Job) -> str:
 
 
 JOBS = {
-    "lone": lambda: scenes.single_run(records.data_bound()),
-    "straggler": scenes.SCENES["many-ranks"],
-    "arms": scenes.SCENES["precisions"],
-    "many-arms": scenes.SCENES["many-arms"],
+    "lone": lambda: page_jobs.single_run(records.data_bound()),
+    "straggler": page_jobs.PAGE_JOBS["many-ranks"],
+    "arms": page_jobs.PAGE_JOBS["precisions"],
+    "many-arms": page_jobs.PAGE_JOBS["many-arms"],
 }
 
 
@@ -54,7 +54,7 @@ def test_pages_use_the_sample_unit_instead_of_images(name: str, item: str) -> No
 
 
 def test_arms_with_different_sample_units_are_counted_in_samples() -> None:
-    job = of("image", scenes.SCENES["precisions"]())
+    job = of("image", page_jobs.PAGE_JOBS["precisions"]())
     job.records[-1].sample_unit = "row"
     text = pages(job)
     assert "samples/s" in text
@@ -62,7 +62,7 @@ def test_arms_with_different_sample_units_are_counted_in_samples() -> None:
 
 def test_plot_axis_uses_the_sample_unit() -> None:
     def label(item: str) -> str:
-        cells: list[Record] = [sweeps.cell("gemm-mlp", batch=batch, sample_unit=item) for batch in (64, 128)]
+        cells: list[Record] = [sweeps.sweep_point("gemm-mlp", batch=batch, sample_unit=item) for batch in (64, 128)]
         drawn = batch_size_plots("gemm-mlp", points_by_workload([sweeps.job(*cells)])["gemm-mlp"])
         return str(draw_batch_size_plot(drawn[0], with_spread=False).axes[0].get_xlabel())
 

@@ -273,7 +273,7 @@ def test_parked_half_precision_training_continues_identically(name: str) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_ranks_with_different_initial_weights_end_in_sync(launch: Callable[..., Any]) -> None:
-    done = launch([*TORCHRUN[:-2], str(SUPPORT / "precisions_agree.py"), "o2", "fp16", "bf16"])
+    done = launch([*TORCHRUN[:-2], str(SUPPORT / "precision_states.py"), "o2", "fp16", "bf16"])
     assert done.returncode == 0, done.stderr
     ended = json.loads(done.stdout)
     assert list(ended) == ["o2", "fp16", "bf16"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from loading import memory_config, opened, shard
+from open_loaders import memory_config, opened, shard
 from torch import nn
 
 from ddpbench.data.validation import held_out_batches

@@ -13,7 +13,7 @@ from resource import RUSAGE_SELF, getrusage
 from statistics import fmean
 
 import torch
-from held_up import DelayedLoader
+from delayed_loader import DelayedLoader
 from torch import nn
 
 from ddpbench.analysis.ranks import own_ms
@@ -32,7 +32,7 @@ LATE = os.environ.get("LATE", "").split()
 DELAY_S = float(os.environ.get("DELAY_S", "0"))
 RANK = os.environ.get("RANK", "0")
 
-TOLD_TO = os.environ.get("TOLD_TO", "")
+REPORT_DIR = os.environ.get("REPORT_DIR", "")
 """The folder to which each rank writes its rounds, if set."""
 
 controls_ms: list[float] = []
@@ -54,11 +54,11 @@ def in_its_window(arm: Arm, index: int) -> Trace:
         trace = measured(arm, index)
     finally:
         now = ""
-    if TOLD_TO:
+    if REPORT_DIR:
         pages = (getrusage(RUSAGE_SELF).ru_minflt - touched) / trace.steps
         control_ms = fmean(controls_ms) if controls_ms else None
-        told = {"own_ms": own_ms(trace), "pages": pages, "control_ms": control_ms}
-        (Path(TOLD_TO) / f"{index}-{RANK}.json").write_text(json.dumps(told))
+        report = {"own_ms": own_ms(trace), "pages": pages, "control_ms": control_ms}
+        (Path(REPORT_DIR) / f"{index}-{RANK}.json").write_text(json.dumps(report))
     return trace
 
 
@@ -128,10 +128,10 @@ net = WorkloadSpec(
     dataset="cifar10",
     image_size=32,
     classes=10,
-    model="straggling:build",
+    model="slow_rank:build",
     batch_cuda=8192,  # so that the GPU is the bottleneck, not its host
     batch_cpu=32,
 )
 loader = LoaderSpec(
-    name="late", help="one rank late", factory="straggling:open_late", reads_dataset=False, on_device=True, datasets=("cifar10",)
+    name="late", help="one rank late", factory="slow_rank:open_late", reads_dataset=False, on_device=True, datasets=("cifar10",)
 )

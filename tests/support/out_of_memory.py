@@ -9,10 +9,10 @@ from torch import nn
 
 from ddpbench.workloads.registry import WorkloadSpec
 
-WHERE = os.environ.get("GREEDY", "step")
+WHERE = os.environ.get("OOM_DURING", "step")
 
 
-class Greedy(nn.Module):
+class OutOfMemory(nn.Module):
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, classes))
@@ -27,8 +27,8 @@ class Greedy(nn.Module):
         return True
 
 
-class Later(Greedy):
-    """Runs out of memory after three training steps, or in evaluation if GREEDY is ``validation``."""
+class Later(OutOfMemory):
+    """Runs out of memory after three training steps, or in evaluation if OOM_DURING is ``validation``."""
 
     def __init__(self, classes: int) -> None:
         super().__init__(classes)
@@ -40,7 +40,7 @@ class Later(Greedy):
 
 
 def build(image_size: int, classes: int) -> nn.Module:
-    return Greedy(classes)
+    return OutOfMemory(classes)
 
 
 def build_later(image_size: int, classes: int) -> nn.Module:
@@ -51,4 +51,4 @@ def _workload(name: str, model: str) -> WorkloadSpec:
     return WorkloadSpec(name=name, help=name, dataset="cifar10", image_size=32, classes=10, model=model, batch_cuda=8, batch_cpu=8)
 
 
-greedy, later = _workload("greedy", "greedy:build"), _workload("later", "greedy:build_later")
+immediate, later = _workload("immediate", "out_of_memory:build"), _workload("later", "out_of_memory:build_later")

@@ -60,8 +60,9 @@ def one_round() -> Job:
 
 def killed() -> Job:
     fault = Fault(
-        message="killed (SIGKILL?) on rank 2 (node-01) at step 51 (backward): it ended without a word",
-        hint="the kernel's OOM killer? see dmesg",
+        message="rank 2 (node-01) killed (SIGKILL?): last heartbeat at step 51 (backward), at most 0.25 s before",
+        hint="possibly the kernel's OOM killer: check dmesg; "
+        "finished rounds are in results/runs/20261121T012930Z-resnet50-amp-fp16-torch.json",
         rank=2,
         step=51,
         phase="backward",
@@ -71,8 +72,8 @@ def killed() -> Job:
 
 def hung_before_the_first_round() -> Job:
     fault = Fault(
-        message="hung on rank 1 (node-01) at step 0 (data): no progress for 300 s",
-        hint="rank 1 stood in next_batch, /home/me/loader.py:31",
+        message="rank 1 (node-01) hung at step 0 (data): no progress for 300 s",
+        hint="rank 1 was in next_batch, /home/me/loader.py:31",
         rank=1,
     )
     nothing: dict[str, Any] = {"data": None, "observed_precision": None, "warmup": None, "peak_throughput": None}
@@ -85,7 +86,7 @@ def interrupted() -> Job:
 
 def cut_off() -> Job:
     """The record of a run that was killed with all its processes."""
-    return single_run(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="cut off, its process is gone")))
+    return single_run(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="its process is gone")))
 
 
 def running() -> Job:
@@ -115,8 +116,8 @@ def precisions() -> Job:
 def loaders_and_batches() -> Job:
     """Two swept fields; one arm ran out of memory, one is no faster than the first, and rounds were cut short by Ctrl-C."""
     fault = Fault(
-        message="out of memory on rank 0 (node-01) at step 3 (forward): batch 512, peak 138.9 of 139.8 GiB",
-        hint="a smaller --batch-size",
+        message="out of memory at batch 512: peak 138.9 of 139.8 GiB, 0.77 GiB more requested on rank 0 (node-01)",
+        hint="use a smaller batch: -b N",
         out_of_memory=True,
     )
     stopped = {"status": "interrupted", "fault": Fault(message="interrupted by SIGINT")}
@@ -188,8 +189,8 @@ def accelerate_alone() -> Job:
 def many_arms() -> Job:
     """Eight noisy arms of four fields; one ran out of memory."""
     fault = Fault(
-        message="out of memory on rank 0 (node-01) at step 3 (forward): peak 138.9 of 139.8 GiB",
-        hint="a smaller batch: -b N",
+        message="out of memory at batch 512: peak 138.9 of 139.8 GiB, 0.77 GiB more requested on rank 0 (node-01)",
+        hint="use a smaller batch: -b N",
         out_of_memory=True,
     )
     each = [
@@ -235,7 +236,7 @@ def job_of_arms(arms: list[Record], *swept: str) -> Job:
     return job
 
 
-SCENES: Mapping[str, Callable[[], Job]] = {
+PAGE_JOBS: Mapping[str, Callable[[], Job]] = {
     scene.__name__.replace("_", "-"): scene
     for scene in (
         data_bound,

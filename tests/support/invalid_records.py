@@ -8,15 +8,26 @@ import records
 
 from ddpbench.record.io import save
 
-WRONG = ("empty", "cut off", "not UTF-8", "other JSON", "newer", "deep nesting", "other type", "dangling link", "directory", "unreadable")
+DEFECTS = (
+    "empty",
+    "truncated",
+    "not UTF-8",
+    "other JSON",
+    "newer",
+    "deep nesting",
+    "other type",
+    "dangling link",
+    "directory",
+    "unreadable",
+)
 
 
-def put(path: Path, wrong: str) -> None:
-    """Create ``path`` with this defect."""
-    if wrong == "directory":
+def write(path: Path, defect: str) -> None:
+    """Create ``path`` with ``defect``."""
+    if defect == "directory":
         path.mkdir()
         return
-    if wrong == "dangling link":
+    if defect == "dangling link":
         path.symlink_to("nowhere.json")
         return
     save(records.job(records.record()), path)
@@ -24,13 +35,13 @@ def put(path: Path, wrong: str) -> None:
     path.write_bytes(
         {
             "empty": b"",
-            "cut off": text[:300],
+            "truncated": text[:300],
             "not UTF-8": text.replace(b"ddpbench", b"ddp\xffbench"),
             "other JSON": b"[1, 2]",
             "newer": b'{"schema": 999}',
             "deep nesting": b'{"schema": 2, "started": "2026", "records": ' + 100_000 * b"[" + 100_000 * b"]" + b"}",
             "other type": text.replace(b'"command":[', b'"command":[1,'),
-        }.get(wrong, text)
+        }.get(defect, text)
     )
-    if wrong == "unreadable":
+    if defect == "unreadable":
         path.chmod(0)

@@ -6,7 +6,7 @@ import os
 import time
 
 import msgspec
-from held_up import DelayedLoader
+from delayed_loader import DelayedLoader
 
 from ddpbench.data.loaders.synthetic import open_synthetic
 from ddpbench.data.shard import Shard
@@ -16,12 +16,12 @@ from ddpbench.record.loaders import LoaderSpec
 DELAY_S = float(os.environ.get("DELAY_S", "0.05"))
 
 
-def open_sluggish(config: ResolvedConfig, shard: Shard) -> DelayedLoader:
+def open_slow(config: ResolvedConfig, shard: Shard) -> DelayedLoader:
     loader = DelayedLoader(open_synthetic(config, shard), lambda: time.sleep(DELAY_S))
-    loader.data = msgspec.structs.replace(loader.data, loader="sluggish")
+    loader.data = msgspec.structs.replace(loader.data, loader="slow")
     return loader
 
 
-sluggish = LoaderSpec(
-    name="sluggish", help="a slow one", factory="sluggish:open_sluggish", reads_dataset=False, on_device=True, datasets=("cifar10",)
+slow = LoaderSpec(
+    name="slow", help="a slow loader", factory="slow_loader:open_slow", reads_dataset=False, on_device=True, datasets=("cifar10",)
 )

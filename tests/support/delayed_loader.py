@@ -9,11 +9,11 @@ from ddpbench.data.loaders.synthetic import SyntheticLoader
 
 
 class DelayedLoader(NoWorkersMixin):
-    """The ``resident`` batches; ``hold_up`` is called before each and blocks as long as it wants."""
+    """The ``resident`` batches; ``delay`` is called before each and may block."""
 
-    def __init__(self, resident: SyntheticLoader, hold_up: Callable[[], None]) -> None:
-        self._resident, self._hold_up, self.data = resident, hold_up, resident.data
+    def __init__(self, resident: SyntheticLoader, delay: Callable[[], None]) -> None:
+        self._resident, self._delay, self.data = resident, delay, resident.data
 
     def next_batch(self, on_host_ready: Callable[[], None]) -> Batch:
-        self._hold_up()
+        self._delay()
         return self._resident.next_batch(on_host_ready)

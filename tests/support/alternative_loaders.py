@@ -8,17 +8,17 @@ import json
 import sys
 from pathlib import Path
 
-import loading
+import open_loaders
 from training import world
 
 from ddpbench.bench.diagnose.alternatives import alternative_configs
 
 ranks = world()
 first, *others = map(Path, sys.argv[1:])
-told = []
+by_folder = []
 for other in others:
-    config = loading.config("torch", first if ranks.rank_env.is_rank0 else other)
-    told.append(ranks.gather([found.loader for found in alternative_configs(config, ranks)]))
+    config = open_loaders.config("torch", first if ranks.rank_env.is_rank0 else other)
+    by_folder.append(ranks.gather([found.loader for found in alternative_configs(config, ranks)]))
 if ranks.rank_env.is_rank0:
-    print(json.dumps(told))
+    print(json.dumps(by_folder))
 ranks.close()
