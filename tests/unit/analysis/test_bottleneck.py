@@ -195,10 +195,10 @@ def test_compute_bound_reports_phase_shares() -> None:
 
 
 def test_single_gpu_is_described_in_the_singular() -> None:
-    record = records.record([records.BUSY])
+    record = records.record([{**WORK, "data": 60.0}])
     found = judged(record)
-    assert explain_verdict(found, record).claim.startswith("the GPU computes 9")
-    assert next_command(found).startswith("ddpbench resnet50 ")
+    assert explain_verdict(found, record).claim.startswith("the GPU waits for data ")
+    assert next_command(found).startswith("ddpbench diagnose resnet50 ")
 
 
 def test_cpu_ranks_are_never_launch_bound_nor_called_gpus() -> None:
