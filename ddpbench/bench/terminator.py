@@ -22,6 +22,7 @@ from ddpbench.machine.streams import print_error
 from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.io import load
 from ddpbench.record.record import Fault, Record
+from ddpbench.record.text import numbered
 from ddpbench.report.messages.phrases import format_rounds
 
 GRACE_S = 1.0
@@ -72,7 +73,7 @@ class Terminator:
         They are no children of this process and left no report, so ``what`` happened to them is a guess.
         """
         rank, others = dead_ranks[0], len(dead_ranks) - 1
-        subject = f"rank {rank} ({self._world.placements[rank].host})" + (f" and {others} more" if others else "")
+        subject = f"rank {rank} ({self._world.placements[rank].host})" + (f" and {others:,} more" if others else "")
         _, position = self._store.heartbeats().get(rank, (0, Position(0, 0, "starting")))
         error = BenchError(
             f"{subject} {what}: last heartbeat at step {position.step} ({position.phase}), {when}", f"{hint}{self.kept_rounds_hint()}"
@@ -89,10 +90,10 @@ class Terminator:
             is_reporter = self._world.rank == min(place.rank for place in self._world.placements if place.host != head_host)
             records = _load_records(path)  # empty if it is on the disk of the unreachable host
             if is_reporter and (not records or _is_unclosed(path)):
-                ranks = ", ".join(str(place.rank) for place in self._world.placements if place.host == head_host)
+                ranks = [place.rank for place in self._world.placements if place.host == head_host]
                 what = "exited unexpectedly" if records else "is unreachable"
                 error = BenchError(
-                    f"{head_host} {what}: it hosted rank {ranks} and the TCPStore",
+                    f"{head_host} {what}: it hosted {numbered('rank', ranks)} and the TCPStore",
                     f"possibly the kernel's OOM killer: check dmesg there{self.kept_rounds_hint()}",
                 )
                 print_error(error)
