@@ -8,9 +8,7 @@ from statistics import fmean, median
 
 import msgspec
 
-from ddpbench.analysis.straggler import SERIOUS_THROTTLE_REASONS
 from ddpbench.record.record import CollectiveWait, Round
-from ddpbench.record.registry import ENGINES_WITHOUT_SYNC
 from ddpbench.record.trace import COLLECTIVE_PHASES, Trace
 
 RankDurations = tuple[float, ...]
@@ -21,7 +19,7 @@ def exposed_comm_ms(rounds: Sequence[Round]) -> float:
     """Mean exposed communication per step, in ms: collectives that overlap no compute; 0 without rounds.
 
     Measured from the phases "sync" (gradient all-reduce) and "broadcast" (buffers) of the rank that spends least in them in each step: it
-    waits for no late rank, so that only communication is left. Used for the scaling loss "exposed-allreduce" (``scaling/waterfall.py``,
+    waits for no late rank, so that only communication is left. Used for the scaling loss "exposed-comm" (``scaling/waterfall.py``,
     ``scaling/ladder.py``) and ``AnalysisInput.max_wait_ms``.
     """
     return _mean_over_steps([collective_waits(timed).min_rank_ms for timed in rounds], rounds) or 0.0
@@ -156,34 +154,3 @@ def _with_stall_as_sync(trace: Trace, unstalled_ms: float, late: Sequence[float]
     if totals:
         totals["backward"], totals["sync"] = totals["backward"] - total_stall_ms, totals["sync"] + total_stall_ms
     return msgspec.structs.replace(trace, phases_ms={**trace.phases_ms, **phases}, totals_ms=totals, backward_stall_ms=total_stall_ms)
-
-
-MAX_FULL_TRACES = 64
-"""Up to this many ranks, a round keeps every step of every rank.
-
-Above, it keeps the totals of each rank and a sample of steps, the same on all ranks.
-"""
-
-
-def collect_round(index: int, traces: list[Trace], engine: str) -> Round:
-    """Build a round from ``traces``, one per rank.
-
-    With more than ``MAX_FULL_TRACES`` ranks it keeps the collective waits of all steps, and a sample of the steps. If ``engine`` does not
-    sync ranks, their parameters need not agree, and no rank stalls another.
-    """
-    is_independent = engine in ENGINES_WITHOUT_SYNC
-    if not is_independent and traces[0].host_lead_ms:  # on a CPU the backward goes on while an all-reduce waits
-        traces = attribute_backward_stall(traces)
-    full = Round(
-        index=index,
-        traces=traces,
-        samples=sum(trace.samples for trace in traces),
-        wall_s=max(trace.wall_s for trace in traces),
-        params_in_sync=is_independent or len({trace.numerics.params_checksum_after for trace in traces}) == 1,
-    )
-    return subsample_round(full, -(-len(traces) // MAX_FULL_TRACES))
-
-
-def was_throttled(trace: Trace) -> bool:
-    """Whether the rank's GPU was throttled in the round, other than by a software power cap."""
-    return trace.health is not None and bool(SERIOUS_THROTTLE_REASONS & set(trace.health.throttle_reasons))

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ddpbench.analysis.run_length import FigureInterval, figure_interval
 from ddpbench.analysis.stats import Interval, PairedRatio, log_t_interval, ratio_of
 from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.throughput import ThroughputInterval, throughput_interval
 from ddpbench.record.record import Record, ThroughputEstimate
 
 COMPARABLE_STATUSES = ("ok", "running", "interrupted")
@@ -21,7 +21,7 @@ class ArmRow:
 
     record: Record
     samples_per_s: float | None = None
-    interval: FigureInterval | None = None
+    interval: ThroughputInterval | None = None
     speedup: PairedRatio | None = None
     rounds_differ: bool = False  # the speed-up uses other rounds than the figures of the two arms
     memory_bytes: int | None = None  # peak of a device; on CPU, of a rank with its workers
@@ -66,7 +66,7 @@ def _row(record: Record, first: Record) -> ArmRow:
     if estimate is None:
         state = "not measured" if record.status == "ok" else record.status
         return replace(row, state=state)
-    row = replace(row, samples_per_s=estimate.samples_per_s, interval=figure_interval(record))
+    row = replace(row, samples_per_s=estimate.samples_per_s, interval=throughput_interval(record))
     if not same_devices(record, first):
         return replace(row, state="not comparable")
     speedup = throughput_ratio(record, first) if comparable_estimate(first) else None

@@ -8,8 +8,7 @@ from math import fsum
 from statistics import fmean, median, stdev
 
 from ddpbench.analysis.ranks import drop_none, mean_or_none
-from ddpbench.analysis.run_length import MIN_VALUES_FOR_INTERVAL
-from ddpbench.analysis.stats import Interval, PairedRatio, log_t_interval, ratio_of, t_interval
+from ddpbench.analysis.stats import MIN_VALUES_FOR_INTERVAL, Interval, PairedRatio, log_t_interval, ratio_of, t_interval
 from ddpbench.record.record import Record, Round
 from ddpbench.record.trace import Memory, Numerics
 

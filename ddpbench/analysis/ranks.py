@@ -47,14 +47,14 @@ class RankRow:
         return fsum(self.phases_ms[phase] for phase in COMPUTE_PHASES)
 
     @property
-    def sync_ms(self) -> float:
+    def collective_wait_ms(self) -> float:
         """Its wait for other ranks: buffer broadcast, and gradient sync that backward does not hide."""
         return fsum(self.phases_ms[phase] for phase in COLLECTIVE_PHASES)
 
     @property
     def own_ms(self) -> float:
         """Its step without the waits for other ranks."""
-        return self.step_ms - self.sync_ms
+        return self.step_ms - self.collective_wait_ms
 
     @property
     def unexplained_ms(self) -> float:

@@ -8,7 +8,8 @@ from functools import cache
 from math import cosh, exp, fsum, lgamma, log, pi, pow, sinh, sqrt
 from statistics import NormalDist, fmean, stdev
 
-from ddpbench.analysis.run_length import MIN_VALUES_FOR_INTERVAL
+MIN_VALUES_FOR_INTERVAL = 3
+"""Values needed for a t-interval: that of two values is too wide to be useful, and their range is given instead."""
 
 SIMPSON_SLICES = 200
 """Slices of Simpson's rule: six digits or more, far more than an interval is printed with."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from ddpbench.analysis.ranks import RankRow, drop_none, own_ms
-from ddpbench.analysis.run_length import MIN_VALUES_FOR_INTERVAL
-from ddpbench.analysis.stats import t_interval
+from ddpbench.analysis.stats import MIN_VALUES_FOR_INTERVAL, t_interval
 from ddpbench.record.bottleneck import StragglerKind
 from ddpbench.record.record import Record, Round
 from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES, Trace
@@ -42,7 +41,7 @@ class Straggler:
     rank: int
     host: str
     device_index: int
-    kind: StragglerKind
+    slow_in: StragglerKind
     excess_fraction: float  # own time over the median of the others, 0.2 is 20% more; of the median step if the mean is not slow
     lost_ms_per_step: float  # compared with the next slowest rank: what the job would gain without this one
     cost_samples_per_s: float  # the same, as throughput of all ranks
@@ -74,7 +73,7 @@ def find_straggler(record: Record, rows: Sequence[RankRow]) -> Straggler | None:
         rank=slow.rank,
         host=slow.host,
         device_index=slow.device_index,
-        kind=_straggler_kind(slow, others, record.environment.device_type),
+        slow_in=_slow_in(slow, others, record.environment.device_type),
         excess_fraction=slow.own_ms / typical_ms - 1 if slow_by is own_ms else fmean(drop_none(excesses[slow_by])),
         lost_ms_per_step=lost_ms,
         cost_samples_per_s=1000 * images_per_ms * lost_ms / (slow.step_ms - lost_ms),
@@ -114,7 +113,7 @@ def _is_significant(excesses: Sequence[float | None], min_excess: float) -> bool
     return fmean(observed) >= min_excess and t_interval(observed, 1 - 2 * SIGNIFICANCE_LEVEL).low > 0
 
 
-def _straggler_kind(slow: RankRow, others: Sequence[RankRow], device: str) -> StragglerKind:
+def _slow_in(slow: RankRow, others: Sequence[RankRow], device: str) -> StragglerKind:
     more_ms: dict[StragglerKind, float] = {
         "data": slow.data_wait_ms - median(row.data_wait_ms for row in others),
         "host-to-device": slow.phases_ms["host_to_device"] - median(row.phases_ms["host_to_device"] for row in others),
@@ -145,3 +144,8 @@ def _is_clocked_down(slow: RankRow, others: Sequence[RankRow]) -> bool:
         return True
     clocks = drop_none(row.sm_mhz for row in others)
     return slow.sm_mhz is not None and bool(clocks) and slow.sm_mhz < LOW_CLOCK_FRACTION * fmean(clocks)
+
+
+def was_throttled(trace: Trace) -> bool:
+    """Whether the rank's GPU was throttled in the round, other than by a software power cap."""
+    return trace.health is not None and bool(SERIOUS_THROTTLE_REASONS & set(trace.health.throttle_reasons))

@@ -25,7 +25,7 @@ class Summary:
     steps: int  # timed, of all rounds
     step_ms: float | None  # wall, of the slowest rank
     phases_ms: Mapping[str, float]  # every name of PHASES, then "unexplained": they sum to step_ms; empty without rounds
-    sync_ms: float | None  # waits for other ranks: the phases broadcast and sync
+    collective_wait_ms: float | None  # waits for other ranks: the phases broadcast and sync
     peer_data_wait_ms: float | None  # the part of sync_ms that waits for another rank's data
     data_wait_fraction: float | None  # own data wait and peer_data_wait_ms, as a fraction of the step
     host_lead_ms: float | None  # how far the host was ahead of the device; None on the CPU
@@ -53,7 +53,7 @@ def summarize(record: Record) -> Summary:
         steps=steps,
         step_ms=step_ms,
         phases_ms=phases_ms,
-        sync_ms=fsum(phases_ms[phase] for phase in COLLECTIVE_PHASES) if phases_ms else None,
+        collective_wait_ms=fsum(phases_ms[phase] for phase in COLLECTIVE_PHASES) if phases_ms else None,
         peer_data_wait_ms=late_ms,
         data_wait_fraction=(phases_ms["data"] + late_ms) / step_ms if step_ms and late_ms is not None else None,
         host_lead_ms=mean_or_none(lead for trace in record.traces for lead in trace.host_lead_ms),

@@ -12,7 +12,8 @@ import msgspec
 import torch
 from torch import nn
 
-from ddpbench.analysis.collective_wait import collect_round, was_throttled
+from ddpbench.analysis.rounds import collect_round
+from ddpbench.analysis.straggler import was_throttled
 from ddpbench.bench.dry_run import DRY_RUN, dry_run_memory, dry_run_training
 from ddpbench.bench.resume import MOVE_JOURNAL_HINT, NOTHING_MEASURED, ResumeState
 from ddpbench.bench.round_plan import (
@@ -83,7 +84,7 @@ class Arm:
     def __init__(self, config: ResolvedConfig, world: World, marker: ProgressMarker, options: ArmOptions = SINGLE_ARM) -> None:
         self.config = config
         self.index = options.index
-        self.is_finished = options.resume_state.is_finished  # no further round is useful: non-finite numbers or out of memory
+        self.is_finished = options.resume_state.cannot_continue  # no further round is useful: non-finite numbers or out of memory
         self.completed_rounds = options.resume_state.completed_rounds
         self.observed_precision: ObservedPrecision | None = None
         self.warmup: Warmup | None = None

@@ -9,8 +9,8 @@ import msgspec
 
 from ddpbench.analysis.bottleneck.verdict import find_bottleneck
 from ddpbench.analysis.checks.rules import most_severe_first
-from ddpbench.analysis.judge import estimate_across_launches
 from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.throughput import estimate_across_launches
 from ddpbench.bench.journal import new_job, print_and_write_json, reserve_timestamped_path, save_error_text
 from ddpbench.record.checks import AnyCheck
 from ddpbench.record.errors import BenchError

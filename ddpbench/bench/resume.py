@@ -48,7 +48,7 @@ def open_resumable_journal(request: Request, records: list[Record], stem: str) -
     check_same_job(job, requested_job, path)
     job.command = requested_job.command
     for record, new_record in zip(job.records, records, strict=True):
-        if not (ResumeState.from_record(record).is_finished or len(record.rounds) == new_record.config.rounds):
+        if not (ResumeState.from_record(record).cannot_continue or len(record.rounds) == new_record.config.rounds):
             reopen_record(record, new_record)
     return Journal(job, path)
 
@@ -119,7 +119,7 @@ class ResumeState(msgspec.Struct, frozen=True):
     completed_rounds: frozenset[int] = frozenset()
     steps_per_round: int = 0
     samples: int | None = None
-    is_finished: bool = False
+    cannot_continue: bool = False
 
     @classmethod
     def from_record(cls, record: Record) -> ResumeState:
@@ -132,7 +132,7 @@ class ResumeState(msgspec.Struct, frozen=True):
 
     def is_pending(self, turn: int) -> bool:
         """Whether that round is still to be measured."""
-        return not self.is_finished and turn not in self.completed_rounds
+        return not self.cannot_continue and turn not in self.completed_rounds
 
 
 NOTHING_MEASURED = ResumeState()

@@ -14,13 +14,13 @@ import msgspec
 from ddpbench.analysis.sweep_shards import SHARD_GLOB, SHARD_SUFFIX, JobFile, merge_shards, outdated_shards
 from ddpbench.bench.journal import load_job
 from ddpbench.record.errors import UsageError
-from ddpbench.record.io import completed_records
+from ddpbench.record.io import job_files
 from ddpbench.record.record import Job
 
 
 def latest_record(folder: Path) -> Path:
     """The newest record in ``folder``, by the timestamp in its name. Raises UsageError if there is none."""
-    records = list(completed_records(folder.glob("*Z-*.json")))
+    records = list(job_files(folder.glob("*Z-*.json")))
     if not records:
         raise UsageError(f"no record in '{folder}'", "give a FILE, or another folder with -o DIR; 'ddpbench WORKLOAD' writes a record")
     return max(records, key=lambda path: (path.name.partition("-")[0], _mtime_ns(path)))
@@ -29,7 +29,7 @@ def latest_record(folder: Path) -> Path:
 def latest_record_below(folder: Path) -> Path:
     """The record below ``folder`` that was started last, under any name. Raises UsageError if none can be read."""
     started = {}
-    files = sorted(completed_records(folder.rglob("*.json")))
+    files = sorted(job_files(folder.rglob("*.json")))
     for path in files:
         with suppress(OSError, ValueError, RecursionError):  # skip any unreadable file
             started[path] = msgspec.json.decode(path.read_bytes(), type=_RecordHeader).started
@@ -50,7 +50,7 @@ def load_with_shards(path: Path) -> JobFile:
     if not SHARD_SUFFIX.search(path.name):
         return path, load_job(path)
     siblings = path.parent.glob(SHARD_SUFFIX.sub(SHARD_GLOB, glob.escape(path.name)))
-    return merge_shards((shard, load_job(shard)) for shard in [path, *sorted({*completed_records(siblings)} - {path})])[0]
+    return merge_shards((shard, load_job(shard)) for shard in [path, *sorted({*job_files(siblings)} - {path})])[0]
 
 
 def load_jobs(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
@@ -66,7 +66,7 @@ def load_jobs(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
             continue
         below: dict[Path, JobFile] = {}
         unreadable: list[UsageError] = []
-        for file in sorted(completed_records(path.rglob("*.json"))):
+        for file in sorted(job_files(path.rglob("*.json"))):
             try:
                 below[file.resolve()] = file, load_job(file)
             except UsageError as problem:

@@ -124,14 +124,14 @@ class ShortHostLead(Evidence, frozen=True, kw_only=True, tag="short-host-lead"):
     step_ms: Milliseconds
 
 
-class ExposedAllReduce(Evidence, frozen=True, kw_only=True, tag="exposed-allreduce"):
-    """Sync-bound: ranks wait in gradient sync that backward does not hide.
+class CollectiveWaits(Evidence, frozen=True, kw_only=True, tag="collective-waits"):
+    """Sync-bound: ranks wait in collectives that backward does not hide.
 
-    ``sync_ms`` is the mean over ranks, without waits for late data. Unlike ``exposed_comm_ms`` in ``analysis/collective_wait.py`` it
+    ``wait_ms`` is the mean over ranks, without waits for late data. Unlike ``exposed_comm_ms`` in ``analysis/collective_wait.py`` it
     includes waits for slow ranks.
     """
 
-    sync_ms: Milliseconds
+    wait_ms: Milliseconds
     step_ms: Milliseconds
 
 
@@ -143,7 +143,7 @@ class SyncSlowdown(Evidence, frozen=True, kw_only=True, tag="sync-slowdown"):
     slowdown_high: RelativeChange
     synced_ms: Milliseconds
     independent_ms: Milliseconds
-    exposed_fraction: RelativeChange  # of a step of the run, spent waiting in gradient sync
+    wait_fraction: RelativeChange  # of a step of the run, spent waiting in gradient sync
 
 
 class PhaseShares(Evidence, frozen=True, kw_only=True, tag="phase-shares"):
@@ -163,7 +163,7 @@ class OversubscribedRanks(Evidence, frozen=True, kw_only=True, tag="oversubscrib
     threads_per_rank: AtLeastOne
     usable_cores: Amount
     likely_kind: Bottleneck
-    likely: ExposedAllReduce | SyncSlowdown | PhaseShares
+    likely: CollectiveWaits | SyncSlowdown | PhaseShares
 
 
 class DecodesOnDevice(Evidence, frozen=True, kw_only=True, tag="decodes-on-device"):
@@ -191,7 +191,7 @@ RuleEvidence = (
     | HostBatches
     | IdleGpu
     | ShortHostLead
-    | ExposedAllReduce
+    | CollectiveWaits
     | SyncSlowdown
     | PhaseShares
     | OversubscribedRanks

@@ -201,7 +201,7 @@ MAX_PREVIOUS_FILES = 30
 """Maximum number of files to read, the newest by name. File names begin with the time."""
 
 
-def completed_records(paths: Iterable[Path]) -> Iterator[Path]:
+def job_files(paths: Iterable[Path]) -> Iterator[Path]:
     """The paths that may be records: no profiler traces, no empty files that a run has only reserved, no dangling links."""
     return (path for path in paths if ".trace" not in path.suffixes and _has_content(path))
 
@@ -209,7 +209,7 @@ def completed_records(paths: Iterable[Path]) -> Iterator[Path]:
 def previous_runs(folder: Path) -> list[Record]:
     """Every record in the newest job files of ``folder``, oldest first. Skips unreadable files."""
     records: list[Record] = []
-    for path in sorted(completed_records(folder.glob("*.json")))[-MAX_PREVIOUS_FILES:]:
+    for path in sorted(job_files(folder.glob("*.json")))[-MAX_PREVIOUS_FILES:]:
         with suppress(UsageError):
             records += load(path).records
     return records

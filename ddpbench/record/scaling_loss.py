@@ -8,7 +8,7 @@ from ddpbench.record.bottleneck import Evidence, StragglerKind
 from ddpbench.record.checks import AnyBaselineDoubt
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Difference, Fraction, Milliseconds, RelativeChange
 
-ScalingLoss = Literal[
+ScalingVerdictKind = Literal[
     "unreliable-baseline",  # efficiency exceeds 100%: the 1-rank baseline was too slow
     "scales",  # almost nothing is lost
     "network-bound",  # the network between the nodes is too slow for the gradients
@@ -27,7 +27,7 @@ LossName = Literal[
     "smaller-batch",  # with a fixed global batch, a rank's share takes longer per image than the whole batch on one rank
     "contention",  # independent ranks, all at once, compute more slowly than one rank on the idle machine
     "data",  # waiting for data, copying it, and for ranks whose data is late; computing more slowly with the loader in the background
-    "exposed-allreduce",  # exposed communication, the broadcast of buffers included: collectives on the rank that waits least
+    "exposed-comm",  # exposed communication, all-reduce and broadcast of buffers, on the rank that waits least
     "straggler",  # what the other ranks wait longer than that one, except for late data
     "ddp",  # a rank's own time in DDP over that without it, beyond the same on one rank: all-reduce runs during backward
     "residual",  # the rest, so that all terms sum to measured minus ideal
@@ -55,7 +55,7 @@ class NearIdeal(Evidence, frozen=True, kw_only=True, tag="near-ideal"):
 
 
 class SlowAllReduce(Evidence, frozen=True, kw_only=True, tag="slow-allreduce"):
-    """Network- or link-bound: exposed all-reduce is the largest loss. Sizes and times are per step, None if not measured."""
+    """Network- or link-bound: exposed communication is the largest loss. Sizes and times are per step, None if not measured."""
 
     loss_fraction: RelativeChange
     losses: Losses
@@ -136,9 +136,9 @@ class NotMeasured(Evidence, frozen=True, kw_only=True, tag="not-measured"):
 class UndecidedLoss(Evidence, frozen=True, kw_only=True, tag="undecided-loss"):
     """Inconclusive: resamples disagree. The two most frequent verdicts compete, the first more often."""
 
-    first: ScalingLoss
+    first: ScalingVerdictKind
     first_fraction: Fraction  # of the resamples
-    second: ScalingLoss
+    second: ScalingVerdictKind
     second_fraction: Fraction
     likely: LossEvidence  # of ``first``
 

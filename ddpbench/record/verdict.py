@@ -7,7 +7,7 @@ import msgspec
 from ddpbench.record.bottleneck import Bottleneck, BottleneckEvidence
 from ddpbench.record.ranges import AtLeastOne, Count, Fraction
 from ddpbench.record.root_cause import Cause, CauseEvidence
-from ddpbench.record.scaling_loss import ScalingEvidence, ScalingLoss
+from ddpbench.record.scaling_loss import ScalingEvidence, ScalingVerdictKind
 
 CONFIDENT_FRACTION, PROBABLE_FRACTION = 0.99, 0.70
 """Minimum fraction of resamples to report a bottleneck as certain, and as probable. Below both it is inconclusive."""
@@ -35,11 +35,11 @@ NextStep = RunCommand | RaiseTimeLimit | ReduceRanks
 class RepeatedVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What both kinds of verdict have in common: how often resampled rounds repeat it, and what to do next."""
 
-    kind: Bottleneck | ScalingLoss
+    kind: Bottleneck | ScalingVerdictKind
     rank: Count | None = None  # the slow rank, if one rank is the bottleneck
     next: NextStep | None = None
     repeatability: Fraction | None = None  # fraction of resamples that name this bottleneck; None if nothing was resampled
-    runner_up: Bottleneck | ScalingLoss | None = None  # what the other resamples name most often; "inconclusive" if no bottleneck
+    runner_up: Bottleneck | ScalingVerdictKind | None = None  # what the other resamples name most often; "inconclusive" if no bottleneck
 
     @property
     def is_probable(self) -> bool:
@@ -66,6 +66,6 @@ class Verdict(RepeatedVerdict, frozen=True, kw_only=True):
 class ScalingVerdict(RepeatedVerdict, frozen=True, kw_only=True):
     """The main loss of a scaling job."""
 
-    kind: ScalingLoss
+    kind: ScalingVerdictKind
     evidence: ScalingEvidence
-    runner_up: ScalingLoss | None = None
+    runner_up: ScalingVerdictKind | None = None

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import structs
 
 from ddpbench.analysis.metrics import last_accuracy
-from ddpbench.analysis.run_length import figure_interval
 from ddpbench.analysis.scaling.ladder import ScalingPoint
 from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.throughput import throughput_interval
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import printable
 from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES
@@ -97,7 +97,7 @@ def _csv_row(job: Job, record: Record, point: ScalingPoint | None) -> Mapping[st
     verdict: Verdict | ScalingVerdict | None = record.verdict
     if job.scaling:
         verdict = job.scaling.verdict if point and point.ranks == job.scaling.world_sizes[-1] else None
-    interval = figure_interval(record)
+    interval = throughput_interval(record)
     launches = headline if interval and interval.confidence else None
     return {
         "started": job.started,
@@ -122,7 +122,7 @@ def _csv_row(job: Job, record: Record, point: ScalingPoint | None) -> Mapping[st
         "lost_to": point and " or ".join(point.largest_losses),
         "step_ms": summary.step_ms,
         **{f"{phase}_ms": summary.phases_ms.get(phase) for phase in STEP_PHASES},
-        "sync_ms": summary.sync_ms,
+        "sync_ms": summary.collective_wait_ms,
         "peer_data_wait_ms": summary.peer_data_wait_ms,
         "broadcast_ms": summary.phases_ms.get("broadcast"),
         "data_wait_fraction": summary.data_wait_fraction,

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from ddpbench.analysis.collective_wait import collect_round
+from ddpbench.analysis.rounds import collect_round
 from ddpbench.bench.preflight import rendezvous_ranks
 from ddpbench.machine.device import open_device
 from ddpbench.machine.rank_env import from_env

@@ -139,7 +139,7 @@ class Told(msgspec.Struct):
 
 def judged(window: Launch, kind: str = "", rank: int = -1) -> Judged:
     slow = summarize(window.record).straggler
-    found = Found(slow.rank, slow.kind, round(slow.excess_fraction, 4)) if slow else None
+    found = Found(slow.rank, slow.slow_in, round(slow.excess_fraction, 4)) if slow else None
     return Judged(kind, rank, found, core_excess(window.told))
 
 

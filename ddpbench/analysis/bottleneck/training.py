@@ -15,7 +15,7 @@ from ddpbench.analysis.ranks import COMPUTE_PHASES
 from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION
 from ddpbench.analysis.summary import BOTTLENECK_FRACTION, summarize
 from ddpbench.record.bottleneck import (
-    ExposedAllReduce,
+    CollectiveWaits,
     IdleGpu,
     OversubscribedRanks,
     PhaseShares,
@@ -44,17 +44,17 @@ def straggler(inputs: AnalysisInput) -> Verdict | None:
     slow, rows = inputs.summary.straggler, inputs.summary.ranks
     if slow is None or not slow.is_costly or slow.lost_ms_per_step <= median(row.data_wait_ms for row in rows if row.rank != slow.rank):
         return None
-    if slow.kind == "data" and is_marginal_straggler(inputs, slow.rank):
+    if slow.slow_in == "data" and is_marginal_straggler(inputs, slow.rank):
         return None
     evidence = SlowRank(
         rank=slow.rank,
-        slow_in=slow.kind,
+        slow_in=slow.slow_in,
         excess_fraction=slow.excess_fraction,
         own_ms=next(row.own_ms for row in rows if row.rank == slow.rank),
         others_own_ms=median(row.own_ms for row in rows if row.rank != slow.rank),
         cost_samples_per_s=slow.cost_samples_per_s,
     )
-    return Verdict(kind="straggler", evidence=evidence, rank=slow.rank, cause="one-rank" if slow.kind == "data" else None)
+    return Verdict(kind="straggler", evidence=evidence, rank=slow.rank, cause="one-rank" if slow.slow_in == "data" else None)
 
 
 def too_few_cores(inputs: AnalysisInput) -> Verdict | None:
@@ -103,12 +103,12 @@ def sync_bound(inputs: AnalysisInput) -> Verdict | None:
     return Verdict(kind="sync-bound", evidence=found) if found else None
 
 
-def _sync_evidence(inputs: AnalysisInput) -> ExposedAllReduce | SyncSlowdown | None:
+def _sync_evidence(inputs: AnalysisInput) -> CollectiveWaits | SyncSlowdown | None:
     controls, threshold_ms = inputs.controls, BOTTLENECK_FRACTION * inputs.step_ms
-    waits_ms = (inputs.summary.sync_ms or 0) - (inputs.summary.peer_data_wait_ms or 0)
+    waits_ms = (inputs.summary.collective_wait_ms or 0) - (inputs.summary.peer_data_wait_ms or 0)
     device_s, slowdown = step_s(controls.compute_only), step_time_ratio(controls.compute_only, controls.independent)
     if device_s is None or slowdown is None:
-        return ExposedAllReduce(sync_ms=waits_ms, step_ms=inputs.step_ms) if waits_ms >= threshold_ms else None
+        return CollectiveWaits(wait_ms=waits_ms, step_ms=inputs.step_ms) if waits_ms >= threshold_ms else None
     if 1000 * sync_cost_s(device_s, device_s / slowdown.center) < threshold_ms:
         return None
     return SyncSlowdown(
@@ -117,7 +117,7 @@ def _sync_evidence(inputs: AnalysisInput) -> ExposedAllReduce | SyncSlowdown | N
         slowdown_high=slowdown.high - 1,
         synced_ms=1000 * device_s,
         independent_ms=1000 * device_s / slowdown.center,
-        exposed_fraction=waits_ms / inputs.step_ms,
+        wait_fraction=waits_ms / inputs.step_ms,
     )
 
 

@@ -154,6 +154,13 @@ class PipelineModel:
         )
 
     @property
+    def recommended_workers(self) -> int | None:
+        """``workers_needed``, or ``max_useful_workers`` if these are fewer; None if either is unknown."""
+        if self.workers_needed is None or self.max_useful_workers is None:
+            return None
+        return min(self.workers_needed, self.max_useful_workers)
+
+    @property
     def cores_needed(self) -> float | None:
         """Cores per rank that sustain ``max_rate``, those of the trainer included."""
         return rates.cores_needed(self.sample_cpu_s, self.max_rate, self.trainer_cores, self.ranks_per_node) if self.sample_cpu_s else None
@@ -178,8 +185,8 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
         workers=node.workers,
         usable_cores=node.usable_cores,
         trainer_cores=node.trainer_cores,
-        device_rate=rates.device_rate(batch, device_s),
-        achieved_rate=rates.device_rate(batch, inputs.step_ms / 1000),
+        device_rate=rates.step_rate(batch, device_s),
+        achieved_rate=rates.step_rate(batch, inputs.step_ms / 1000),
         cost=loader_cost_of_run(record, diagnosis),
         rank_costs=loader_costs_of_ranks(record, diagnosis),
         main_process_cpu_s=_main_process_cpu_s(diagnosis) if node.workers else 0.0,
@@ -264,8 +271,8 @@ def worker_startup(record: Record, pipeline: PipelineModel, diagnosis: Diagnosis
 
 
 @dataclass(frozen=True)
-class PipelineCeilings:
-    """Images/s per rank; None if not measured or not applicable."""
+class PipelineRates:
+    """Rates of the parts of the pipeline, in images/s per rank; None if not measured or not applicable."""
 
     compute_only: float | None  # on batches that are already on the device
     independent: float | None  # the same without gradient sync
@@ -276,23 +283,23 @@ class PipelineCeilings:
     loader_only_single_rank: float | None  # of one rank with the others idle
     cached_files: float | None  # storage rate with all files in the page cache
     uncached_files: float | None  # storage rate with no file there
-    workers: float | None  # of the workers, all busy
-    cores: float | None  # of the usable cores
+    worker_bound: float | None  # of the workers, all busy
+    core_bound: float | None  # of the usable cores
     achieved: float  # of the run
     interference: PairedRatio | None  # step time with the loader in the background over compute-only
     utilization: float | None  # AU, a fraction
 
 
-def pipeline_ceilings(inputs: AnalysisInput, pipeline: PipelineModel) -> PipelineCeilings:
+def pipeline_rates(inputs: AnalysisInput, pipeline: PipelineModel) -> PipelineRates:
     controls, batch = inputs.controls, inputs.record.config.batch_size
     diagnosis = controls.diagnosis
     bandwidth, storage = (diagnosis.h2d_bandwidth, diagnosis.storage) if diagnosis else (None, None)
     device_s = step_s(controls.compute_only)
 
     def rate(seconds: float | None) -> float | None:
-        return rates.device_rate(batch, seconds) if seconds else None
+        return rates.step_rate(batch, seconds) if seconds else None
 
-    return PipelineCeilings(
+    return PipelineRates(
         compute_only=rate(device_s),
         independent=rate(step_s(controls.independent)),
         replay=rate(step_s(controls.replay)),
@@ -304,8 +311,8 @@ def pipeline_ceilings(inputs: AnalysisInput, pipeline: PipelineModel) -> Pipelin
         else None,
         cached_files=rates.storage_rate(pipeline.ranks_per_node, 1.0, storage.warm_files_per_s, None) if storage else None,
         uncached_files=rates.storage_rate(pipeline.ranks_per_node, 0.0, None, storage.cold_files_per_s) if storage else None,
-        workers=pipeline.worker_bound_rate if pipeline.workers else None,
-        cores=pipeline.core_bound_rate,
+        worker_bound=pipeline.worker_bound_rate if pipeline.workers else None,
+        core_bound=pipeline.core_bound_rate,
         achieved=pipeline.achieved_rate,
         interference=step_time_ratio(controls.loader_in_background, controls.compute_only),
         utilization=rates.accelerator_utilization(device_s, inputs.step_ms / 1000) if device_s else None,

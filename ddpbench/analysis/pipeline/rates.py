@@ -7,14 +7,14 @@ image, if that is done on the same cores · b bytes per image on the wire · h f
 
 from __future__ import annotations
 
-from math import ceil, floor, inf
+from math import ceil, inf
 
 WORKER_HEADROOM = 1.15
 """Recommended workers over the number that would just keep up."""
 
 
-def device_rate(batch: int, step_s: float) -> float:
-    """R_gpu = B / T_gpu: training rate on batches that are already on the device."""
+def step_rate(batch: int, step_s: float) -> float:
+    """R = B / T: training rate of steps that take ``step_s``; R_gpu for batches that are already on the device."""
     return batch / step_s
 
 
@@ -63,11 +63,6 @@ def workers_needed(wall_s: float, rate: float) -> int:
     return ceil(WORKER_HEADROOM * wall_s * rate)
 
 
-def max_workers(cores: float, trainer_cores: float, ranks: int) -> int:
-    """Largest W with G W + k <= C; 0 if the trainers need all cores."""
-    return max(0, floor((cores - trainer_cores) / ranks))
-
-
 def cores_needed(sample_cpu_s: float, rate: float, trainer_cores: float, ranks: int) -> float:
     """(c + m) R + k / G: cores per rank that load at ``rate`` and train.
 
@@ -82,7 +77,7 @@ def accelerator_utilization(device_s: float, real_s: float) -> float:
 
 
 def sync_cost_s(device_s: float, independent_s: float) -> float:
-    """T_device - T_no_sync: seconds per step that gradient sync costs, by two control runs.
+    """T_device - T_independent: seconds per step that gradient sync costs, by two control runs.
 
     At least 0. ``collective_wait.exposed_allreduce_ms`` measures exposed all-reduce within one run.
     """

@@ -249,23 +249,20 @@ def too_few_cores(pipeline: PipelineModel) -> RootCause | None:
 
 def too_few_workers(pipeline: PipelineModel) -> RootCause | None:
     """All workers busy, on cores that are not."""
-    needed, useful = pipeline.workers_needed, pipeline.max_useful_workers
-    if needed is None or useful is None or pipeline.cost is None or pipeline.core_bound_rate is None:
-        return None
-    more_workers, worker_rate = min(needed, useful), pipeline.worker_bound_rate or 0.0
-    if more_workers <= pipeline.workers:
+    workers, worker_rate = pipeline.recommended_workers, pipeline.worker_bound_rate or 0.0
+    if workers is None or workers <= pipeline.workers or pipeline.core_bound_rate is None:
         return None
     if pipeline.is_contended and pipeline.cpu_usage is not None:
         return RootCause(None, BusyCoresUnexplained(usable_cores=pipeline.cpu_usage.usable_cores))
     if worker_rate >= pipeline.device_rate:
         return RootCause(None, EnoughWorkers(workers=pipeline.workers, samples_per_s=worker_rate))
-    limited_by, rate = _limit_of_more_workers(pipeline, pipeline.core_bound_rate, more_workers)
+    limited_by, rate = _limit_of_more_workers(pipeline, pipeline.core_bound_rate, workers)
     return RootCause(
         "too-few-workers",
         TooFewWorkers(
             workers=pipeline.workers,
             samples_per_s=worker_rate,
-            more_workers=more_workers,
+            more_workers=workers,
             more_samples_per_s=rate,
             limited_by=limited_by,
             usable_cores=pipeline.usable_cores,

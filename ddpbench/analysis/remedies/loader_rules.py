@@ -8,10 +8,10 @@ from functools import cache
 from shlex import quote
 
 from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.cpu_demand import cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.interference import decodes_on_device
 from ddpbench.analysis.pipeline.model import PipelineModel, worker_startup
-from ddpbench.analysis.pipeline.rates import max_workers
 from ddpbench.analysis.remedies.remedy import DataInMemory, FewerWorkers, MoreCores, MoreWorkers, PersistentWorkers, Remedy
 from ddpbench.record.diagnosis import SHM_DIR
 from ddpbench.record.environment import Software
@@ -60,15 +60,13 @@ LoaderRule = Callable[[LoaderContext], Remedy | None]
 
 def more_workers(context: LoaderContext) -> Remedy | None:
     pipeline = context.pipeline
-    if pipeline.workers_needed is None or pipeline.max_useful_workers is None or pipeline.worker_sample_s is None or pipeline.is_contended:
-        return None
-    workers = min(pipeline.workers_needed, pipeline.max_useful_workers)
-    if workers <= pipeline.workers:
+    workers, needed, useful = pipeline.recommended_workers, pipeline.workers_needed, pipeline.max_useful_workers
+    if workers is None or needed is None or useful is None or workers <= pipeline.workers or pipeline.is_contended:
         return None
     return MoreWorkers(
         workers=workers,
-        workers_needed=pipeline.workers_needed,
-        max_useful_workers=pipeline.max_useful_workers,
+        workers_needed=needed,
+        max_useful_workers=useful,
         is_handoff_bound=pipeline.is_handoff_bound,
         command=_workers_command(context, workers),
         scenario=Scenario(workers=workers) if context.record.honors_num_workers else None,
@@ -78,7 +76,7 @@ def more_workers(context: LoaderContext) -> Remedy | None:
 def fewer_workers(context: LoaderContext) -> Remedy | None:
     """As many workers as keep the cores busy, or as there are cores for if costs are unknown."""
     pipeline = context.pipeline
-    workers = pipeline.max_useful_workers or max(1, max_workers(pipeline.usable_cores, pipeline.trainer_cores, pipeline.ranks_per_node))
+    workers = pipeline.max_useful_workers or max(1, cpu_demand(context.record).max_workers)
     if not pipeline.is_contended or workers >= pipeline.workers:
         return None
     return FewerWorkers(

@@ -79,13 +79,13 @@ def inspect_straggler(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy 
 
 def _straggler_command(builder: CommandBuilder, inputs: AnalysisInput, slow: Straggler) -> str:
     record = builder.record
-    if slow.kind == "data" and record.config.loader != SYNTHETIC and inputs.controls.compute_only is None:
+    if slow.slow_in == "data" and record.config.loader != SYNTHETIC and inputs.controls.compute_only is None:
         return builder.command(loader=(record.config.loader, SYNTHETIC))  # shows what the loader costs in total
     ssh_prefix = f"ssh {slow.host} " if record.environment.nodes > 1 else ""
     gpu = next(place.device_id for place in record.environment.placements if place.rank == slow.rank)
-    if not gpu or slow.kind in ("host", "data"):
+    if not gpu or slow.slow_in in ("host", "data"):
         return ssh_prefix + TOP_COMMAND
-    if slow.kind == "host-to-device":
+    if slow.slow_in == "host-to-device":
         return f"{ssh_prefix}nvidia-smi topo -m"
     return f"{ssh_prefix}nvidia-smi -q -i {gpu} -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"
 

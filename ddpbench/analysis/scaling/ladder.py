@@ -8,11 +8,12 @@ from statistics import fmean
 from ddpbench.analysis.checks.rounds import MAX_ROUND_CV
 from ddpbench.analysis.compare import comparable_estimate, throughput_ratio
 from ddpbench.analysis.ranks import own_ms
-from ddpbench.analysis.run_length import MIN_ROUNDS, FigureInterval, figure_interval
+from ddpbench.analysis.run_length import MIN_ROUNDS
 from ddpbench.analysis.scaling.runs import ScalingRuns, step_means
 from ddpbench.analysis.scaling.waterfall import Waterfall
 from ddpbench.analysis.stats import PairedRatio, coefficient_of_variation, log_trimmed_ci, trimmed_mean
 from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.throughput import ThroughputInterval, throughput_interval
 from ddpbench.record.checks import (
     AnyBaselineDoubt,
     CheckedBaseline,
@@ -49,7 +50,7 @@ class ScalingPoint:
 
     ranks: int
     samples_per_s: float
-    interval: FigureInterval | None
+    interval: ThroughputInterval | None
     efficiency: PairedRatio | None
     largest_losses: list[LossName]  # empty if next to nothing is lost; two for the final run if the rounds do not separate them
     baseline_doubts: list[AnyBaselineDoubt]  # reasons to doubt the baseline, if the efficiency is implausibly high
@@ -68,7 +69,7 @@ def _scaling_point(ranks: int, record: Record, runs: ScalingRuns, breakdown: Wat
     efficiency = speedup and PairedRatio(speedup.center / ranks, speedup.low / ranks, speedup.high / ranks, speedup.pairs)
     doubts = find_baseline_doubts(runs, one, record) if efficiency and one and efficiency.center > MAX_EFFICIENCY else []
     losses = [] if one is None or one is record or doubts else _largest_losses(record, one, runs, breakdown)
-    return ScalingPoint(ranks, estimate.samples_per_s, figure_interval(record), efficiency, losses, doubts)
+    return ScalingPoint(ranks, estimate.samples_per_s, throughput_interval(record), efficiency, losses, doubts)
 
 
 def _largest_losses(record: Record, single_rank: Record, runs: ScalingRuns, breakdown: Waterfall | None) -> list[LossName]:
@@ -78,8 +79,7 @@ def _largest_losses(record: Record, single_rank: Record, runs: ScalingRuns, brea
     batch_divisor = record.world_size if runs.scaling.strong_scaling else 1
     ideal_ms = trimmed_mean([step.wall_ms for step in base]) / batch_divisor
     lost_ms: dict[LossName, float] = {
-        # includes the broadcast of buffers
-        "exposed-allreduce": trimmed_mean([step.exposed_comm_ms for step in steps]) - trimmed_mean([step.wait_ms for step in base]),
+        "exposed-comm": trimmed_mean([step.exposed_comm_ms for step in steps]) - trimmed_mean([step.wait_ms for step in base]),
         "straggler": trimmed_mean([step.wait_ms - step.exposed_comm_ms - step.peer_data_wait_ms for step in steps]),
         "slower-ranks": trimmed_mean([step.busy_ms for step in steps]) - trimmed_mean([step.busy_ms for step in base]) / batch_divisor,
     }

@@ -192,7 +192,7 @@ def _straggler_verdict(analysis: ScalingAnalysis, term: LossTerm) -> ScalingVerd
         loss_fraction=term.loss_fraction,
         lost_ms=term.ms_per_step,
         rank=slow.rank if slow else None,
-        slow_in=slow.kind if slow else None,
+        slow_in=slow.slow_in if slow else None,
         excess_fraction=slow.excess_fraction if slow else None,
     )
     return ScalingVerdict(kind="straggler", evidence=evidence, rank=evidence.rank)
@@ -218,7 +218,7 @@ VERDICT_BY_LOSS: dict[LossName, Callable[[ScalingAnalysis, LossTerm], ScalingVer
     "smaller-batch": _batch_verdict,
     "contention": _contention_verdict,
     "data": _data_verdict,
-    "exposed-allreduce": _allreduce_verdict,
+    "exposed-comm": _allreduce_verdict,
     "straggler": _straggler_verdict,
     "ddp": _ddp_verdict,
     "residual": _unexplained_verdict,

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from math import fsum
 
 from ddpbench.analysis.compare import comparable_estimate
-from ddpbench.analysis.run_length import MIN_VALUES_FOR_INTERVAL
 from ddpbench.analysis.scaling.runs import ScalingRuns, StepMeans, step_means_by_round
-from ddpbench.analysis.stats import trimmed_ci, trimmed_mean
+from ddpbench.analysis.stats import MIN_VALUES_FOR_INTERVAL, trimmed_ci, trimmed_mean
 from ddpbench.record.record import Record
 from ddpbench.record.scaling_loss import LossName
 
@@ -132,7 +131,7 @@ def _lost_ms(rounds: StepMeansByRun, index: int, runs: ScalingRuns) -> dict[Loss
         lost["contention"] = at["independent"].busy_ms - at["single_no_ddp"].busy_ms
     if runs.with_data:
         lost["data"] = last.input_ms - base.input_ms + last.peer_data_wait_ms + last.busy_ms - at["full"].busy_ms
-    lost["exposed-allreduce"] = last.exposed_comm_ms - base.wait_ms  # includes the broadcast of buffers
+    lost["exposed-comm"] = last.exposed_comm_ms - base.wait_ms
     lost["straggler"] = last.wait_ms - last.exposed_comm_ms - last.peer_data_wait_ms
     if "single_no_ddp" in at and "independent" in at:
         lost["ddp"] = (at["full"].busy_ms - at["independent"].busy_ms) - (base.busy_ms - at["single_no_ddp"].busy_ms)

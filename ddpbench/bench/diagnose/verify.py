@@ -10,7 +10,7 @@ import msgspec
 
 from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.remedies.recommend import recommend, recommend_for_loader
-from ddpbench.analysis.run_length import MIN_VALUES_FOR_INTERVAL
+from ddpbench.analysis.stats import MIN_VALUES_FOR_INTERVAL
 from ddpbench.analysis.summary import BOTTLENECK_FRACTION
 from ddpbench.analysis.whatif.outcome import config_fields, is_runnable
 from ddpbench.analysis.whatif.query import diagnosed_input, predict_gain

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from ddpbench.analysis.collective_wait import collect_round
+from ddpbench.analysis.rounds import collect_round
 from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.distributed.bandwidth import AllReduceBench
 from ddpbench.distributed.world import World

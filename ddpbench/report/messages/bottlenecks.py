@@ -10,12 +10,12 @@ from ddpbench.record.bottleneck import (
     BatchPreparation,
     Bottleneck,
     BottleneckEvidence,
+    CollectiveWaits,
     CopyWait,
     CoresTakenByOthers,
     CoresTakenByWorkers,
     DataWait,
     DecodesOnDevice,
-    ExposedAllReduce,
     HostBatches,
     IdleGpu,
     LoaderInBackground,
@@ -139,17 +139,17 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
                 f"the host runs only {format_3sig(evidence.host_lead_ms)} ms ahead of the GPU in a step of "
                 f"{format_3sig(evidence.step_ms)} ms",
             )
-        case ExposedAllReduce():
+        case CollectiveWaits():
             return Explanation(
-                f"{evidence.sync_ms / evidence.step_ms:.0%} of each step is exposed gradient sync",
-                f"{format_3sig(evidence.sync_ms)} of {format_3sig(evidence.step_ms)} ms, {_gradients(record)}",
+                f"{device_clause(record, 'wait')} for gradient sync {evidence.wait_ms / evidence.step_ms:.0%} of the time",
+                f"{format_3sig(evidence.wait_ms)} of {format_3sig(evidence.step_ms)} ms, {_gradients(record)}",
             )
         case SyncSlowdown():
             return Explanation(
                 f"gradient sync makes each step {evidence.slowdown_fraction:.0%} longer "
                 f"({evidence.slowdown_low:.0%} to {evidence.slowdown_high:.0%})",
                 f"{format_3sig(evidence.synced_ms)} ms with sync, {format_3sig(evidence.independent_ms)} with independent ranks; "
-                f"timers show {evidence.exposed_fraction:.0%} exposed sync in the baseline, {_gradients(record)}",
+                f"timers show {evidence.wait_fraction:.0%} of the baseline waiting for it, {_gradients(record)}",
             )
         case PhaseShares():
             return Explanation(

@@ -35,7 +35,7 @@ LOSS_NAMES: dict[LossName, str] = {
     "smaller-batch": "smaller batch",
     "contention": "contention",
     "data": "data",
-    "exposed-allreduce": "exposed all-reduce",
+    "exposed-comm": "exposed communication",
     "straggler": "straggler",
     "ddp": "DDP",
     "residual": "residual",
@@ -64,7 +64,9 @@ def explain_loss(evidence: ScalingEvidence, job: Job) -> Explanation:
                 baseline_doubts_text(evidence.doubts, _final(job)),
             )
         case SlowAllReduce():
-            return Explanation(f"{_links(_final(job))} limits scaling: exposed all-reduce costs {_ideal(evidence)}", _link_usage(evidence))
+            return Explanation(
+                f"{_links(_final(job))} limits scaling: exposed communication costs {_ideal(evidence)}", _link_usage(evidence)
+            )
         case Contention():
             shared = "host, power and bus" if _final(job).environment.device_type == "cuda" else "cores, caches and memory"
             others = "; other processes took cores too" if evidence.has_noisy_neighbour else ""

@@ -31,7 +31,7 @@ def verdict_heading(verdict: Verdict | ScalingVerdict) -> str:
     return ", ".join(filter(None, [verdict_label(verdict), cause])).upper()
 
 
-def confidence_text(verdict: Verdict | ScalingVerdict) -> str:
+def repeatability_text(verdict: Verdict | ScalingVerdict) -> str:
     """``81% of resamples name this bottleneck, else straggler``.
 
     Empty if the verdict is certain or states its own shares.
@@ -48,7 +48,7 @@ def confidence_text(verdict: Verdict | ScalingVerdict) -> str:
 
 def verdict_sentence(verdict: Verdict | ScalingVerdict, explanation: Explanation) -> str:
     """The verdict in one sentence: bottleneck, cost, reason, and repeatability if not certain."""
-    confidence = confidence_text(verdict)
+    confidence = repeatability_text(verdict)
     return f"{verdict_label(verdict)}: {explanation.claim}; {explanation.reason}" + (f" ({confidence})" if confidence else "")
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ddpbench.analysis.controls import baseline_of, controls_of
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.pipeline.model import pipeline_ceilings, pipeline_model
+from ddpbench.analysis.pipeline.model import pipeline_model, pipeline_rates
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_for, print_lines, print_sections
@@ -76,15 +76,15 @@ def _evidence(inputs: AnalysisInput, job: Job, page: Page, verbose: bool) -> Ite
     record, pipeline = inputs.record, pipeline_model(inputs)
     yield [*phase_table(record, inputs.summary, page)]
     if job.diagnosis is not None:
-        ceilings = pipeline_ceilings(inputs, pipeline)
-        yield [*pipeline_table(record, ceilings, job.diagnosis, page, verbose)]
+        rates = pipeline_rates(inputs, pipeline)
+        yield [*pipeline_table(record, rates, job.diagnosis, page, verbose)]
         cpu_cost = cpu_cost_table if verbose else cpu_cost_line
         startup = worker_startup_lines(record, pipeline, job.diagnosis, page) if verbose else []
         nodes = node_state_lines(record, job.diagnosis.node_states, page, verbose)
         yield [
             *cpu_cost(inputs, pipeline, page),
             *cpu_demand_lines(record, pipeline, page),
-            *utilization_lines(record, ceilings, page),
+            *utilization_lines(record, rates, page),
             *startup,
             *nodes,
         ]

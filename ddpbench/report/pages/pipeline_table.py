@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import MIN_OTHER_CORES
-from ddpbench.analysis.pipeline.model import PipelineCeilings, PipelineModel, worker_startup
+from ddpbench.analysis.pipeline.model import PipelineModel, PipelineRates, worker_startup
 from ddpbench.analysis.ranks import mean_or_none
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.record.diagnosis import Diagnosis, Storage
@@ -50,13 +50,13 @@ class PipelineRow:
         return CAUTION if self.device_samples_per_s and self.samples_per_s < MIN_RATE_FRACTION * self.device_samples_per_s else ""
 
 
-def pipeline_table(record: Record, ceilings: PipelineCeilings, diagnosis: Diagnosis, page: Page, verbose: bool = False) -> Iterator[Text]:
+def pipeline_table(record: Record, rates: PipelineRates, diagnosis: Diagnosis, page: Page, verbose: bool = False) -> Iterator[Text]:
     """Every measured part with its share of the device's rate, then the interference.
 
     Two parts per line if the page has room; with ``verbose`` one, with a note. The interference is that of loader and training.
     """
     device = device_noun(record.environment)
-    rows, unit = _pipeline_rows(record, ceilings, diagnosis), f"{throughput_unit(record)} per {device}"
+    rows, unit = _pipeline_rows(record, rates, diagnosis), f"{throughput_unit(record)} per {device}"
     pairs = _side_by_side(rows, page)
     if verbose or max(map(len, pairs)) > page.table_width:
         heading = ["pipeline throughput", unit, "of compute only", ""]
@@ -67,8 +67,8 @@ def pipeline_table(record: Record, ceilings: PipelineCeilings, diagnosis: Diagno
     else:
         yield from styled(wrap_text("", f"pipeline throughput, {unit}, and percent of compute only", page), LABEL)
         yield from pairs
-    if ceilings.interference:
-        yield from styled(wrap_text(INDENT, f"interference: {_interference_text(ceilings.interference)} while the loader runs", page))
+    if rates.interference:
+        yield from styled(wrap_text(INDENT, f"interference: {_interference_text(rates.interference)} while the loader runs", page))
     if doubt := _storage_doubt(diagnosis.storage):
         yield from styled(wrap_text(INDENT, f"files on storage: {doubt}", page))
 
@@ -84,23 +84,23 @@ def _interference_text(times: PairedRatio) -> str:
     return f"{prefix}steps are {center}{'' if low == high and times.has_interval else f' ({reach})'} {word}"
 
 
-def _pipeline_rows(record: Record, ceilings: PipelineCeilings, diagnosis: Diagnosis) -> list[PipelineRow]:
+def _pipeline_rows(record: Record, rates: PipelineRates, diagnosis: Diagnosis) -> list[PipelineRow]:
     workers = pluralize(record.workers, "worker")
     parts: list[tuple[str, float | None, str]] = [
-        ("compute only", ceilings.compute_only, ""),
-        ("no gradient sync", ceilings.independent, ""),
-        ("batches in host memory", ceilings.replay, "copies and host"),
-        ("copies, pinned", ceilings.pinned_copy, ""),
-        ("copies, pageable" + ("" if record.config.pin_memory else ", in use"), ceilings.pageable_copy, ""),
-        ("loader alone", ceilings.loader_only, "slowest rank"),
-        ("loader on one rank", ceilings.loader_only_single_rank if record.world_size > 1 else None, "other ranks idle"),
-        ("files in page cache", ceilings.cached_files, _cached_note(diagnosis)),
-        ("files on storage", ceilings.uncached_files, _file_system_note(diagnosis)),
-        (f"{workers}, all busy", ceilings.workers, ""),
-        ("cores", ceilings.cores, ""),
-        ("this run", ceilings.achieved, ""),
+        ("compute only", rates.compute_only, ""),
+        ("no gradient sync", rates.independent, ""),
+        ("batches in host memory", rates.replay, "copies and host"),
+        ("copies, pinned", rates.pinned_copy, ""),
+        ("copies, pageable" + ("" if record.config.pin_memory else ", in use"), rates.pageable_copy, ""),
+        ("loader alone", rates.loader_only, "slowest rank"),
+        ("loader on one rank", rates.loader_only_single_rank if record.world_size > 1 else None, "other ranks idle"),
+        ("files in page cache", rates.cached_files, _cached_note(diagnosis)),
+        ("files on storage", rates.uncached_files, _file_system_note(diagnosis)),
+        (f"{workers}, all busy", rates.worker_bound, ""),
+        ("cores", rates.core_bound, ""),
+        ("this run", rates.achieved, ""),
     ]
-    return [PipelineRow(name, rate, ceilings.compute_only, note) for name, rate, note in parts if rate is not None]
+    return [PipelineRow(name, rate, rates.compute_only, note) for name, rate, note in parts if rate is not None]
 
 
 def _side_by_side(parts: Sequence[PipelineRow], page: Page) -> list[Text]:
@@ -195,11 +195,11 @@ def worker_startup_lines(record: Record, pipeline: PipelineModel, diagnosis: Dia
     yield from _row("start", [f"first batch after {format_significant(start.first_batch_s, 2)} s", share], page)
 
 
-def utilization_lines(record: Record, ceilings: PipelineCeilings, page: Page) -> Iterator[Text]:
+def utilization_lines(record: Record, rates: PipelineRates, page: Page) -> Iterator[Text]:
     """Accelerator utilization (AU), and the GPU-hours lost per day."""
-    if ceilings.utilization is None:
+    if rates.utilization is None:
         return
-    share = min(1.0, ceilings.utilization)
+    share = min(1.0, rates.utilization)
     items = [f"{format_percent(share, 2)} of compute-only throughput"]
     hours = 24 * record.world_size
     if record.environment.device_type == "cuda" and share < 0.95:

@@ -59,7 +59,7 @@ def _columns(record: Record, names: Sequence[str], rows: Sequence[RankRow]) -> l
         GridColumn("step ms", [format_decimals(row.step_ms, decimals) for row in rows]),
         *data,
         GridColumn("own ms", [format_decimals(row.own_ms, decimals) for row in rows]),
-        GridColumn("sync ms", [format_decimals(row.sync_ms, decimals) for row in rows]),
+        GridColumn("sync ms", [format_decimals(row.collective_wait_ms, decimals) for row in rows]),
     ]
     if record.environment.nodes > 1:
         table.insert(1, GridColumn("host", [row.host for row in rows], align="<"))
@@ -96,5 +96,7 @@ def straggler_lines(record: Record, slow: Straggler | None, page: Page) -> list[
     device = f", GPU {slow.device_index}" if record.environment.device_type == "cuda" else ""
     name = f"slow rank {slow.rank}"
     cost = f"costs {format_rounded(slow.cost_samples_per_s)} {throughput_unit(record)}"
-    text = f"{name} ({slow.host}{device}): {slow.excess_fraction:.0%} slower in every round ({straggler_phrase(slow.kind, record)}); {cost}"
+    text = (
+        f"{name} ({slow.host}{device}): {slow.excess_fraction:.0%} slower in every round ({straggler_phrase(slow.slow_in, record)}); {cost}"
+    )
     return styled(wrap_text("", text, page), CAUTION, len(name))

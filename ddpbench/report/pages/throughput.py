@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from ddpbench.analysis.metrics import accuracy_split, last_accuracy
-from ddpbench.analysis.run_length import FigureInterval, figure_interval
 from ddpbench.analysis.summary import Summary
+from ddpbench.analysis.throughput import ThroughputInterval, throughput_interval
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record, ThroughputEstimate
 from ddpbench.record.text import pluralize
@@ -28,7 +28,7 @@ def throughput_lines(record: Record, summary: Summary, page: Page, verbose: bool
     """
     if not summary.rounds:
         return
-    interval = figure_interval(record)
+    interval = throughput_interval(record)
     rows = {
         "throughput": _throughput(record, record.throughput, interval)
         if record.throughput and interval
@@ -45,7 +45,7 @@ def throughput_text(record: Record) -> str:
 
     ``4,523 images/s (4,498 to 4,549)`` or ``4,523 images/s (2 rounds: 4,498 to 4,549)``.
     """
-    within, headline = figure_interval(record), record.throughput
+    within, headline = throughput_interval(record), record.throughput
     if within is None or headline is None:
         return f"{MISSING} {throughput_unit(record)}"
     center, low, high = format_interval(headline.samples_per_s, within.low, within.high)
@@ -54,7 +54,7 @@ def throughput_text(record: Record) -> str:
     return f"{center} {throughput_unit(record)}" + (f" ({low} to {high})" if within.low < within.high else "")
 
 
-def _throughput(record: Record, headline: ThroughputEstimate, within: FigureInterval) -> Iterator[str]:
+def _throughput(record: Record, headline: ThroughputEstimate, within: ThroughputInterval) -> Iterator[str]:
     ranks = record.world_size
     center, low, high = format_interval(headline.samples_per_s, within.low, within.high)
     yield f"{center} {throughput_unit(record)}"
@@ -71,7 +71,7 @@ def _throughput(record: Record, headline: ThroughputEstimate, within: FigureInte
     yield f"across launches {low} to {high} ({format_percent(headline.launch_sd, 1)} sd, {headline.num_launches} earlier runs)"
 
 
-def _range(record: Record, within: FigureInterval) -> str:
+def _range(record: Record, within: ThroughputInterval) -> str:
     """``2 rounds: 4,498 to 4,549``; ``one round: no interval``."""
     if within.num_values == 1:
         return "one round: no interval"
@@ -86,7 +86,7 @@ def _sample_text(headline: ThroughputEstimate) -> str:
     return f"{launches} launches, {format_percent(headline.launch_sd, 2)} sd" if launches else pluralize(headline.rounds, "round")
 
 
-def _step(record: Record, summary: Summary, within: FigureInterval | None) -> Iterator[str]:
+def _step(record: Record, summary: Summary, within: ThroughputInterval | None) -> Iterator[str]:
     headline, step_ms = record.throughput, summary.step_ms
     if headline and within and step_ms:
         shorter, longer = within.low / headline.samples_per_s, within.high / headline.samples_per_s

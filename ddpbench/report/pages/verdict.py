@@ -11,7 +11,7 @@ from ddpbench.record.record import Record
 from ddpbench.record.verdict import ScalingVerdict, Verdict
 from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_command, wrap_hint, wrap_text
 from ddpbench.report.messages.bottlenecks import Explanation
-from ddpbench.report.messages.verdict import confidence_text, explain_verdict, next_step_text, verdict_heading
+from ddpbench.report.messages.verdict import explain_verdict, next_step_text, repeatability_text, verdict_heading
 
 GOOD_VERDICTS = ("compute-bound", "scales")
 """Verdicts on a run or a scale job that find nothing wrong."""
@@ -38,7 +38,7 @@ def verdict_lines(verdict: Verdict | ScalingVerdict, explanation: Explanation, p
     """The bottleneck and its cost, its repeatability if not certain, why, and the next step."""
     kind = verdict_heading(verdict)
     yield from styled(wrap_text(f"{kind}   ", explanation.claim, page), GOOD if verdict.kind in GOOD_VERDICTS else CAUTION, len(kind))
-    if confidence := confidence_text(verdict):
+    if confidence := repeatability_text(verdict):
         yield from styled(wrap_text("  sure  ", confidence, page), LABEL, len("  sure"))
     yield from styled(wrap_text("  why   ", explanation.reason, page), LABEL, len("  why"))
     if verdict.next:

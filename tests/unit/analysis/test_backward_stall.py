@@ -6,8 +6,9 @@ import pytest
 import records
 from msgspec.structs import replace
 
-from ddpbench.analysis.collective_wait import attribute_backward_stall, collect_round
+from ddpbench.analysis.collective_wait import attribute_backward_stall
 from ddpbench.analysis.ranks import own_ms
+from ddpbench.analysis.rounds import collect_round
 from ddpbench.record.trace import PHASES, Trace
 
 MEASURED_PHASES = (

@@ -16,9 +16,9 @@ from ddpbench.analysis.checks.rules import run_checks
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.bottleneck import (
     Bottleneck,
+    CollectiveWaits,
     CopyWait,
     DataWait,
-    ExposedAllReduce,
     IdleGpu,
     OversubscribedRanks,
     PhaseShares,
@@ -178,10 +178,10 @@ def test_launch_bound_compiled_run_suggests_larger_batch_if_memory_allows() -> N
     assert judged(record).next is None
 
 
-def test_sync_bound_reports_exposed_allreduce() -> None:
+def test_sync_bound_reports_collective_waits() -> None:
     found = judged(records.record([{**WORK, "sync": 30.0}] * 4))
     assert found.kind == "sync-bound"
-    assert found.evidence == ExposedAllReduce(sync_ms=pytest.approx(30.0), step_ms=pytest.approx(92.4))
+    assert found.evidence == CollectiveWaits(wait_ms=pytest.approx(30.0), step_ms=pytest.approx(92.4))
     assert next_command(found).endswith("--comm-hook none,fp16")
 
 

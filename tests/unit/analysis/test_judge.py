@@ -9,7 +9,8 @@ import msgspec
 import pytest
 import records
 
-from ddpbench.analysis.judge import estimate_across_launches, estimate_throughput, judge
+from ddpbench.analysis.judge import judge
+from ddpbench.analysis.throughput import estimate_across_launches, estimate_throughput
 from ddpbench.record.record import Job
 
 FIGURES = [4510.0, 4523.0, 4541.0, 4498.0, 4533.0]

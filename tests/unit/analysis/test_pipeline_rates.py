@@ -6,11 +6,12 @@ from math import inf
 
 import pytest
 
+from ddpbench.analysis.cpu_demand import CpuDemand
 from ddpbench.analysis.pipeline import rates
 
 
 def test_formulas_match_hand_computed_values() -> None:
-    assert rates.device_rate(256, 0.05) == 5120
+    assert rates.step_rate(256, 0.05) == 5120
     assert rates.worker_rate(8, 0.01) == 800
     assert rates.core_rate(cores=16, trainer_cores=4, ranks=4, sample_cpu_s=0.01) == pytest.approx(300)
     assert rates.copy_rate(50e9, 600_000) == pytest.approx(83_333, abs=1)
@@ -24,7 +25,6 @@ def test_formulas_match_hand_computed_values() -> None:
 
 def test_rates_are_never_negative() -> None:
     assert rates.core_rate(cores=2, trainer_cores=4, ranks=4, sample_cpu_s=0.01) == 0
-    assert rates.max_workers(cores=2, trainer_cores=4, ranks=4) == 0
     assert rates.sync_cost_s(0.05, 0.051) == 0
 
 
@@ -35,7 +35,7 @@ def test_free_samples_are_not_limited_by_cores() -> None:
 
 def test_max_workers_leave_cores_for_the_trainers() -> None:
     for cores in (8, 9, 31, 64):
-        workers = rates.max_workers(cores, trainer_cores=4, ranks=4)
+        workers = CpuDemand("node", ranks=4, workers=16, threads_per_rank=1, usable_cores=cores).max_workers
         assert 4 * workers + 4 <= cores < 4 * (workers + 1) + 4
 
 

@@ -17,7 +17,7 @@ from ddpbench.analysis.judge import judge, judge_all
 from ddpbench.analysis.node_cpu_usage import busiest_node
 from ddpbench.analysis.pipeline.costs import LoaderCost
 from ddpbench.analysis.pipeline.interference import find_interference
-from ddpbench.analysis.pipeline.model import MIN_WAIT_MS, PipelineModel, pipeline_ceilings, pipeline_model
+from ddpbench.analysis.pipeline.model import MIN_WAIT_MS, PipelineModel, pipeline_model, pipeline_rates
 from ddpbench.analysis.summary import summarize
 from ddpbench.data.batch_timing import MIN_WAIT_S
 from ddpbench.record.bottleneck import BatchPreparation, CoresTakenByOthers, DecodesOnDevice, LoaderInBackground, TooShort
@@ -64,7 +64,7 @@ def pipeline_of(job: Job) -> PipelineModel:
 @pytest.mark.parametrize("cores", [4.0, 2.0])
 def test_trainers_on_all_cores_leave_no_core_bound_rate(cores: float) -> None:
     job = diagnosis(300.0, cores=cores, config=replace(TORCH, workers=3), busy=0.97)
-    assert (pipeline_of(job).core_bound_rate, pipeline_ceilings(inputs_of(job), pipeline_of(job)).cores) == (None, None)
+    assert (pipeline_of(job).core_bound_rate, pipeline_rates(inputs_of(job), pipeline_of(job)).core_bound) == (None, None)
     found = verdict_of(job)
     assert (found.kind, found.cause) == ("data-bound", "too-few-cores")
     assert isinstance(found.cause_evidence, TooFewCores)
@@ -76,8 +76,8 @@ def test_trainers_on_all_cores_leave_no_core_bound_rate(cores: float) -> None:
 def test_core_ceiling_is_at_least_the_achieved_rate() -> None:
     job = diagnosis(900.0, cores=16.0)
     assert pipeline_of(job).rate_from_cores(0.0091) == pytest.approx((16 - 4) / (4 * 0.0091), rel=0.05), "as many as the trainers leave"
-    found = pipeline_ceilings(inputs_of(job), pipeline_of(job))
-    assert found.cores == found.achieved == pytest.approx(900, rel=0.01)
+    found = pipeline_rates(inputs_of(job), pipeline_of(job))
+    assert found.core_bound == found.achieved == pytest.approx(900, rel=0.01)
 
 
 def test_workers_needed_follow_the_slowest_ranks_workers() -> None:
@@ -262,7 +262,7 @@ def test_interference_is_the_same_in_evidence_and_ceilings() -> None:
     uneven = job.records[-1]
     uneven.rounds[0] = replace(uneven.rounds[0], wall_s=1.4 * uneven.rounds[0].wall_s)
     case = inputs_of(job)
-    found, seen = find_interference(case), pipeline_ceilings(case, pipeline_of(job)).interference
+    found, seen = find_interference(case), pipeline_rates(case, pipeline_of(job)).interference
     assert found is not None
     assert seen is not None
     assert found.slowdown_fraction == pytest.approx(seen.center - 1)

@@ -21,19 +21,27 @@ from ddpbench.record.checks import ImplausibleEfficiency, NoisyBaseline, SlowRan
 from ddpbench.record.record import Fault, Job, Status
 from ddpbench.record.roles import SkippedMeasurement, ddp_role
 from ddpbench.record.scaling import CommKernel
-from ddpbench.record.scaling_loss import LossName, NotMeasured, ScalingLoss, SlowAllReduce, TooFewRounds, UndecidedLoss, UnreliableBaseline
+from ddpbench.record.scaling_loss import (
+    LossName,
+    NotMeasured,
+    ScalingVerdictKind,
+    SlowAllReduce,
+    TooFewRounds,
+    UndecidedLoss,
+    UnreliableBaseline,
+)
 from ddpbench.record.verdict import RaiseTimeLimit
 
-VERDICT_KINDS: dict[LossName, ScalingLoss] = {
+VERDICT_KINDS: dict[LossName, ScalingVerdictKind] = {
     "contention": "contention-bound",
-    "exposed-allreduce": "link-bound",
+    "exposed-comm": "link-bound",
     "straggler": "straggler",
     "ddp": "ddp-bound",
     "data": "data-bound",
 }
 LOSS_PARAMETERS: dict[LossName, dict[str, float]] = {
     "contention": {"contention": 5.0},
-    "exposed-allreduce": {"all_reduce": 7.0},
+    "exposed-comm": {"all_reduce": 7.0},
     "straggler": {"late": 8.0},
     "ddp": {"ddp": 4.0},
     "data": {"data": 20.0},
@@ -86,7 +94,7 @@ def test_waterfall_closes(made: object) -> None:
 
 def test_loss_in_samples_is_its_share_of_the_step() -> None:
     way = waterfall_of(job(all_reduce=sum(OWN.values()) + 0.4))  # steps twice as long
-    term = way.term("exposed-allreduce")
+    term = way.term("exposed-comm")
     assert term is not None
     assert way.measured_samples_per_s == pytest.approx(way.ideal_samples_per_s / 2)
     assert term.samples_per_s == pytest.approx(-way.ideal_samples_per_s / 2, rel=0.01)
@@ -98,7 +106,7 @@ def test_efficiency_of_scaling_points_is_relative_to_one_rank() -> None:
     steps = compute_scaling_points(runs_of(made), waterfall_of(made))
     assert [step.ranks for step in steps] == [1, 2, 4]
     assert [step.efficiency.center for step in steps if step.efficiency] == pytest.approx([1, 1 / 1.1, 1 / 1.1], rel=0.01)
-    assert [step.largest_losses for step in steps] == [[], ["exposed-allreduce"], ["exposed-allreduce"]]
+    assert [step.largest_losses for step in steps] == [[], ["exposed-comm"], ["exposed-comm"]]
     assert not any(step.baseline_doubts for step in steps)
 
 
@@ -133,9 +141,9 @@ def test_slow_rank_zero_explains_implausible_efficiency() -> None:
 def test_smaller_batch_is_a_loss_of_strong_scaling() -> None:
     made = scaling_jobs.strong()
     lost = {term.name: term.ms_per_step for term in waterfall_of(made).terms}
-    assert list(lost) == ["smaller-batch", "contention", "exposed-allreduce", "straggler", "ddp", "residual"]
+    assert list(lost) == ["smaller-batch", "contention", "exposed-comm", "straggler", "ddp", "residual"]
     assert lost["smaller-batch"] == pytest.approx(3.1 + 0.4 * 0.75, rel=0.02)  # unexplained time does not shrink with the batch
-    assert lost["exposed-allreduce"] == pytest.approx(1.9, rel=0.02)
+    assert lost["exposed-comm"] == pytest.approx(1.9, rel=0.02)
     steps = compute_scaling_points(runs_of(made), waterfall_of(made))
     assert [step.largest_losses for step in steps] == [[], ["slower-ranks"], ["smaller-batch"]], "a loss appears under one name"
 
@@ -167,7 +175,7 @@ def test_two_losses_of_similar_size_compete() -> None:
     assert made.scaling.verdict.runner_up in (competing.first, competing.second)
 
 
-def test_exposed_allreduce_between_nodes_is_network_bound() -> None:
+def test_exposed_communication_between_nodes_is_network_bound() -> None:
     found = scaling_jobs.network().scaling
     assert found is not None
     assert found.verdict is not None
@@ -267,7 +275,7 @@ def test_interrupted_scaling_run_has_a_waterfall_but_failed_run_has_none(status:
 
 
 def test_every_scaling_verdict_is_a_known_kind() -> None:
-    assert {*VERDICT_KINDS.values(), "network-bound", "scales", "inconclusive", "unreliable-baseline"} <= {*get_args(ScalingLoss)}
+    assert {*VERDICT_KINDS.values(), "network-bound", "scales", "inconclusive", "unreliable-baseline"} <= {*get_args(ScalingVerdictKind)}
 
 
 def test_skipped_scaling_point_is_reported_instead_of_a_loss() -> None:

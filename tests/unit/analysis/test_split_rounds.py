@@ -9,7 +9,8 @@ import pytest
 from records import BUSY, record
 
 from ddpbench.analysis.bottleneck.verdict import find_bottleneck
-from ddpbench.analysis.run_length import PARTS_PER_ROUND, with_split_rounds
+from ddpbench.analysis.rounds import PARTS_PER_ROUND
+from ddpbench.analysis.run_length import with_split_rounds
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.bottleneck import TooShort
 from ddpbench.record.loader_stats import subsample

@@ -34,7 +34,7 @@ def test_phases_and_unexplained_time_sum_to_the_step() -> None:
 
 def test_data_wait_includes_waiting_for_another_ranks_data() -> None:
     summary = summarize(records.data_bound())
-    assert summary.sync_ms == pytest.approx(33.0)
+    assert summary.collective_wait_ms == pytest.approx(33.0)
     assert summary.peer_data_wait_ms == pytest.approx(31.8)
     assert summary.data_wait_fraction == pytest.approx((145.1 + 31.8) / 226.4)
 
@@ -43,7 +43,7 @@ def test_ranks_are_sorted_by_own_time() -> None:
     rows = summarize(records.data_bound()).ranks
     assert [row.rank for row in rows] == [2, 0, 1, 3]
     assert [round(row.own_ms, 1) for row in rows] == [225.2, 188.1, 181.3, 179.0]
-    assert [round(row.sync_ms, 1) for row in rows] == [1.2, 38.3, 45.1, 47.4]
+    assert [round(row.collective_wait_ms, 1) for row in rows] == [1.2, 38.3, 45.1, 47.4]
     assert {round(row.step_ms, 1) for row in rows} == {226.4}
     assert [row.celsius for row in rows] == [41, 42, 41, 40]
 
@@ -51,7 +51,7 @@ def test_ranks_are_sorted_by_own_time() -> None:
 def test_straggler_is_reported_with_its_cost() -> None:
     slow = summarize(records.data_bound()).straggler
     assert slow is not None
-    assert (slow.rank, slow.host, slow.device_index, slow.kind) == (2, "node-01", 2, "data")
+    assert (slow.rank, slow.host, slow.device_index, slow.slow_in) == (2, "node-01", 2, "data")
     assert slow.excess_fraction == pytest.approx(225.2 / 181.3 - 1)
     assert slow.lost_ms_per_step == pytest.approx(225.2 - 188.1)
     assert slow.cost_samples_per_s == pytest.approx(1024 / 0.1893 - 1024 / 0.2264)
@@ -69,7 +69,7 @@ def test_straggler_is_reported_with_its_cost() -> None:
 def test_straggler_kind_is_its_slow_phase(more: Mapping[str, float], kind: str) -> None:
     slow = with_late_rank(more).straggler
     assert slow is not None
-    assert (slow.rank, slow.kind) == (2, kind)
+    assert (slow.rank, slow.slow_in) == (2, kind)
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_straggler_kind_is_its_slow_phase(more: Mapping[str, float], kind: str) 
 def test_straggler_with_throttled_clock_has_kind_clock(health: Health) -> None:
     slow = with_late_rank({"backward": 9.0}, traces={2: {"health": health}}).straggler
     assert slow is not None
-    assert slow.kind == "clock"
+    assert slow.slow_in == "clock"
 
 
 def test_power_cap_alone_is_not_kind_clock() -> None:
     slow = with_late_rank({"backward": 9.0}, traces={2: {"health": Health(sm_mhz=1975.0, throttle_reasons=["sw-power-cap"])}}).straggler
     assert slow is not None
-    assert slow.kind == "compute"
+    assert slow.slow_in == "compute"
 
 
 def test_straggler_in_unexplained_time_has_kind_host() -> None:
@@ -99,7 +99,7 @@ def test_straggler_in_unexplained_time_has_kind_host() -> None:
         timed.traces[0].phases_ms["data"][:] = [0.0] * 20
     slow = summarize(record).straggler
     assert slow is not None
-    assert (slow.rank, slow.kind) == (0, "host")
+    assert (slow.rank, slow.slow_in) == (0, "host")
 
 
 @pytest.mark.parametrize("broadcast", [True, False])
@@ -111,7 +111,7 @@ def test_late_rank_of_two_is_the_straggler_with_and_without_broadcast(rank: int,
         phases[1]["broadcast"] = 50.0  # in DDP's forward rank 1 waits for rank 0's buffers
     slow = summarize(records.record(phases)).straggler
     assert slow is not None
-    assert (slow.rank, slow.kind) == (rank, "data")
+    assert (slow.rank, slow.slow_in) == (rank, "data")
     assert slow.excess_fraction == pytest.approx(50 / 62.4)
 
 
@@ -145,7 +145,7 @@ def test_consistent_straggler_is_found_despite_pauses_of_others() -> None:
         timed.traces[1].phases_ms["sync"][:] = [sync - 15.0 for sync in timed.traces[1].phases_ms["sync"]]
     slow = summarize(record).straggler
     assert slow is not None
-    assert (slow.rank, slow.kind) == (0, "compute")
+    assert (slow.rank, slow.slow_in) == (0, "compute")
 
 
 @pytest.mark.parametrize(("cpu_ms", "kind"), [(60.0, "compute"), (10.0, "host")])
@@ -155,7 +155,7 @@ def test_straggler_off_its_core_has_kind_host(cpu_ms: float, kind: str) -> None:
     traces = {0: {"thread_cpu_s": 0.4, **trace_fields}, 1: {"thread_cpu_s": 0.4 + cpu_ms * 20 / 1000, **trace_fields}}
     slow = summarize(records.record([WORK, {**WORK, "backward": 90.0}], environment=cores, traces=traces)).straggler
     assert slow is not None
-    assert (slow.rank, slow.kind) == (1, kind)
+    assert (slow.rank, slow.slow_in) == (1, kind)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_gpu_straggler_with_late_kernel_launches_has_kind_host(issuing_ms: list[
     healthy = {rank: {"host_issue_ms": [1.0] * 20, "thread_cpu_s": 0.1} for rank in (0, 1, 3)}
     slow = with_late_rank({"backward": 9.0}, traces={**healthy, 2: {"host_issue_ms": issuing_ms, "thread_cpu_s": 0.1}}).straggler
     assert slow is not None
-    assert slow.kind == kind
+    assert slow.slow_in == kind
 
 
 def test_straggler_within_the_spread_of_others_is_not_reported() -> None:
@@ -197,7 +197,7 @@ def test_peer_data_wait_is_attributed_per_step() -> None:
         traces.append(_with(records.trace(rank, 51.0, {}, steps=10), phases_ms=phases_ms))
     record = records.record([WORK, WORK], rounds=[Round(index=0, traces=traces, samples=5120, wall_s=0.51)])
     summary = summarize(record)
-    assert summary.sync_ms == pytest.approx(16.0)
+    assert summary.collective_wait_ms == pytest.approx(16.0)
     assert summary.peer_data_wait_ms == pytest.approx(15.0)
     assert summary.data_wait_fraction == pytest.approx(30 / 51)
 
@@ -210,7 +210,7 @@ def test_wait_for_slow_compute_is_not_peer_data_wait() -> None:
 
 def test_single_rank_has_no_sync_wait() -> None:
     summary = summarize(records.record([WORK]))
-    assert (summary.sync_ms, summary.peer_data_wait_ms, summary.straggler) == (pytest.approx(0), 0, None)
+    assert (summary.collective_wait_ms, summary.peer_data_wait_ms, summary.straggler) == (pytest.approx(0), 0, None)
     assert summary.step_ms == pytest.approx(62.4)
 
 

@@ -93,7 +93,7 @@ def test_only_the_out_of_memory_arm_is_not_retried() -> None:
     for cell in cells:
         cell.rounds, cell.status = [], "running"
     close_records(cells, "failed", Fault(message="out of memory at batch 8 on rank 1", arm_index=1, out_of_memory=True))
-    assert [ResumeState.from_record(cell).is_finished for cell in cells] == [False, True, False]
+    assert [ResumeState.from_record(cell).cannot_continue for cell in cells] == [False, True, False]
     assert [cell.fault and cell.fault.message.partition(":")[0] for cell in cells] == [
         "stopped because another arm failed",
         "out of memory at batch 8 on rank 1",

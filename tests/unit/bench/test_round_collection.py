@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from records import record
 
-from ddpbench.analysis.collective_wait import MAX_FULL_TRACES, collect_round, collective_waits
+from ddpbench.analysis.collective_wait import collective_waits
+from ddpbench.analysis.rounds import MAX_FULL_TRACES, collect_round
 from ddpbench.bench import time_budget as pace_module
 from ddpbench.bench.time_budget import RoundTimer
 from ddpbench.record.loader_stats import subsample

@@ -21,7 +21,7 @@ from ddpbench.record.io import load, reserve_path, save, slug
 from ddpbench.record.names import lookup
 from ddpbench.record.record import DatasetInfo, FileKind
 from ddpbench.record.request import OutputOptions
-from ddpbench.record.scaling_loss import ScalingLoss
+from ddpbench.record.scaling_loss import ScalingVerdictKind
 from ddpbench.record.upgrade import SCHEMA
 from ddpbench.record.verdict import ScalingVerdict, Verdict
 
@@ -114,7 +114,7 @@ def test_invalid_file_is_reported_with_its_name_and_the_problem(tmp_path: Path, 
 def test_only_known_verdicts_are_decoded() -> None:
     wait = {"code": "data-wait", "wait_fraction": 0.78, "loader_samples_per_s": 1130.0, "device_samples_per_s": 6010.0}
     loss = {"code": "input-loss", "loss_fraction": 0.21, "lost_ms": 12.3}
-    kinds, losses = {*get_args(Bottleneck)}, {*get_args(ScalingLoss)}
+    kinds, losses = {*get_args(Bottleneck)}, {*get_args(ScalingVerdictKind)}
     assert {msgspec.convert({"kind": kind, "evidence": wait}, Verdict).kind for kind in kinds} == kinds
     assert {msgspec.convert({"kind": kind, "evidence": loss}, ScalingVerdict).kind for kind in losses} == losses
     with pytest.raises(msgspec.ValidationError, match="data-bond"):

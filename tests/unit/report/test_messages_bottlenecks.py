@@ -12,12 +12,12 @@ from ddpbench.record.bottleneck import (
     BatchPreparation,
     Bottleneck,
     BottleneckEvidence,
+    CollectiveWaits,
     CopyWait,
     CoresTakenByOthers,
     CoresTakenByWorkers,
     DataWait,
     DecodesOnDevice,
-    ExposedAllReduce,
     HostBatches,
     IdleGpu,
     LoaderInBackground,
@@ -42,9 +42,9 @@ from ddpbench.report.messages.bottlenecks import (
     explain_bottleneck,
 )
 from ddpbench.report.messages.verdict import (
-    confidence_text,
     explain_verdict,
     next_step_text,
+    repeatability_text,
     verdict_heading,
     verdict_label,
     verdict_sentence,
@@ -59,7 +59,7 @@ OVERSUBSCRIBED = OversubscribedRanks(
     threads_per_rank=1,
     usable_cores=16.0,
     likely_kind="sync-bound",
-    likely=ExposedAllReduce(sync_ms=30.0, step_ms=92.4),
+    likely=CollectiveWaits(wait_ms=30.0, step_ms=92.4),
 )
 UNDECIDED = Undecided(first="data-bound", first_fraction=0.6, second="inconclusive", second_fraction=0.4, has_controls=False, likely=WAIT)
 GPU, CPU = records.record(), records.cpu_run()
@@ -157,18 +157,16 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         "the host runs only 0.4 ms ahead of the GPU in a step of 62.4 ms",
     ),
     (
-        ExposedAllReduce(sync_ms=30.0, step_ms=92.4),
+        CollectiveWaits(wait_ms=30.0, step_ms=92.4),
         GPU,
-        "32% of each step is exposed gradient sync",
+        "the GPUs wait for gradient sync 32% of the time",
         "30 of 92.4 ms, gradients of 25.6 million parameters on 4 ranks",
     ),
     (
-        SyncSlowdown(
-            slowdown_fraction=0.26, slowdown_low=0.15, slowdown_high=0.39, synced_ms=78.6, independent_ms=62.4, exposed_fraction=0.2
-        ),
+        SyncSlowdown(slowdown_fraction=0.26, slowdown_low=0.15, slowdown_high=0.39, synced_ms=78.6, independent_ms=62.4, wait_fraction=0.2),
         GPU,
         "gradient sync makes each step 26% longer (15% to 39%)",
-        "78.6 ms with sync, 62.4 with independent ranks; timers show 20% exposed sync in the baseline, gradients of 25.6 million "
+        "78.6 ms with sync, 62.4 with independent ranks; timers show 20% of the baseline waiting for it, gradients of 25.6 million "
         "parameters on 4 ranks",
     ),
     (COMPUTE, GPU, "compute takes 96% of each step: healthy", "forward 20, backward 38, optimizer 2 of 62.4 ms"),
@@ -176,7 +174,7 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         OVERSUBSCRIBED,
         CPU,
         "too few cores: 4 ranks x 16 workers + 4 > 16 usable cores",
-        "threads share cores and wait for each other; most likely sync-bound: 32% of each step is exposed gradient sync",
+        "threads share cores and wait for each other; most likely sync-bound: the ranks wait for gradient sync 32% of the time",
     ),
     (
         replace(OVERSUBSCRIBED, workers=0, threads_per_rank=3, likely_kind="compute-bound", likely=COMPUTE),
@@ -267,15 +265,15 @@ def test_cause_follows_the_bottleneck_evidence() -> None:
 
 def test_probable_verdict_states_its_share_and_runner_up() -> None:
     sure = Verdict(kind="data-bound", evidence=WAIT, cause="too-few-cores", repeatability=1.0, cause_repeatability=0.99)
-    assert (verdict_label(sure), verdict_heading(sure), confidence_text(sure)) == ("data-bound", "DATA-BOUND, TOO FEW CORES", "")
+    assert (verdict_label(sure), verdict_heading(sure), repeatability_text(sure)) == ("data-bound", "DATA-BOUND, TOO FEW CORES", "")
     cause = replace(sure, cause_repeatability=0.83, cause_runner_up="handoff")
     assert verdict_heading(cause) == "DATA-BOUND, PROBABLY TOO FEW CORES"
-    assert confidence_text(cause) == "83% of resamples name this cause, else handoff"
+    assert repeatability_text(cause) == "83% of resamples name this cause, else handoff"
     both = replace(cause, repeatability=0.81, runner_up="sync-bound")
     assert (verdict_label(both), verdict_heading(both)) == ("probably data-bound", "PROBABLY DATA-BOUND, PROBABLY TOO FEW CORES")
-    assert confidence_text(both) == "81% of resamples name this bottleneck, else sync bound; 83% of these name this cause, else handoff"
+    assert repeatability_text(both) == "81% of resamples name this bottleneck, else sync bound; 83% of these name this cause, else handoff"
     neither = replace(sure, repeatability=0.81, runner_up="inconclusive")
-    assert confidence_text(neither) == "81% of resamples name this bottleneck, else none of them"
+    assert repeatability_text(neither) == "81% of resamples name this bottleneck, else none of them"
     assert verdict_sentence(neither, explain_verdict(neither, GPU)).endswith(" (81% of resamples name this bottleneck, else none of them)")
 
 

@@ -42,8 +42,8 @@ from ddpbench.report.messages.checks import baseline_doubts_text
 from ddpbench.report.messages.scaling import LOSS_NAMES, explain_loss, losses_text
 
 ONE_NODE, TWO_NODES = scaling_jobs.whole(), scaling_jobs.network()
-LOST = {"exposed-allreduce": 0.104, "ddp": 0.02}
-LOSSES = "exposed all-reduce 10.4%, DDP 2.0%"
+LOST = {"exposed-comm": 0.104, "ddp": 0.02}
+LOSSES = "exposed communication 10.4%, DDP 2.0%"
 ALLREDUCE = SlowAllReduce(
     loss_fraction=0.104,
     losses=LOST,
@@ -67,26 +67,26 @@ EXPLAINED: list[tuple[ScalingEvidence, Job, str, str]] = [
     (
         ALLREDUCE,
         TWO_NODES,
-        "the network between node-01 and node-02 limits scaling: exposed all-reduce costs 10% of ideal throughput",
+        "the network between node-01 and node-02 limits scaling: exposed communication costs 10% of ideal throughput",
         "102 MB per step in 5 buckets, 10 ms for the all-reduce alone; 75% of it overlaps backward; "
         "busbw 15,300 of 16,000 MB/s measured: saturated",
     ),
     (
         replace(ALLREDUCE, num_buckets=1, busbw=8e9, hidden_fraction=None),
         ONE_NODE,
-        "the interconnect of the GPUs on this node limits scaling: exposed all-reduce costs 10% of ideal throughput",
+        "the interconnect of the GPUs on this node limits scaling: exposed communication costs 10% of ideal throughput",
         "102 MB per step in 1 bucket, 10 ms for the all-reduce alone; busbw 8,000 of 16,000 MB/s measured: larger buckets may raise it",
     ),
     (
         replace(ALLREDUCE, busbw=17e9, hidden_fraction=None),
         ONE_NODE,
-        "the interconnect of the GPUs on this node limits scaling: exposed all-reduce costs 10% of ideal throughput",
+        "the interconnect of the GPUs on this node limits scaling: exposed communication costs 10% of ideal throughput",
         "102 MB per step in 5 buckets, 10 ms for the all-reduce alone; busbw 17,000 MB/s, above the 16,000 MB/s measured before",
     ),
     (
         SlowAllReduce(loss_fraction=0.104, losses=LOST),
         ONE_NODE,
-        "the interconnect of the GPUs on this node limits scaling: exposed all-reduce costs 10% of ideal throughput",
+        "the interconnect of the GPUs on this node limits scaling: exposed communication costs 10% of ideal throughput",
         LOSSES,
     ),
     (
@@ -187,4 +187,4 @@ def test_baseline_doubt_has_a_message(doubt: AnyBaselineDoubt, text: str) -> Non
 def test_every_doubt_and_loss_has_a_message() -> None:
     assert {type(doubt) for doubt, _ in DOUBTS} == {*get_args(AnyBaselineDoubt)}
     assert LOSS_NAMES.keys() == {*get_args(LossName)}
-    assert losses_text(["exposed-allreduce", "contention"]) == "exposed all-reduce or contention"
+    assert losses_text(["exposed-comm", "contention"]) == "exposed communication or contention"

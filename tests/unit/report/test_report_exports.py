@@ -145,7 +145,7 @@ def test_markdown_of_scaling_job_has_efficiency_waterfall_and_one_verdict() -> N
     text = to_markdown(made)
     assert "| images/s | 95% interval | efficiency % | lost to |" in text
     [top] = (line for line in text.splitlines() if "| 4 ranks |" in line)
-    assert re.search(r"\| \d\d\.\d+ \([\d.]+ to [\d.]+\) \| exposed all-reduce \|", top)
+    assert re.search(r"\| \d\d\.\d+ \([\d.]+ to [\d.]+\) \| exposed communication \|", top)
     bullets = [line for line in text.splitlines() if line.startswith("- ")]
     assert bullets[0].startswith(f"- {made.scaling.verdict.kind}: ")
     assert re.match(r"- [\d,]+ ideal, contention .*, = [\d,]+$", bullets[1])

@@ -60,7 +60,7 @@ def test_printed_losses_add_up(made: Callable[[], Job]) -> None:
 def test_gain_among_losses_has_a_plus_sign() -> None:
     way = " ".join(printed(scaling_jobs.job(contention=-0.5, all_reduce=2.0)).split())
     assert re.search(r"contention \+\d", way)
-    assert re.search(r"exposed all-reduce -\d", way)
+    assert re.search(r"exposed communication -\d", way)
 
 
 def test_interrupted_job_shows_its_measured_scaling_points() -> None:
