@@ -28,7 +28,7 @@ LossName = Literal[
     "contention",  # independent ranks, all at once, compute more slowly than one rank on the idle machine
     "data",  # waiting for data, copying it, and for ranks whose data is late; computing more slowly with the loader in the background
     "exposed-comm",  # exposed communication, all-reduce and broadcast of buffers, on the rank that waits least
-    "straggler",  # what the other ranks wait longer than that one, except for late data
+    "straggler",  # waits for late ranks, other than for late data: one straggler, or another rank in every round
     "ddp",  # a rank's own time in DDP over that without it, beyond the same on one rank: all-reduce runs during backward
     "residual",  # the rest, so that all terms sum to measured minus ideal
     "slower-ranks",  # ranks that compute more slowly, for a scaling point that has no waterfall

@@ -52,7 +52,7 @@ def test_printed_losses_add_up(made: Callable[[], Job]) -> None:
     text = " ".join(printed(made()).split()).replace(",", "")
     way = re.search(r"([\d.]+) ideal (.*?) = ([\d.]+)", text)
     assert way
-    losses = re.findall(r"(?:batch|contention|data|all-reduce|straggler|DDP|residual) ([+-]?[\d.]+)", way[2])
+    losses = re.findall(r"(?:batch|contention|data|communication|straggler|DDP|residual) ([+-]?[\d.]+)", way[2])
     assert len(losses) >= 5
     assert Decimal(way[1]) + sum(map(Decimal, losses)) == Decimal(way[3])
 
