@@ -14,7 +14,7 @@ from ddpbench.record.record import Record
 from ddpbench.record.trace import COLLECTIVE_PHASES, Trace
 
 MIN_FAIR_FRACTION = 0.85
-"""A rank that got less than this fraction of the cores that it keeps busy at least was starved of them."""
+"""A CPU rank is starved if it gets less than this fraction of ``min_busy_cores``."""
 
 MAX_WAIT_FRACTION = 0.10
 """A rank that waits longer than this fraction of its time leaves cores idle anyway: it is not judged starved."""
@@ -101,7 +101,7 @@ def starved_ranks(record: Record) -> Mapping[int, float]:
 
 
 def min_busy_cores(threads: int) -> float:
-    """Cores that a computing rank with this many threads keeps busy at least."""
+    """The fewest cores that a computing rank with this many threads keeps busy."""
     return max(1.0, threads / 2)
 
 

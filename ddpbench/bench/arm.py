@@ -28,7 +28,7 @@ from ddpbench.data.loader import Loader, LoaderFactory
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.data.validation import held_out_batches
-from ddpbench.distributed.collectives import Found, guard_oom
+from ddpbench.distributed.collectives import Result, guard_oom
 from ddpbench.distributed.world import World
 from ddpbench.machine.backends import set_num_threads
 from ddpbench.machine.cpu import set_affinity
@@ -113,11 +113,11 @@ class Arm:
         if self._session is None:
             self._guard_oom("", self._activate)
 
-    def _guard_oom(self, when: str, do: Callable[[], Found]) -> Found:
-        """What ``do`` returns; raises OutOfMemory only if this is a single rank and the job has other arms to continue with."""
+    def _guard_oom(self, when: str, fn: Callable[[], Result]) -> Result:
+        """The result of ``fn``; raises OutOfMemory only if this is a single rank and the job has other arms to continue with."""
         if self._num_arms == 1 or self._round_plan or self._world.rank_env.world_size > 1:
-            return do()
-        return guard_oom(self._world, f"at batch {self.config.batch_size}{when}", do)
+            return fn()
+        return guard_oom(self._world, f"at batch {self.config.batch_size}{when}", fn)
 
     def _activate(self) -> None:
         set_num_threads(self.config.threads)

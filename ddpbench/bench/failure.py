@@ -78,6 +78,7 @@ class FailureMonitor:
             self._terminator.exit_store_unreachable()
 
     def _on_signal(self, received: signal.Signals) -> None:
+        """Exit on SIGTERM, Ctrl-C or SLURM's time-limit warning, SIGUSR1, unless another rank's failure came first."""
         if self._is_finished:
             return
         with suppress(RuntimeError):  # the store may have ended with the launcher
@@ -117,17 +118,17 @@ class FailureMonitor:
         )
 
     def _on_long_pause(self) -> None:
-        """Look for dead ranks while this rank is paused: an unreachable host reports no hang, and its sockets stay open."""
+        """Look for silent ranks while this rank is paused: an unreachable host reports no hang, and its sockets stay open."""
         try:
             self._store.check_connection()
             heartbeats = {rank: beat for rank, (beat, _) in self._store.heartbeats().items()}
         except (RuntimeError, OSError):
             self._terminator.exit_store_unreachable()
-        dead_ranks = [rank for rank, beat in heartbeats.items() if beat == self._heartbeats.get(rank)]
+        silent_ranks = [rank for rank, beat in heartbeats.items() if beat == self._heartbeats.get(rank)]
         self._heartbeats = heartbeats
-        if dead_ranks:
+        if silent_ranks:
             self._terminator.exit_for_dead_ranks(
-                dead_ranks,
+                silent_ranks,
                 "unreachable",
                 f"more than {self._marker.timeout_s:.0f} s ago",
                 "check that the node is up and its network works",

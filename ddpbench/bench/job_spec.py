@@ -45,7 +45,7 @@ class JobSpec:
     """How a job begins, how its arms take their turns, and what runs before and after them; arms are identified by role."""
 
     equal_rounds = False
-    """Whether all arms have the same number of rounds, or one less."""
+    """Whether arms end with equal numbers of rounds, give or take one: if one runs out of time, all stop after that turn."""
 
     resumable = False
     """Whether running the same command again resumes the journal."""
@@ -58,7 +58,7 @@ class JobSpec:
         return world
 
     def before_rounds(self, context: JobContext) -> None:
-        """Measure what comes before any training."""
+        """Run what comes before the first round."""
 
     def rounds_end_s(self, limit_s: float | None, elapsed_s: float) -> float | None:
         """Deadline of the last round, in seconds on the RoundTimer, which now reads ``elapsed_s``; None for no deadline."""
@@ -83,7 +83,7 @@ class JobSpec:
         return Arm(config, world, marker, options)
 
     def after_rounds(self, context: JobContext, arms: Sequence[Arm]) -> None:
-        """Measure what comes after all training."""
+        """Run what comes after the last round."""
 
     def graded_records(self, records: Sequence[Record]) -> Sequence[Record]:
         """The records that decide the exit code."""

@@ -52,10 +52,11 @@ def run_launches(request: Request) -> int:
         exit_statuses.append(run_launch(request, forwarder, stdout))
         if exit_statuses[-1].exit_code not in (ExitCode.OK, ExitCode.NOT_TRUSTWORTHY, ExitCode.GATE):
             return exit_statuses[-1].exit_code
-    is_saved = launches == 1 or save_and_print(
-        request, merge_launches(request, [load(Path(status.record_path)) for status in exit_statuses])
-    )
-    return max(status.exit_code for status in exit_statuses) if is_saved else ExitCode.FAILED
+    if launches > 1:
+        merged = merge_launches(request, [load(Path(status.record_path)) for status in exit_statuses])
+        if not save_and_print(request, merged):
+            return ExitCode.FAILED
+    return max(status.exit_code for status in exit_statuses)
 
 
 def run_single_launch(request: Request, stdout: TextIO | None = None) -> ExitStatus:
@@ -169,7 +170,7 @@ class SignalForwarder:
         return code
 
     def report_interrupted(self) -> int:
-        """Print which signal ended the run, if no rank has; returns the exit code."""
+        """Print which signal ended the run before the ranks were ready to report it; returns the exit code."""
         assert self.received is not None
         error = interrupted_error(self.received, " before the ranks were ready")
         print_error(error)

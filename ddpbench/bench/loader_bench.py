@@ -78,9 +78,9 @@ def benchmark_loader(
 
 
 class BatchDrain:
-    """Takes batches and drops them. If they are made on a GPU, synchronizes their ``stream``, since the host only requests them.
+    """Takes batches and drops them. If they are made on a GPU, synchronises their ``stream``, since the host only requests them.
 
-    It does not synchronize the whole GPU, on which the loader may already work on the next batches.
+    It does not synchronise the whole GPU, on which the loader may already work on the next batches.
     """
 
     def __init__(self, loader: Loader, stream: torch.cuda.Stream | None) -> None:

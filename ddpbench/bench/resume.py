@@ -70,7 +70,7 @@ def _is_continuation(record: Record, new: Record) -> bool:
 
 
 def check_same_job(job: Job, new: Job, path: Path) -> None:
-    """Raises UsageError if ``job``, loaded from ``path``, measured something else than ``new`` will.
+    """Raises UsageError if ``job``, loaded from ``path``, measured something other than ``new`` will.
 
     More rounds than before count as the same, if every round trains from scratch.
     """

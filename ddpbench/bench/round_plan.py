@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from math import ceil, inf
 
@@ -52,11 +51,14 @@ class RoundPlan:
         """
         step_s = max(step_s, self.min_step_s, MIN_STEP_S)
         target_steps = round_to_multiple(max(MIN_STEPS_PER_ROUND, producers, round(self.round_s / step_s)), producers)
+        min_bursts = MIN_BATCHES_PER_PRODUCER * producers
         if self.never_shortened:
-            return max(target_steps, MIN_BATCHES_PER_PRODUCER * producers)
-        for min_steps in (MIN_BATCHES_PER_PRODUCER * producers, ceil(self.min_steps / max(1, producers)) * max(1, producers)):
-            if target_steps < min_steps and min_steps * step_s <= MAX_FRACTION_OF_LONGEST_ROUND * self.max_round_s:
-                target_steps = min_steps
+            return max(target_steps, min_bursts)
+        burst = max(1, producers)
+        whole_bursts = ceil(self.min_steps / burst) * burst
+        for steps in (min_bursts, whole_bursts):
+            if target_steps < steps and steps * step_s <= MAX_FRACTION_OF_LONGEST_ROUND * self.max_round_s:
+                target_steps = steps
         return max(1, int(min(self.max_round_s / step_s, target_steps)))
 
 
@@ -81,7 +83,7 @@ def warmup_limit_s(config: ResolvedConfig, device_type: str, num_arms: int) -> f
 
 def steps_per_epoch(samples: int, batch_size: int, world_size: int) -> int:
     """Steps in which all ranks together see every sample once; the last batch is a full one."""
-    return math.ceil(samples / (batch_size * world_size))
+    return ceil(samples / (batch_size * world_size))
 
 
 def requested_steps_per_round(config: ResolvedConfig, epoch_steps: int) -> int | None:
@@ -102,7 +104,7 @@ def steps_per_round_cpu(step_s: float, producers: int, rounds: int, num_arms: in
     Fewer, but at least one, if all rounds of the job would last longer than ``MAX_CPU_JOB_S``.
     """
     affordable = int(MAX_CPU_JOB_S / (num_arms * rounds) / step_s)
-    return max(1, min(affordable, max(_default_steps_per_round(step_s, producers), math.ceil(MIN_STEPS / rounds))))
+    return max(1, min(affordable, max(_default_steps_per_round(step_s, producers), ceil(MIN_STEPS / rounds))))
 
 
 def _default_steps_per_round(step_s: float, producers: int) -> int:

@@ -52,7 +52,7 @@ class Terminator:
                 self.exit(error.exit_code)
 
     def exit_if_rank_failed_or_dead(self) -> None:
-        """Exit if another rank has reported why the run ends; else, with its name, if one is dead."""
+        """Exit if another rank has reported why the run ends, or if a rank is dead; this rank then reports it."""
         try:
             if self._store.get_failure_report():
                 self.exit_silently(ExitCode.FAILED)
@@ -60,7 +60,7 @@ class Terminator:
                 self.exit_for_dead_ranks(
                     dead_ranks,
                     "killed (SIGKILL?)",
-                    f"at most {Watchdog.TICK_S:g} s before",
+                    f"at most {Watchdog.TICK_S:g} s before it died",
                     "possibly the kernel's OOM killer: check dmesg",
                 )
         except RuntimeError:  # the store is unreachable
@@ -91,9 +91,9 @@ class Terminator:
             records = _load_records(path)  # empty if it is on the disk of the unreachable host
             if is_reporter and (not records or _is_unclosed(path)):
                 ranks = [place.rank for place in self._world.placements if place.host == head_host]
-                what = "exited unexpectedly" if records else "is unreachable"
+                what = f"the processes on {head_host} ended unexpectedly:" if records else f"{head_host} is unreachable: it hosted"
                 error = BenchError(
-                    f"{head_host} {what}: it hosted {numbered('rank', ranks)} and the TCPStore",
+                    f"{what} {numbered('rank', ranks)} and the TCPStore",
                     f"possibly the kernel's OOM killer: check dmesg there{self.kept_rounds_hint()}",
                 )
                 print_error(error)

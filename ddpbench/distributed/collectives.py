@@ -9,10 +9,10 @@ from typing import TypeVar
 from ddpbench.distributed.world import World
 from ddpbench.record.errors import BenchError, ConfigFailed, OutOfMemory
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-def guard_oom(world: World, context: str, fn: Callable[[], Found]) -> Found:
+def guard_oom(world: World, context: str, fn: Callable[[], Result]) -> Result:
     """The result of ``fn``, which must not wait for other ranks.
 
     Raises OutOfMemory on every rank if ``fn`` runs out of memory on one, with ``context`` and the memory in use and requested there.
@@ -28,11 +28,11 @@ def guard_oom(world: World, context: str, fn: Callable[[], Found]) -> Found:
 
 def all_ranks_or_fail(
     world: World,
-    fn: Callable[[], Found],
+    fn: Callable[[], Result],
     describe_failure: Callable[[Exception], str],
     make_error: Callable[[str], ConfigFailed],
-    undo: Callable[[Found], object] = lambda result: None,
-) -> Found:
+    undo: Callable[[Result], object] = lambda result: None,
+) -> Result:
     """The result of ``fn``, which must not wait for other ranks.
 
     If ``fn`` fails on one rank, the others ``undo`` their results and every rank raises ``make_error(reason)``; otherwise they
@@ -40,7 +40,7 @@ def all_ranks_or_fail(
     the reason, to which ``on rank R (host)`` is appended, or an empty string; then this rank alone raises the exception
     unchanged.
     """
-    results: list[Found] = []
+    results: list[Result] = []
     reason = ""
     try:
         results.append(fn())
@@ -58,23 +58,23 @@ def all_ranks_or_fail(
     raise make_error(next(filter(None, world.gather(reason)), ""))
 
 
-def run_on_all_ranks(world: World, do: Callable[[], Found], undo: Callable[[Found], object] = lambda result: None) -> Found:
-    """What ``do`` returns; ``do`` must not wait for other ranks.
+def run_on_all_ranks(world: World, fn: Callable[[], Result], undo: Callable[[Result], object] = lambda result: None) -> Result:
+    """The result of ``fn``, which must not wait for other ranks.
 
     If it fails on one rank, for any reason, ``undo`` runs on the others, and every rank raises ConfigFailed; otherwise they would hang.
     """
     return all_ranks_or_fail(
         world,
-        do,
+        fn,
         lambda problem: f"{_one_line_reason(problem, world)},",
         lambda reason: ConfigFailed(reason or "another rank failed"),
         undo,
     )
 
 
-def run_on_rank_zero(world: World, do: Callable[[], Found]) -> Found | None:
-    """What ``do`` returns on rank 0, while the others wait; None on the others. Every rank raises ConfigFailed if it fails."""
-    return run_on_all_ranks(world, lambda: do() if world.rank == 0 else None)
+def run_on_rank_zero(world: World, fn: Callable[[], Result]) -> Result | None:
+    """The result of ``fn`` on rank 0, while the others wait; None on the others. Every rank raises ConfigFailed if it fails."""
+    return run_on_all_ranks(world, lambda: fn() if world.rank == 0 else None)
 
 
 def _one_line_reason(problem: Exception, world: World) -> str:

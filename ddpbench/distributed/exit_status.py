@@ -35,7 +35,8 @@ MAX_RANK0_START_S = 30.0
 def exit_with_error(error: BenchError) -> NoReturn:
     """Exit with an error before the rendezvous. Rank 0 prints errors that every rank has.
 
-    Other ranks wait until the launcher ends them. If it does not, only this rank has the error, so this rank prints it.
+    Other ranks wait for the launcher to end them, which tests whether all ranks have the error: a rank that still runs after
+    ``LAUNCHER_TERMINATE_TIMEOUT_S`` is the only one, and prints it.
     """
     try:
         rank_env = from_env()
@@ -54,9 +55,9 @@ def exit_with_error(error: BenchError) -> NoReturn:
 
 
 def _claim_and_report(error: BenchError, rank_env: RankEnv) -> bool:
-    """Report ``error`` to the other ranks once rank 0 has registered. Returns whether no rank has reported before.
+    """Report ``error`` to the other ranks once rank 0 has registered. True if no other rank has reported yet.
 
-    Returns False if the store is unreachable: then another rank has ended the launch.
+    False if the store is unreachable: then another rank has ended the launch.
     """
     from ddpbench.distributed.rank_store import (  # imports torch, not needed for errors that all ranks share
         FailureReport,

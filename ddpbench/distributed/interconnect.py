@@ -1,4 +1,7 @@
-"""Detects how ranks are connected: NVLink, PCIe, InfiniBand or sockets."""
+"""Detects how ranks are connected: NVLink, PCIe, InfiniBand or sockets.
+
+NCCL's log names the transport of each connection: P2P (NVLink or PCIe), SHM (host memory) or NET (InfiniBand or sockets).
+"""
 
 from __future__ import annotations
 

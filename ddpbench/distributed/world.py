@@ -18,7 +18,7 @@ from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import UsageError
 
-Own = TypeVar("Own")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,7 @@ class World:
         """Wait until every rank has synchronised its device and reached this call."""
         self.device.synchronize()
         if self.is_distributed:
+            # not dist.barrier, which runs on the GPU with NCCL if the process group has a device_id
             dist.all_reduce(torch.zeros(1), group=self.group)
 
     def all_max(self, value: float) -> float:
@@ -118,7 +119,7 @@ class World:
         return -self.all_max(-value)
 
     def any_rank(self, flag: bool) -> bool:
-        """Whether ``flag`` is true on any rank, on every rank."""
+        """On every rank: whether ``flag`` is true on at least one."""
         return bool(self.all_max(float(flag)))
 
     def all_sum(self, value: float) -> float:
@@ -129,7 +130,7 @@ class World:
         dist.all_reduce(tensor, group=self.group)
         return float(tensor)
 
-    def gather(self, value: Own) -> list[Own]:
+    def gather(self, value: Value) -> list[Value]:
         """Every rank's ``value``, in rank order, on rank 0; an empty list on the others. ``value`` must be picklable."""
         if not self.is_distributed:
             return [value]

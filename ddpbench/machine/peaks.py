@@ -1,4 +1,4 @@
-"""Measured peak TFLOP/s of large matrix products on this device: the reference for model FLOPs utilisation."""
+"""Measured peak TFLOP/s of large matrix products on this device: the reference for model FLOPs utilization."""
 
 from __future__ import annotations
 

@@ -54,12 +54,12 @@ def draw_plots(jobs: Sequence[Job], folder: Path) -> list[Path]:
 
     written: list[Path] = []
     for workload, cells in _plotted_points(jobs).items():
-        for chart in batch_size_plots(workload, cells):
-            for number, page in enumerate(split_batch_size_plot(chart), 1):
-                written += save_figure(draw_batch_size_plot(page, with_spread=False), folder, numbered_stem(chart.stem, number))
-                if any(any(curve.spread) for curve in page.curves):
+        for plot in batch_size_plots(workload, cells):
+            for number, part in enumerate(split_batch_size_plot(plot), 1):
+                written += save_figure(draw_batch_size_plot(part, with_spread=False), folder, numbered_stem(plot.stem, number))
+                if any(any(curve.spread) for curve in part.curves):
                     written += save_figure(
-                        draw_batch_size_plot(page, with_spread=True), folder, numbered_stem(f"{chart.stem}-spread", number)
+                        draw_batch_size_plot(part, with_spread=True), folder, numbered_stem(f"{plot.stem}-spread", number)
                     )
         for number, panels in enumerate(split_speedup_plots(speedup_plots(cells)), 1):
             written += save_figure(draw_speedup_plots(workload, panels), folder, numbered_stem(f"{workload}-speed-up", number))
@@ -97,21 +97,21 @@ def numbered_stem(name: str, number: int) -> str:
     return slug(name) if number == 1 else f"{slug(name)}-{number}"
 
 
-def split_batch_size_plot(chart: BatchSizePlot) -> Iterator[BatchSizePlot]:
+def split_batch_size_plot(plot: BatchSizePlot) -> Iterator[BatchSizePlot]:
     """Split a plot into ones with at most MAX_DEVICES devices and MAX_SETTINGS settings."""
-    devices, settings = (list(dict.fromkeys(getattr(curve, name) for curve in chart.curves)) for name in ("device", "setting"))
-    for some in batched(devices, MAX_DEVICES):
-        for subset in batched(settings, MAX_SETTINGS):
-            curves = [curve for curve in chart.curves if curve.device in some and curve.setting in subset]
+    devices, settings = (list(dict.fromkeys(getattr(curve, name) for curve in plot.curves)) for name in ("device", "setting"))
+    for device_group in batched(devices, MAX_DEVICES):
+        for setting_group in batched(settings, MAX_SETTINGS):
+            curves = [curve for curve in plot.curves if curve.device in device_group and curve.setting in setting_group]
             if any(curve.x for curve in curves):
-                yield replace(chart, curves=curves)
+                yield replace(plot, curves=curves)
 
 
 def split_speedup_plots(panels: Sequence[SpeedupPlot]) -> Iterator[list[SpeedupPlot]]:
     """Split panels into figures with at most MAX_PANELS panels and MAX_SETTINGS settings."""
-    for some in batched(panels, MAX_PANELS):
-        for subset in batched(list(dict.fromkeys(setting for panel in some for setting in panel.speedups)), MAX_SETTINGS):
-            shown = [panel.subset(subset) for panel in some]
+    for panel_group in batched(panels, MAX_PANELS):
+        for setting_group in batched(list(dict.fromkeys(setting for panel in panel_group for setting in panel.speedups)), MAX_SETTINGS):
+            shown = [panel.subset(setting_group) for panel in panel_group]
             shown = [panel for panel in shown if any(any(each) for each in panel.speedups.values())]
             if shown:
                 yield shown

@@ -167,7 +167,7 @@ class AccelerateEngine:
 def bucket_bytes(model: nn.Module) -> list[int]:
     """Sizes of DDP's buckets in bytes, in the order of their all-reduces.
 
-    Empty without DDP. DDP rebuilds its buckets after the first step.
+    Empty without DDP. DDP rebuilds its buckets after the first step. Only a scaling job records them.
     """
     if not isinstance(model, DistributedDataParallel):
         return []

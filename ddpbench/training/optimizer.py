@@ -56,7 +56,7 @@ def reset_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def init_momentum_buffers(optimizer: torch.optim.Optimizer) -> None:
-    """Initialize SGD's momentum buffers with zeros.
+    """Initialise SGD's momentum buffers with zeros.
 
     This gives the same first update as torch's default. By default the fused kernel creates them uninitialised and, if the loss scaler
     skips the first update, never writes them: the next update turns the parameters into NaN, every later one is skipped, and the run

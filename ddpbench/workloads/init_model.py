@@ -1,4 +1,4 @@
-"""Initializes a model from its seed, and clones it."""
+"""Initialises a model from its seed, and clones it."""
 
 from __future__ import annotations
 

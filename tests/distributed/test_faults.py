@@ -60,7 +60,7 @@ def test_killed_rank_is_reported_and_its_rounds_are_kept(faulty: Callable[..., A
     """Rank 0, which writes the record; ``tests/slurm`` tests another rank."""
     done = faulty("killed", "--steps", "20", rank=0, step=70)
     (error,) = errors(done.stderr)
-    said = r"rank 0 \(.*\) killed \(SIGKILL\?\): last heartbeat at step (\d+) \([a-z ]+\), at most 0\.25 s before"
+    said = r"rank 0 \(.*\) killed \(SIGKILL\?\): last heartbeat at step (\d+) \([a-z ]+\), at most 0\.25 s before it died"
     seen = re.fullmatch(said, error)
     assert seen is not None, error
     assert int(seen[1]) <= 71, "the heartbeat is at most one step old"

@@ -294,7 +294,7 @@ def test_lost_first_node_is_reported_by_the_second(under_way: Callable[..., int]
     job = under_way()
     cluster.rank(job, 0).kill()
     assert cluster.wait(job, 30) == "FAILED"
-    assert cluster.log(job).count("ddpbench: error: n1 exited unexpectedly: it hosted rank 0") == 1, cluster.log(job)
+    assert cluster.log(job).count("ddpbench: error: the processes on n1 ended unexpectedly: rank 0") == 1, cluster.log(job)
     run = finished()
     assert run.status == "failed"
     assert run.rounds

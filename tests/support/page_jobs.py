@@ -60,7 +60,7 @@ def one_round() -> Job:
 
 def killed() -> Job:
     fault = Fault(
-        message="rank 2 (node-01) killed (SIGKILL?): last heartbeat at step 51 (backward), at most 0.25 s before",
+        message="rank 2 (node-01) killed (SIGKILL?): last heartbeat at step 51 (backward), at most 0.25 s before it died",
         hint="possibly the kernel's OOM killer: check dmesg; "
         "finished rounds are in results/runs/20261121T012930Z-resnet50-amp-fp16-torch.json",
         rank=2,

@@ -23,7 +23,7 @@ MAX_WORKERS_PER_CORE = 16
 """Upper limit on predicted workers per core; each is a process with its own copy of the program in memory."""
 
 MIN_WAIT_MS = 1.0
-"""A rank waited for a batch that took longer than this to get; only for these does the loader report the handoff."""
+"""Minimum time to get a batch that counts as a wait, as in ``data/batch_timing.py``; the loader reports the handoff over waits only."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ class PipelineModel:
 
     @property
     def worker_bound_rate(self) -> float | None:
+        """Images/s per rank with all workers busy; without workers, the rate of the run. None if the time per image is unknown."""
         if not self.workers or not self.worker_sample_s:
             return self.achieved_rate if self.worker_sample_s else None  # the trainer alternates between loading and training
         return rates.worker_rate(self.workers, self.worker_sample_s)
@@ -145,7 +146,7 @@ class PipelineModel:
     def max_useful_workers(self) -> int | None:
         """Workers per rank that keep the cores busy.
 
-        More would only take turns, or wait in their hundreds and fill the memory.
+        More would only take turns, or hundreds of them would wait and fill memory.
         """
         if self.worker_sample_s is None or self.core_bound_rate is None:
             return None
@@ -176,6 +177,7 @@ class PipelineModel:
 
 @lru_cache(maxsize=8)  # every rule about a run asks for it
 def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
+    """The model of a run, from its record and, if it was diagnosed, from its control runs and loader benchmarks."""
     record, diagnosis, node = inputs.record, inputs.controls.diagnosis, cpu_demand(inputs.record)
     batch = record.config.batch_size
     device_s = step_s(inputs.controls.compute_only) or fsum(inputs.summary.phases_ms[phase] for phase in COMPUTE_PHASES) / 1000
@@ -238,16 +240,16 @@ def _single_rank_speedup(diagnosis: Diagnosis | None) -> float | None:
 
 @dataclass(frozen=True)
 class WorkerStartup:
-    """Seconds until the first batch, and of an epoch that includes such a start."""
+    """Seconds until the first batch, and length of an epoch that includes it."""
 
     first_batch_s: float
     epoch_s: float
 
     @property
     def epoch_fraction(self) -> float:
-        """Upper bound of the fraction of an epoch.
+        """Upper bound of the fraction of an epoch that starting the workers takes.
 
-        Running workers, too, take time to deliver a batch.
+        Part of ``first_batch_s`` is no start-up: running workers, too, take time to deliver a batch.
         """
         return min(1.0, self.first_batch_s / self.epoch_s)
 
@@ -291,6 +293,7 @@ class PipelineRates:
 
 
 def pipeline_rates(inputs: AnalysisInput, pipeline: PipelineModel) -> PipelineRates:
+    """The rate of each part of the pipeline alone, as measured by a diagnosis or computed by ``pipeline``."""
     controls, batch = inputs.controls, inputs.record.config.batch_size
     diagnosis = controls.diagnosis
     bandwidth, storage = (diagnosis.h2d_bandwidth, diagnosis.storage) if diagnosis else (None, None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import ceil, inf
 
 WORKER_HEADROOM = 1.15
-"""Recommended workers over the number that would just keep up."""
+"""Recommended workers as a multiple of the number that would just keep up."""
 
 
 def step_rate(batch: int, step_s: float) -> float:

@@ -1,9 +1,12 @@
 """Gain of a scenario, with its interval.
 
-Before and after are simulated in many replicas, each of which resamples the measured rounds. The interval has two parts, added in
-quadrature on a log scale. One is the spread of the replicas. The other is the error of the model: the error seen over many trials, half
-of the residual against the measured run, a fraction of the gain, other processes on the cores, which come and go, and every assumption
-behind the scenario.
+Before and after are simulated in many replicas, each of which resamples the measured rounds. The interval adds in quadrature, on a log
+scale, the spread of the replicas and the errors of the model:
+
+- a minimum, as seen over many trials, and a fraction of the gain;
+- half of the residual against the measured run;
+- other processes on the cores, which come and go;
+- every assumption behind the scenario.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ BATCHES_PER_REPLICA = 6000
 MIN_SIMULATED_STEPS = 300
 
 MODEL_ERROR = 0.03
-"""Standard deviation of the log gain, however small the gain."""
+"""Minimum standard deviation of the log gain."""
 
 GAIN_ERROR_FRACTION = 0.12
 """Additional standard deviation, as a fraction of the log gain."""
@@ -74,7 +77,7 @@ def estimate_gain(before: PipelineState, after: PipelineState, measured_step_s: 
     sim_before, sim_after = (_simulate(each, 0) for each in params)
     (part_before, _), (part, part_s) = (slowest_part(each) for each in params)
     assumptions = after.all_assumptions
-    if part == "storage" != part_before:
+    if part == "storage" and part_before != "storage":
         assumptions += (Assumption(code="storage-limit", log_error=0.1),)
     gains = [_replica_gain(before, after, ratio, measured_step_s, seed) for seed in range(1, REPLICAS + 1)]
     center, residual = exp(fmean(map(log, gains))), _residual(before, measured_step_s)
@@ -87,15 +90,15 @@ def estimate_gain(before: PipelineState, after: PipelineState, measured_step_s: 
     z = NormalDist().inv_cdf((1 + PREDICTION_CONFIDENCE) / 2)
     high = min(center * exp(z * error), _max_gain(params[1], ratio, measured_step_s) * exp(z * MODEL_ERROR))
     return GainEstimate(
-        center,
-        center * exp(-z * error),
-        high,
-        sim_before,
-        sim_after,
-        residual,
-        part,
-        sim_after.step_s > MAX_EVEN_STEP_RATIO * part_s,
-        assumptions,
+        gain=center,
+        low=center * exp(-z * error),
+        high=high,
+        before=sim_before,
+        after=sim_after,
+        residual=residual,
+        bottleneck=part,
+        has_uneven_batches=sim_after.step_s > MAX_EVEN_STEP_RATIO * part_s,
+        assumptions=assumptions,
     )
 
 

@@ -102,7 +102,7 @@ def with_cpu_loss(state: PipelineState, measured_step_s: float) -> PipelineState
 
 
 def step_times_s(record: Record) -> list[list[float]]:
-    """Seconds of every step, by round: the mean over ranks, since they synchronize in it."""
+    """Seconds of every step, by round: the mean over ranks, since they synchronise in it."""
     return [round_step_times_s(timed) for timed in record.rounds]
 
 

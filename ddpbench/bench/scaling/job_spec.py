@@ -41,10 +41,10 @@ class ScaleJobSpec(JobSpec):
 
     equal_rounds = True
 
+    # set by ``before_rounds``, which receives the job context
     _budget: TimeBudget
     _barrier: IdleBarrier
     _profile_s: float
-    """These three are set by ``before_rounds``, which receives the job context."""
 
     def __init__(self, open_journal: JournalFactory, limit_s: float | None, rounds: int, ranks_by_role: Mapping[Role, int]) -> None:
         super().__init__(open_journal, render_scaling)
@@ -90,7 +90,7 @@ class ScaleJobSpec(JobSpec):
         return scale_round_plan(role, self._ranks_by_role, self._rounds, self._available_s())
 
     def rounds_end_s(self, limit_s: float | None, elapsed_s: float) -> float:
-        """Early enough for what comes after the rounds. The first round is always tried."""
+        """The end of the rounds, early enough for the profile after them. The first round is always tried."""
         return elapsed_s + self._available_s()
 
     def after_rounds_s(self) -> float:

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import NextStep, RaiseTimeLimit, ReduceRanks, RunCommand, ScalingVerdict, Verdict
-from ddpbench.report.messages.bottlenecks import Explanation, bottleneck_name, explain_bottleneck
+from ddpbench.report.messages.bottlenecks import Explanation, explain_bottleneck
 from ddpbench.report.messages.causes import cause_name, cause_text
 
 
@@ -32,17 +32,17 @@ def verdict_heading(verdict: Verdict | ScalingVerdict) -> str:
 
 
 def repeatability_text(verdict: Verdict | ScalingVerdict) -> str:
-    """``81% of resamples name this bottleneck, else straggler``.
+    """``81% of resamples name this bottleneck; the runner-up is straggler``.
 
     Empty if the verdict is certain or states its own shares.
     """
     shares = []
     if verdict.is_probable:
-        other = bottleneck_name(verdict.runner_up).replace("-", " ") if verdict.runner_up else ""
-        shares.append(f"{verdict.repeatability:.0%} of resamples name this bottleneck{_else(other)}")
+        shares.append(f"{verdict.repeatability:.0%} of resamples name this bottleneck{_runner_up(verdict.runner_up)}")
     if isinstance(verdict, Verdict) and verdict.is_cause_probable:
-        other, of = cause_name(verdict.cause_runner_up) if verdict.cause_runner_up else "", "of these" if shares else "of resamples"
-        shares.append(f"{verdict.cause_repeatability:.0%} {of} name this cause{_else(other)}")
+        of = "of these" if shares else "of resamples"
+        runner_up = cause_name(verdict.cause_runner_up) if verdict.cause_runner_up else None
+        shares.append(f"{verdict.cause_repeatability:.0%} {of} name this cause{_runner_up(runner_up)}")
     return "; ".join(shares)
 
 
@@ -65,5 +65,5 @@ def next_step_text(step: NextStep) -> str:
             assert_never(step)
 
 
-def _else(runner_up: str) -> str:
-    return f", else {runner_up}" if runner_up else ""
+def _runner_up(name: str | None) -> str:
+    return f"; the runner-up is {name}" if name else ""

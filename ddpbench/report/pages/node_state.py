@@ -19,9 +19,9 @@ MACHINE_LABEL = "machine  "
 
 
 def node_state_lines(record: Record, nodes: Sequence[NodeState], page: Page, verbose: bool = False) -> Iterator[Text]:
-    """One line per node, one for all that are alike, if any node is out of the ordinary.
+    """One line per group of identical nodes; nothing if all are ordinary, unless ``verbose``.
 
-    ``verbose`` prints it always, and adds memory, NUMA nodes and the CPU pressure.
+    ``verbose`` also adds memory, NUMA nodes and CPU pressure.
     """
     if not verbose and not any(map(_unusual, nodes)):
         return
