@@ -27,14 +27,12 @@ class InMemoryDataset:
 
     samples: npt.NDArray[Any]
     labels: npt.NDArray[np.int64]
-    description: str
+    dataset: str
     generated: bool = False
 
     def describe(self, loader: str) -> DatasetInfo:
         """DatasetInfo for the loader named ``loader``."""
-        return DatasetInfo(
-            loader=loader, description=self.description, file_kind="", num_samples=len(self.labels), generated=self.generated
-        )
+        return DatasetInfo(loader=loader, dataset=self.dataset, num_samples=len(self.labels), generated=self.generated)
 
 
 def raise_unreadable(problem: OSError) -> NoReturn:

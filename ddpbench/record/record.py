@@ -78,9 +78,12 @@ class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The dataset of an arm, and how its loader reads it."""
 
     loader: str
-    description: str  # "synthetic batch on the device", "ImageNet folder, 1,281,167 JPEGs"
+    dataset: str = ""  # a key of record.registry.DATASETS; empty for another image folder, and if unknown
     file_kind: FileKind = ""
     num_samples: Count | None = None
+    num_batches: Count | None = None  # batches that repeat, of the loaders synthetic and replay
+    replayed_loader: str = ""  # whose batches the loader replay repeats
+    skipped_extensions: dict[str, Count] = {}  # files in class folders that are no images, by extension; "" for files without one
     generated: bool = False  # deterministic, learnable, generated images: accuracy only shows that training converges
     reread: bool = False  # timed rounds read the same files more than once
     respawns_workers: bool = False  # the loader restarts its workers every epoch

@@ -20,6 +20,7 @@ from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.machine.host import cpu_name
 from ddpbench.record.config import Config
+from ddpbench.report.messages.dataset import dataset_text
 
 TIMED, UNTIMED = STOCK, STOCK + NOT_TIMED
 BATCH, WARM_UP = 512, 8
@@ -41,7 +42,7 @@ def main(target: Path, batches: int) -> None:
         "processor": cpu_name(),
         "cores": os.cpu_count(),
         "torch": torch.__version__,
-        "data": loaders[TIMED].data.description,
+        "data": dataset_text(loaders[TIMED].data),
         "augment": CIFAR.augment,
         "batch": BATCH,
         "ratio": vars(ratio),

@@ -270,7 +270,7 @@ def compared() -> Job:
     for loader, slower, speed in (("torch", 4.0, 1469.0), ("dali-cpu", 1.6, 4039.0), ("synthetic", 1.0, 0.0)):
         config = replace(RESNET50, loader=loader, data_dir=None if loader == "synthetic" else "/data/imagenet")
         phases = {phase: slower * span for phase, span in BUSY.items()}
-        data = DatasetInfo(loader=loader, description="ImageNet folder, 1,281,167 JPEGs", file_kind="jpegs")
+        data = DatasetInfo(loader=loader, dataset="imagenet", file_kind="jpegs", num_samples=1_281_167)
         alone = [benchmark_of(rank, speed, 256, {"decode": 6.0, "collate": 0.4}) for rank in range(4)] if speed else []
         arms.append(records.record([phases] * 4, config=config, data=data, loader_benchmarks=alone))
     return job_of_arms(arms, "loader")

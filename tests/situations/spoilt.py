@@ -161,7 +161,7 @@ def open_spoilt(spoilt: Spoilt, config: ResolvedConfig, shard: Shard) -> DataLoa
     plan = DistributedBatchSampler(len(samples), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle)
     batches = make_data_loader(samples, plan, watch, config, shard.rank, shard.device)
     batches.collate_fn = SpoiltCollate(watch, here)
-    data = DatasetInfo(loader="spoilt", description=tree.description, file_kind=tree.file_kind, num_samples=len(tree.files))
+    data = tree.describe("spoilt")
     return SpoiltWorkers(batches, data, lambda images: to_memory_format(images, config.channels_last), here.take_over_ms)
 
 

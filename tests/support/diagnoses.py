@@ -23,8 +23,8 @@ PIL_MS = {"read": 0.1, "decode": 5.9, "augment": 2.1, "collate": 1.0}
 """CPU milliseconds per image in a worker of the loader ``torch``."""
 
 WORK = {phase: span for phase, span in BUSY.items() if phase != "data"}
-IMAGENET = DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", file_kind="jpegs", num_samples=1_281_167)
-CIFAR = DatasetInfo(loader="torch", description="CIFAR-10, 50,000 images", num_samples=50_000)
+IMAGENET = DatasetInfo(loader="torch", dataset="imagenet", file_kind="jpegs", num_samples=1_281_167)
+CIFAR = DatasetInfo(loader="torch", dataset="cifar10", num_samples=50_000)
 TORCH = replace(RESNET50, loader="torch", data_dir="/data/imagenet", workers=15)
 UNEVEN = (0.9981, 1.0034, 0.9975, 1.0021, 0.9989)
 STEPS = 20

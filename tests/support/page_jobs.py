@@ -141,7 +141,7 @@ def few_steps() -> Job:
     """Two rounds of two steps that mostly wait for data."""
     config = replace(RESNET50, loader="torch", data_dir="/data/imagenet", rounds=2, steps=2)
     phases = {**BUSY, "data": 400.0, "broadcast": 0.0, "sync": 0.0}
-    files = DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", file_kind="jpegs", num_samples=1_281_167)
+    files = DatasetInfo(loader="torch", dataset="imagenet", file_kind="jpegs", num_samples=1_281_167)
     return single_run(records.record([phases], longer=(1.0, 1.1), steps=2, config=config, data=files))
 
 

@@ -206,7 +206,7 @@ def record(
         "status": "ok",
         "num_parameters": 25_557_032,
         "flops_per_sample": 24.5e9,
-        "data": DatasetInfo(loader=config.loader or "synthetic", description="synthetic batch on the device"),
+        "data": DatasetInfo(loader=config.loader or "synthetic", num_batches=1),
         "observed_precision": matching_precision(config.precision),
         "warmup": Warmup(build_s=1.9, first_batch_s=0.4, first_step_s=6.1, warmup_steps=20, warmup_converged=True),
         "peak_throughput": None
@@ -234,7 +234,7 @@ def data_bound(**changes: Any) -> Record:
         "steps": 64,
         "config": config,
         "traces": {0: health(244.0, 42.0), 1: health(243.0, 41.0), 2: health(241.0, 41.0), 3: health(240.0, 40.0)},
-        "data": DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", file_kind="jpegs", num_samples=1_281_167),
+        "data": DatasetInfo(loader="torch", dataset="imagenet", file_kind="jpegs", num_samples=1_281_167),
     }
     return record(**{**common, **changes})
 

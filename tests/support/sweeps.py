@@ -85,7 +85,7 @@ def sweep_point(
         "environment": place,
         "status": "ok",
         "num_parameters": 33_650_624,
-        "data": DatasetInfo(loader="tensor", description="CIFAR-10, 50,000 images on the device"),
+        "data": DatasetInfo(loader="tensor", dataset="cifar10", num_samples=50_000),
         "observed_precision": records.matching_precision(config.precision),
         "rounds": rounds,
     }

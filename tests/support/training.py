@@ -75,7 +75,7 @@ def wide_net() -> nn.Module:
 class InMemory(NoWorkersMixin):
     """One fixed batch per rank on the device."""
 
-    data = DatasetInfo(loader="synthetic", description="one fixed batch on the device")
+    data = DatasetInfo(loader="synthetic", num_batches=1)
 
     def __init__(self, device: torch.device, scale: float = 1.0) -> None:
         generator = torch.Generator().manual_seed(1 + int(os.environ.get("RANK", "0")))

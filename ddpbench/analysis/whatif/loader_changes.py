@@ -43,11 +43,11 @@ def _require_usable_loader(spec: LoaderSpec, context: WhatIfContext) -> None:
         return
     if record.data.is_image_folder and "imagenet" not in spec.datasets:
         raise UsageError(
-            f"{spec.name} keeps the whole dataset on the device, but this is {record.data.description}",
+            f"{spec.name} keeps the whole dataset on the device, but this record reads an image folder",
             "use --loader dali-gpu or torch-uint8",
         )
     if not record.data.is_image_folder and spec.datasets == ("imagenet",):
-        raise UsageError(f"{spec.name} reads image folders, but this is {record.data.description}", "use --loader tensor")
+        raise UsageError(f"{spec.name} reads image folders, but this record reads none", "use --loader tensor")
 
 
 def with_hw_decoder_load(state: PipelineState, share: float, context: WhatIfContext) -> PipelineState:

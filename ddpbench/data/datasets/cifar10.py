@@ -41,7 +41,7 @@ def read(directory: str, part: Split) -> InMemoryDataset:
         raise UsageError(f"CIFAR-10 in '{paths[0].parent}' is incomplete: no {', '.join(missing)}", "download the dataset again")
     pixels = np.concatenate([batch[b"data"] for batch in batches]).reshape(-1, 3, SIDE, SIDE)
     labels = np.array([label for batch in batches for label in batch[b"labels"]], np.int64)
-    return InMemoryDataset(np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)), labels, f"CIFAR-10, {len(labels):,} images")
+    return InMemoryDataset(np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)), labels, "cifar10")
 
 
 class _Unpickler(pickle.Unpickler):

@@ -115,11 +115,7 @@ def _read(dataset: str, directory: str | None, part: Split) -> InMemoryDataset:
     if not directory:
         return arrays.generate_images(dataset, part)
     found = DATASET_FILES[dataset].read(directory, part)
-    return (
-        replace(found, description=arrays.describe_generated(dataset, len(found.labels)), generated=True)
-        if is_generated(directory)
-        else found
-    )
+    return replace(found, generated=True) if is_generated(directory) else found
 
 
 def _missing_message(title: str, directory: str) -> str:
@@ -144,4 +140,4 @@ def points() -> InMemoryDataset:
     sampled = np.random.RandomState(0).random_sample((POINTS, 2))  # its stream is fixed for all numpy versions, unlike Generator's
     inside = (sampled**2).sum(1) < 1 / (2 * pi)
     standardised = (sampled - sampled.mean(0)) / sampled.std(0)
-    return InMemoryDataset(standardised.astype(np.float32), inside.astype(np.int64), f"{POINTS:,} points in and around a disc")
+    return InMemoryDataset(standardised.astype(np.float32), inside.astype(np.int64), "disc")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,13 +33,19 @@ class ImageFolderIndex:
     files: list[str]
     labels: list[int]
     file_kind: FileKind
-    description: str
+    dataset: str  # "imagenet", or empty if the folders do not have ImageNet's names
+    skipped_extensions: dict[str, int]
     generated: bool = False
 
     def describe(self, loader: str) -> DatasetInfo:
         """DatasetInfo for the loader named ``loader``."""
         return DatasetInfo(
-            loader=loader, description=self.description, file_kind=self.file_kind, num_samples=len(self.files), generated=self.generated
+            loader=loader,
+            dataset=self.dataset,
+            file_kind=self.file_kind,
+            num_samples=len(self.files),
+            skipped_extensions=self.skipped_extensions,
+            generated=self.generated,
         )
 
 
@@ -47,9 +54,6 @@ MAX_CACHED_INDEXES = 2
 
 Listing a million images again whenever a loader is opened would take seconds.
 """
-
-MAX_LISTED_EXTENSIONS = 4
-"""Maximum number of extensions listed for skipped non-image files."""
 
 SPLIT_FOLDERS = {"train", "val", "test"}
 """Folders that hold class folders; class folders themselves only if there are others, too."""
@@ -95,26 +99,19 @@ def read_held_out_index(directory: str) -> ImageFolderIndex | None:
 
 
 def _build_index(folders: Mapping[int, Path], generated: bool) -> ImageFolderIndex:
-    """All images of ``folders``, keyed by label.
-
-    The description states how many files were skipped because of their extension, and which extensions.
-    """
+    """All images of ``folders``, keyed by label."""
     images: list[tuple[str, int]] = []
-    others: list[str] = []
+    skipped: Counter[str] = Counter()
     for label, folder in folders.items():
         for file in _files(folder):
             if _is_image(file):
                 images.append((file, label))
             else:
-                others.append(file)
+                skipped[Path(file).suffix.lower()] += 1
     files, labels = [file for file, _ in images], [label for _, label in images]
-    extensions = sorted({Path(file).suffix.lower() or "no extension" for file in others})
-    skipped = f", {len(others):,} skipped ({', '.join(extensions[:MAX_LISTED_EXTENSIONS])})" if others else ""
     kind: FileKind = "jpegs" if all(file.lower().endswith(JPEG_EXTENSIONS) for file in files) else "images"
-    named = "ImageNet" if all(re.fullmatch(r"n\d{8}", folder.name) for folder in folders.values()) else "image"
-    title = "generated ImageNet-like dataset" if generated else f"{named} folder"
-    content = "JPEGs" if kind == "jpegs" else "images"
-    return ImageFolderIndex(files, labels, kind, f"{title}, {len(files):,} {content}{skipped}", generated)
+    is_imagenet = generated or all(re.fullmatch(r"n\d{8}", folder.name) for folder in folders.values())
+    return ImageFolderIndex(files, labels, kind, "imagenet" if is_imagenet else "", dict(skipped), generated)
 
 
 def count_images(directory: str, classes: int, max_count: int) -> int:

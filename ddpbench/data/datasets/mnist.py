@@ -49,7 +49,7 @@ def read(directory: str, part: Split) -> InMemoryDataset:
         raise _damaged(labels_file, f"{len(labels):,} labels for {len(images):,} images")
     if labels.max(initial=0) >= CLASSES:
         raise _damaged(labels_file, f"a label is not between 0 and {CLASSES - 1}")
-    return InMemoryDataset(images[..., None], labels.astype(np.int64), f"MNIST, {len(labels):,} images")
+    return InMemoryDataset(images[..., None], labels.astype(np.int64), "mnist")
 
 
 def _idx(file: Path, dimensions: int) -> npt.NDArray[np.uint8]:

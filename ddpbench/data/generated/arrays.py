@@ -62,11 +62,4 @@ def generate_images(dataset: str, part: Split, images: int | None = None, classe
     labels = rng.randint(0, classes, count).astype(np.int64)
     samples = shifted[labels, rng.randint(0, len(shifts) ** 2, count)].reshape(count, pixels)
     samples += np.lib.stride_tricks.sliding_window_view(grain, pixels)[rng.randint(0, NOISE_BYTES - pixels, count)]
-    return InMemoryDataset(
-        samples.reshape(count, style.side, style.side, channels), labels, describe_generated(dataset, count), generated=True
-    )
-
-
-def describe_generated(dataset: str, images: int) -> str:
-    """Description in reports of the generated dataset that stands in for ``dataset``."""
-    return f"generated {DATASETS[dataset].title}-like dataset, {images:,} images"
+    return InMemoryDataset(samples.reshape(count, style.side, style.side, channels), labels, dataset, generated=True)

@@ -52,9 +52,7 @@ class Replay:
         number = max(MIN_REPLAY_BATCHES, min(max_batches, max_batches_in_memory(first, self._pinned)))
         self._batches = [_copy_batch(first, self._pinned), *(_copy_batch(host.next_batch(), self._pinned) for _ in range(1, number))]
         self._next = 0
-        self.data = msgspec.structs.replace(
-            host.data, loader=REPLAY, description=f"{number} batches of {host.data.loader} in host memory: {host.data.description}"
-        )
+        self.data = msgspec.structs.replace(host.data, loader=REPLAY, num_batches=number, replayed_loader=host.data.loader)
 
     def next_batch(self) -> HostBatch:
         batch = self._batches[self._next % len(self._batches)]

@@ -39,8 +39,7 @@ class SyntheticLoader(NoWorkersMixin):
     """Cycles through ``batches``."""
 
     def __init__(self, batches: Sequence[Batch]) -> None:
-        title = "synthetic batch" if len(batches) == 1 else f"{len(batches)} synthetic batches"
-        self.data = DatasetInfo(loader=SYNTHETIC, description=f"{title} on the device", file_kind="")
+        self.data = DatasetInfo(loader=SYNTHETIC, num_batches=len(batches))
         self._batches = cycle(batches)
 
     def next_batch(self, on_host_ready: Callable[[], None]) -> Batch:

@@ -68,8 +68,6 @@ class UserLoader:
         self.max_prefetched = workers * (getattr(self._source, "prefetch_factor", None) or 0)
         self.data = DatasetInfo(
             loader=name,
-            description=f"batches of {name}, which shards them itself",
-            file_kind="",
             num_samples=_num_samples(self._source),
             workers=workers,
             respawns_workers=workers > 0 and _respawns_workers(self._source),

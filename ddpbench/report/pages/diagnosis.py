@@ -16,6 +16,7 @@ from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.format import format_percent
 from ddpbench.report.layout import GOOD, Page, styled, wrap_text
+from ddpbench.report.messages.dataset import dataset_text
 from ddpbench.report.messages.roles import skip_reason, skipped_name
 from ddpbench.report.pages.checks import check_lines, not_measured_lines
 from ddpbench.report.pages.header import labelled_lines, loader_items, title_lines
@@ -67,7 +68,7 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
 
 def _head(record: Record, page: Page) -> Iterator[Text]:
     yield from title_lines("diagnose", record, page)
-    data = [record.data.description] if record.data else []
+    data = [dataset_text(record.data)] if record.data else []
     loader = [text for _, text in loader_items(record)]
     yield from labelled_lines("data", [*data, *loader, f"batch {record.config.batch_size}"], page)
 

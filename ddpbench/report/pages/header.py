@@ -19,6 +19,7 @@ from ddpbench.record.registry import ENGINES_WITHOUT_SYNC
 from ddpbench.record.text import pluralize
 from ddpbench.report.format import MISSING
 from ddpbench.report.layout import LABEL, Page, styled, wrap_items, wrap_text
+from ddpbench.report.messages.dataset import dataset_text
 from ddpbench.report.messages.phrases import device_noun
 from ddpbench.report.messages.roles import INDEPENDENT_IN_SCALING
 
@@ -208,7 +209,7 @@ def _threads(record: Record) -> str:
 
 
 def _description(record: Record) -> str:
-    return record.data.description if record.data else record.config.data_dir or MISSING
+    return dataset_text(record.data) if record.data else record.config.data_dir or MISSING
 
 
 def loader_items(record: Record) -> Iterator[HeaderItem]:

@@ -261,7 +261,7 @@ def test_noisy_neighbour_requires_cpu_time_on_cpu_ranks() -> None:
 
 
 def test_reread_files_are_info() -> None:
-    assert find_check(RereadFiles, records.record(data=DatasetInfo(loader="torch", description="", reread=True))).severity == "info"
+    assert find_check(RereadFiles, records.record(data=DatasetInfo(loader="torch", reread=True))).severity == "info"
 
 
 @pytest.mark.parametrize("flags", [{"validate": True}, {"epochs": 2}], ids=["--validate", "--epochs"])

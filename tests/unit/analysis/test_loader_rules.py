@@ -22,7 +22,7 @@ from ddpbench.analysis.summary import summarize
 from ddpbench.record.loaders import LOADERS
 from ddpbench.record.record import DatasetInfo, Job
 
-PICTURES = replace(IMAGENET, description="image folder, 1,281,167 images", file_kind="images")
+PICTURES = replace(IMAGENET, dataset="", file_kind="images")
 GPUS, CPUS = records.environment(4), records.environment(4, device="Some CPU")
 
 

@@ -353,7 +353,7 @@ def test_model_reproduces_the_diagnosed_run() -> None:
     assert more.estimate.low < 1 < more.estimate.high
 
 
-PICTURES = replace(IMAGENET, description="image folder, 1,281,167 images", file_kind="images")
+PICTURES = replace(IMAGENET, dataset="", file_kind="images")
 """An image folder with other classes than ImageNet's, not only JPEGs."""
 
 
@@ -362,10 +362,10 @@ PICTURES = replace(IMAGENET, description="image folder, 1,281,167 images", file_
     [
         (few_workers, {"workers": 0, "prefetch": 4}, "--prefetch has no effect without workers"),
         (few_workers, {"loader": "synthetic"}, "synthetic is not a loader to switch to"),
-        (few_workers, {"loader": "tensor"}, "tensor keeps the whole dataset on the device, but this is ImageNet folder"),
-        (lambda: diagnosis(430.0, files=PICTURES), {"loader": "tensor"}, "but this is image folder, 1,281,167 images"),
+        (few_workers, {"loader": "tensor"}, "tensor keeps the whole dataset on the device, but this record reads an image folder"),
+        (lambda: diagnosis(430.0, files=PICTURES), {"loader": "tensor"}, "but this record reads an image folder"),
         (lambda: cpu_diagnosis(60.0), {"loader": "dali-gpu"}, "dali-gpu decodes on a GPU"),
-        (lambda: cpu_diagnosis(60.0, files=CIFAR), {"loader": "dali-cpu"}, "dali-cpu reads image folders, but this is CIFAR-10"),
+        (lambda: cpu_diagnosis(60.0, files=CIFAR), {"loader": "dali-cpu"}, "dali-cpu reads image folders, but this record reads none"),
         (lambda: cpu_diagnosis(60.0), {"pin_memory": False}, "--pin-memory has no effect on CPU ranks"),
         (lambda: cpu_diagnosis(60.0), {"pin_memory": True}, "--pin-memory has no effect on CPU ranks"),
         (few_workers, {"hw_decoder_load": 0.5}, "the loader torch does not decode on a GPU"),

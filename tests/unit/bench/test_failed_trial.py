@@ -17,7 +17,7 @@ from ddpbench.record.record import DatasetInfo, Round
 class Counted(InMemory):
     """An in-memory loader that counts open instances."""
 
-    data = DatasetInfo(loader="counted", description="one batch")
+    data = DatasetInfo(loader="counted")
     open = 0
 
     def __init__(self) -> None:

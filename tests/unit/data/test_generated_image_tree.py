@@ -62,7 +62,7 @@ def in_colour_and_full(photo: bytes) -> bool:
 def test_generated_tree_is_read_as_image_folder(tree: Path) -> None:
     read, held_out = image_folder.read_index(str(tree)), image_folder.read_held_out_index(str(tree))
     assert (len(read.files), set(read.labels), read.generated) == (IMAGES, set(range(CLASSES)), True)
-    assert read.description == f"generated ImageNet-like dataset, {IMAGES} JPEGs"
+    assert (read.dataset, read.file_kind) == ("imagenet", "jpegs")
     assert held_out is not None
     assert held_out.labels == list(range(CLASSES))
     assert not {Path(file).read_bytes() for file in read.files} & {Path(file).read_bytes() for file in held_out.files}

@@ -25,7 +25,7 @@ def test_cifar10_pixel_layout_is_preserved(tmp_path: Path) -> None:
     raw = cifar10._unpickle(root / "cifar-10-batches-py" / "data_batch_2")[b"data"]
     assert read.samples[sample_datasets.CIFAR10_BATCH + 3, 5, 7].tolist() == [raw[3, channel * 1024 + 5 * 32 + 7] for channel in range(3)]
     assert read.labels.tolist() == [number % 10 for number in range(sample_datasets.CIFAR10_BATCH)] * 5
-    assert (read.description, read.generated) == ("CIFAR-10, 100 images", False)
+    assert (read.dataset, len(read.labels), read.generated) == ("cifar10", 100, False)
     assert len(cifar10.read(str(root), "held-out").labels) == sample_datasets.CIFAR10_BATCH
 
 
@@ -40,7 +40,7 @@ def test_mnist_pixel_layout_is_preserved(packed: bool, tmp_path: Path) -> None:
     read = mnist.read(str(root / "MNIST" / "raw"), "held-out")
     assert np.array_equal(read.samples[..., 0], ramp)
     assert (read.samples.shape, read.labels.tolist()) == ((3, 28, 28, 1), [7, 0, 9])
-    assert mnist.read(str(root), "train").description == "MNIST, 50 images"
+    assert len(mnist.read(str(root), "train").labels) == 50
 
 
 def test_unpacked_file_takes_precedence_over_packed(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_generated_dataset_is_reproducible_and_as_large_as_the_original(dataset:
         assert part
         assert hashlib.sha1(part.samples.tobytes()).hexdigest()[:8] == digest
         assert part.generated
-        assert part.description.startswith("generated ")
+        assert part.generated
         assert (np.bincount(part.labels) / len(part.labels)).tolist() == pytest.approx([0.1] * 10, abs=0.01)
 
 

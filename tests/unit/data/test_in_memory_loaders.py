@@ -74,7 +74,7 @@ def test_pixels_match_the_files(loader: str, dataset: str, folders: dict[str, Pa
     settled = memory_config(loader, dataset, folders[dataset], augment=False, shuffle=False, batch_size=len(arrays.labels))
     with opened(settled, dataset, classes=10) as live:
         images, labels = take(live, 1)
-        assert live.data.description == arrays.description
+        assert live.data == arrays.describe(live.data.loader)
     pixels = (images.permute(0, 2, 3, 1) * torch.tensor(known.std) + torch.tensor(known.mean)) * 255
     assert torch.equal(pixels.round().to(torch.uint8), torch.from_numpy(arrays.samples))
     assert torch.equal(labels, torch.from_numpy(arrays.labels))
@@ -149,7 +149,7 @@ def test_generated_dataset_replaces_unspecified_files(loader: str) -> None:
     with opened(memory_config(loader, "mnist"), "mnist", classes=10) as live:
         live.next_batch(lambda: None)
         assert live.data.generated
-        assert (live.data.num_samples, live.data.description) == (60_000, "generated MNIST-like dataset, 60,000 images")
+        assert (live.data.num_samples, live.data.dataset) == (60_000, "mnist")
 
 
 def test_on_host_ready_is_called_once_per_batch(folders: dict[str, Path | None]) -> None:

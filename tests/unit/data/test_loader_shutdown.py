@@ -116,7 +116,7 @@ def test_workers_start_while_a_dali_pipeline_is_garbage(tree: Path) -> None:
         del live, garbage
         collate = Collate(Stopwatch())
         workers = DataLoaderAdapter(
-            DataLoader(Collecting(), num_workers=1, collate_fn=collate), DatasetInfo(loader="collecting", description=""), torch.abs
+            DataLoader(Collecting(), num_workers=1, collate_fn=collate), DatasetInfo(loader="collecting"), torch.abs
         )
         workers.next_batch()
         workers.close()

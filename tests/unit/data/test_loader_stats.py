@@ -72,7 +72,7 @@ def test_device_resident_batches_have_no_stats(loader: str) -> None:
 class Silent:
     """A host loader with worker timing for every second batch."""
 
-    data, max_prefetched = DatasetInfo(loader="silent", description=""), 0
+    data, max_prefetched = DatasetInfo(loader="silent"), 0
 
     def __init__(self) -> None:
         self._batches = 0

@@ -158,7 +158,7 @@ def test_synthetic_batch_is_constant_and_differs_between_ranks() -> None:
         assert first[0] is second[0]
         assert first[1] is second[1]
         assert not torch.equal(first[0], elsewhere[0])
-        assert (live.max_prefetched, live.data.num_samples, live.data.description) == (0, None, "synthetic batch on the device")
+        assert (live.max_prefetched, live.data.num_samples, live.data.num_batches) == (0, None, 1)
 
 
 @pytest.mark.parametrize("dataset", ["imagenet", "cifar10", "mnist", "disc", "gemm"])
@@ -173,7 +173,7 @@ def test_synthetic_batches_fit_the_workloads_of_their_dataset(dataset: str) -> N
 
 def test_fifty_matrix_batches_are_resident_and_cycled() -> None:
     with opened(config("synthetic", image_size=None), "gemm", classes=8) as live:
-        assert live.data.description == "50 synthetic batches on the device"
+        assert live.data.num_batches == 50
         (first, target), *others = [live.next_batch(lambda: None) for _ in range(50)]
         assert not any(torch.equal(first, inputs) or torch.equal(target, labels) for inputs, labels in others)
         assert live.next_batch(lambda: None)[0] is first
@@ -182,7 +182,7 @@ def test_fifty_matrix_batches_are_resident_and_cycled() -> None:
 @pytest.mark.parametrize("loader", FILE_LOADERS)
 def test_record_describes_the_dataset(loader: str, tree: Path) -> None:
     with opened(config(loader, tree)) as live:
-        assert (live.data.loader, live.data.description, live.data.num_samples) == (loader, "ImageNet folder, 16 JPEGs", 16)
+        assert (live.data.loader, live.data.dataset, live.data.file_kind, live.data.num_samples) == (loader, "imagenet", "jpegs", 16)
         assert live.data.file_kind == "jpegs"
 
 
@@ -210,6 +210,6 @@ def test_image_folder_without_train_and_with_other_images(tmp_path: Path, tree: 
     for name in ("cat/b.png", "cat/young/a.jpg", "cat/notes.txt", "dog/c.JPG"):
         (tmp_path / name).touch()
     read = image_folder.read_index(str(tmp_path))
-    assert (read.description, read.file_kind) == ("image folder, 3 images, 1 skipped (.txt)", "images")
+    assert (read.dataset, len(read.files), read.skipped_extensions, read.file_kind) == ("", 3, {".txt": 1}, "images")
     assert [str(Path(file).relative_to(tmp_path)) for file in read.files] == ["cat/b.png", "cat/young/a.jpg", "dog/c.JPG"]
     assert read.labels == [0, 0, 1]

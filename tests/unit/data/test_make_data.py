@@ -66,7 +66,7 @@ def test_generated_dataset_is_read_as_the_original(dataset: str, tmp_path: Path,
     ):
         assert np.array_equal(found.samples, same.samples)
         assert np.array_equal(found.labels, same.labels)
-        assert (found.generated, found.description) == (True, same.description)
+        assert (found.generated, found.dataset, len(found.labels)) == (True, same.dataset, len(same.labels))
 
 
 def test_cifar10_batches_are_readable_by_torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

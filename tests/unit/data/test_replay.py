@@ -30,7 +30,7 @@ def test_replay_gives_the_batches_of_torch(tree: Path) -> None:
     with opened(config("replay", tree)) as live:
         assert live.worker_pids() == []
         assert (live.max_prefetched, live.pop_stats(), live.data.num_samples, live.data.loader) == (0, None, 48, "replay")
-        assert live.data.description == "16 batches of torch in host memory: ImageNet folder, 48 JPEGs"
+        assert (live.data.num_batches, live.data.replayed_loader, live.data.num_samples) == (16, "torch", 48)
         for _ in range(2):
             again, same = take(live, BATCHES)
             assert torch.equal(images, again)
@@ -65,7 +65,7 @@ def test_replayed_batches_are_limited_by_host_memory(tree: Path, monkeypatch: py
     assert max_batches_in_memory(batch, pinned=True, ranks=2, free_bytes=100 * 2**20) == 4, "torch rounds pinned allocations up"
     monkeypatch.setattr(replay, "max_batches_in_memory", lambda batch, pinned: 1)
     with opened(config("replay", tree)) as live:
-        assert live.data.description.startswith(f"{MIN_REPLAY_BATCHES} batches of torch")
+        assert live.data.num_batches == MIN_REPLAY_BATCHES
 
 
 @pytest.mark.cuda

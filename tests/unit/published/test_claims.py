@@ -224,7 +224,7 @@ def test_narrow_vgg16_substitutes_the_published_one_only_on_cifar10() -> None:
 
 
 def test_protocol_deviations_are_listed() -> None:
-    made = sweeps.sweep_point(device="Some CPU", data=DatasetInfo(loader="tensor", description="made", generated=True))
+    made = sweeps.sweep_point(device="Some CPU", data=DatasetInfo(loader="tensor", dataset="cifar10", num_samples=50_000, generated=True))
     said = " ".join(protocol_deviations(sweeps.job(made)))
     assert "generated data" in said
     assert "CPU ranks" in said

@@ -67,7 +67,7 @@ def test_older_schemas_are_upgraded_one_by_one(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize(("files", "jpegs", "folders"), [("jpegs", True, True), ("images", False, True), ("", False, False)])
 def test_file_kind_determines_the_dataset_type_whatever_the_loader_name(files: FileKind, jpegs: bool, folders: bool) -> None:
-    data = DatasetInfo(loader="my.ImageNet:train", description="", file_kind=files)
+    data = DatasetInfo(loader="my.ImageNet:train", file_kind=files)
     assert (data.is_jpeg, data.is_image_folder) == (jpegs, folders)
 
 

@@ -26,7 +26,7 @@ def test_mnist_cnn_reaches_97_percent_after_one_epoch() -> None:
     net = import_object(spec.model)(spec.image_size, spec.classes)
     optimizer = torch.optim.SGD(net.parameters(), spec.lr, spec.momentum, weight_decay=spec.weight_decay)
     with opened(settled, "mnist", classes=10) as live:
-        assert live.data.description == "MNIST, 60,000 images"
+        assert (live.data.dataset, live.data.num_samples) == ("mnist", 60_000)
         for _ in range(60_000 // batch_size):
             images, labels = live.next_batch(lambda: None)
             optimizer.zero_grad()
