@@ -115,7 +115,7 @@ def test_image_folder_diagnosis_measures_storage(launch: Callable[..., Any], res
         assert alone.loader_stats.samples == alone.samples
         assert {"read", "decode", "augment", "collate"} <= set(alone.loader_stats.cpu_s) <= set(STAGES)
     loadings = [trace.loader_stats for timed in by_label(only_job(results))[BASELINE].rounds for trace in timed.traces]
-    assert all(loading is not None and open_loaders.samples == 6 for loading in loadings)
+    assert all(loading is not None and loading.samples == 6 for loading in loadings)
 
 
 @pytest.mark.slow
