@@ -19,8 +19,8 @@ def exposed_comm_ms(rounds: Sequence[Round]) -> float:
     """Mean exposed communication per step, in ms: collectives that overlap no compute; 0 without rounds.
 
     Measured from the phases "sync" (gradient all-reduce) and "broadcast" (buffers) of the rank that spends least in them in each step: it
-    waits for no late rank, so that only communication is left. Used for the scaling loss "exposed-comm" (``scaling/waterfall.py``,
-    ``scaling/ladder.py``) and ``AnalysisInput.max_wait_ms``.
+    waits for no late rank, so that only communication is left. Used for ``AnalysisInput.max_wait_ms`` and, minus what a single rank spends
+    in its collectives, for the scaling loss "exposed-comm" (``scaling/waterfall.py``, ``scaling/ladder.py``).
     """
     return _mean_over_steps([collective_waits(timed).min_rank_ms for timed in rounds], rounds) or 0.0
 

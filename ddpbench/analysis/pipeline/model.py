@@ -156,7 +156,7 @@ class PipelineModel:
 
     @property
     def recommended_workers(self) -> int | None:
-        """``workers_needed``, or ``max_useful_workers`` if these are fewer; None if either is unknown."""
+        """Predicted worker count: ``workers_needed``, or ``max_useful_workers`` if these are fewer; None if either is unknown."""
         if self.workers_needed is None or self.max_useful_workers is None:
             return None
         return min(self.workers_needed, self.max_useful_workers)

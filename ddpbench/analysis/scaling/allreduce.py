@@ -52,7 +52,7 @@ def allreduce_stats(runs: ScalingRuns) -> AllReduceStats | None:
     full, allreduce_only, overlap = runs.full_world, runs.allreduce_only, runs.scaling.overlap
     buckets = [size // _wire_divisor(full) for size in runs.scaling.bucket_bytes]
     allreduce_ms = median(1000 * timed.wall_s / timed.traces[0].steps for timed in allreduce_only.rounds) if allreduce_only else None
-    hidden_fraction = 1 - overlap.exposed_ms / overlap.communication_ms if overlap and overlap.communication_ms else None
+    profiled_hidden_fraction = 1 - overlap.exposed_ms / overlap.communication_ms if overlap and overlap.communication_ms else None
     return AllReduceStats(
         bucket_bytes=buckets,
         allreduce_only_ms=allreduce_ms,
@@ -61,7 +61,7 @@ def allreduce_stats(runs: ScalingRuns) -> AllReduceStats | None:
         exposed_over_single_rank_ms=_exposed_over_single_rank_ms(full, runs.single_shard_batch),
         comm_cost_by_arms_ms=_comm_cost_by_arms_ms(runs),
         comm_cost_by_timers_ms=_comm_cost_by_timers_ms(runs),
-        profiled_hidden_fraction=hidden_fraction,
+        profiled_hidden_fraction=profiled_hidden_fraction,
     )
 
 
