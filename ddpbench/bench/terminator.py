@@ -132,10 +132,12 @@ class Terminator:
     def exit_silently(self, code: int) -> NoReturn:
         """Exit without a message, since another rank has reported; rank 0 still closes the record."""
         with self._lock:
+            report = None
             with suppress(RuntimeError):  # the store may end with the rank that reported
                 self._store.deregister()
-                if self._journal and (report := self._store.get_failure_report()):
-                    self._journal.close(report.status, report.fault)
+                report = self._store.get_failure_report()
+            if self._journal and report:
+                self._journal.close(report.status, report.fault)
             self.exit(code)
 
     def _close_record(self, report: FailureReport, is_reporter: bool) -> None:

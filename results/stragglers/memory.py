@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean, quantiles
 
 import msgspec
-from stragglers import KEEPS_MEMORY, WINDOW, RankTold, launched
+from stragglers import KEEPS_MEMORY, WINDOW, RankReport, launched
 
 from ddpbench.machine.host import cpu_name
 
@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 WINDOWS = 20
 
 
-def line(name: str, rounds: Sequence[list[RankTold]]) -> str:
+def line(name: str, rounds: Sequence[list[RankReport]]) -> str:
     low, *_, high = quantiles([first.own_ms / second.own_ms for first, second in rounds], n=20)
     own_ms = fmean(rank.own_ms for ranks in rounds for rank in ranks)
     fewer, *_, more = quantiles([rank.pages for ranks in rounds for rank in ranks], n=20)
@@ -34,10 +34,10 @@ def line(name: str, rounds: Sequence[list[RankTold]]) -> str:
 def main(launches: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     options = argparse.Namespace(device="cpu", ranks=2, steps=20)
-    reports: dict[str, list[list[RankTold]]] = {"as glibc has it": [], "kept": []}
+    reports: dict[str, list[list[RankReport]]] = {"as glibc has it": [], "kept": []}
     for _ in range(launches):
-        reports["as glibc has it"] += launched(options, WINDOWS, {}).told
-        reports["kept"] += launched(options, WINDOWS, KEEPS_MEMORY).told
+        reports["as glibc has it"] += launched(options, WINDOWS, {}).reports
+        reports["kept"] += launched(options, WINDOWS, KEEPS_MEMORY).reports
     head = [
         f"Two ranks, each on a core of {cpu_name()}, {launches} launches of {WINDOW * WINDOWS} rounds each way, in turn; "
         "ranges are the 5th to the 95th percentile.",

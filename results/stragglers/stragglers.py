@@ -45,7 +45,7 @@ KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_MAX_": "0
 """
 
 
-class RankTold(msgspec.Struct):
+class RankReport(msgspec.Struct):
     """What a rank of tests/support/slow_rank.py reports per round: its mean step, and on CPU the control."""
 
     own_ms: float
@@ -57,7 +57,7 @@ class Launch(NamedTuple):
     """Its record, and the reports of all ranks by round."""
 
     record: Record
-    told: list[list[RankTold]]
+    reports: list[list[RankReport]]
 
 
 def launched(options: argparse.Namespace, windows: int, variables: Mapping[str, str]) -> Launch:
@@ -68,14 +68,14 @@ def launched(options: argparse.Namespace, windows: int, variables: Mapping[str, 
     with tempfile.TemporaryDirectory() as folder:
         path = os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
         command = [sys.executable, "-m", "ddpbench", *words, "-q", "-o", folder]
-        report_dir = Path(folder) / "told"
+        report_dir = Path(folder) / "reports"
         report_dir.mkdir()
         variables = {"PYTHONPATH": path, "REPORT_DIR": str(report_dir), **variables}
         done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr)
         files = [[report_dir / f"{index}-{rank}.json" for rank in range(options.ranks)] for index in range(rounds)]
-        reports = [[msgspec.json.decode(file.read_bytes(), type=RankTold) for file in ranks] for ranks in files]
+        reports = [[msgspec.json.decode(file.read_bytes(), type=RankReport) for file in ranks] for ranks in files]
         return Launch(load(next(Path(folder).glob("*.json"))).records[0], reports)
 
 
@@ -84,12 +84,12 @@ def memory_of(options: argparse.Namespace) -> Mapping[str, str]:
 
 
 def windows_of(launch: Launch) -> Iterator[Launch]:
-    for begin in range(0, len(launch.told), WINDOW):
+    for begin in range(0, len(launch.reports), WINDOW):
         window = slice(begin, begin + WINDOW)
-        yield Launch(msgspec.structs.replace(launch.record, rounds=launch.record.rounds[window]), launch.told[window])
+        yield Launch(msgspec.structs.replace(launch.record, rounds=launch.record.rounds[window]), launch.reports[window])
 
 
-def core_excess(reports: list[list[RankTold]]) -> float | None:
+def core_excess(reports: list[list[RankReport]]) -> float | None:
     """Excess of the control on the slowest core over the median of the others, a fraction."""
     ranks = [drop_none(rank.control_ms for rank in ranks) for ranks in zip(*reports, strict=True)]
     if not all(ranks):
@@ -140,7 +140,7 @@ class Told(msgspec.Struct):
 def judged(window: Launch, kind: str = "", rank: int = -1) -> Judged:
     slow = summarize(window.record).straggler
     found = Found(slow.rank, slow.slow_in, round(slow.excess_fraction, 4)) if slow else None
-    return Judged(kind, rank, found, core_excess(window.told))
+    return Judged(kind, rank, found, core_excess(window.reports))
 
 
 def cells_of(ranks: int) -> list[tuple[str, int]]:

@@ -134,3 +134,7 @@ def too_good() -> Job:
 
 def data_bound() -> Job:
     return job(data=30.0, all_reduce=0.4)
+
+
+JOBS = [whole, network, strong, straggling, too_good, data_bound]
+"""Builders of whole jobs, one per kind of loss."""

@@ -140,7 +140,7 @@ def test_straggler_tables_follow_from_stored_windows(monkeypatch: pytest.MonkeyP
     rounds = json.loads((folder / "memory.json").read_bytes())
     del rounds["command"]
     for name, each in rounds.items():
-        line = memory.line(name, msgspec.convert(each, list[list[stragglers.RankTold]]))
+        line = memory.line(name, msgspec.convert(each, list[list[stragglers.RankReport]]))
         assert line in (folder / "memory.md").read_text().splitlines()
 
 

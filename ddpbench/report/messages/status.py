@@ -18,8 +18,8 @@ def status_text(record: Record, job_records: Sequence[Record] = ()) -> str:
     if word == "invalid":
         return f"{word}: {'; '.join(check_text(check, record) for check in record.checks if check.severity == 'error')}"
     message = record.fault.message if record.fault else ""
-    states_it = message.startswith(word) or f" {word} at step " in message
-    outcome = message if states_it else f"{word}: {message}" if message else word
+    states_status = word == "hung" or message.startswith(word)  # "rank 1 (node-01) hung at step 0", "interrupted by SIGINT"
+    outcome = message if message and states_status else f"{word}: {message}" if message else word
     return f"{outcome}, {format_rounds(job_records or [record])}"
 
 

@@ -74,17 +74,7 @@ def test_each_loss_has_its_name_and_size(name: LossName) -> None:
     assert made.scaling.verdict.kind == VERDICT_KINDS[name]
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        scaling_jobs.whole,
-        scaling_jobs.network,
-        scaling_jobs.strong,
-        scaling_jobs.straggling,
-        scaling_jobs.too_good,
-        scaling_jobs.data_bound,
-    ],
-)
+@pytest.mark.parametrize("made", scaling_jobs.JOBS)
 def test_waterfall_closes(made: object) -> None:
     way = waterfall_of(made())  # type: ignore[operator]
     assert way.ideal_samples_per_s + sum(term.samples_per_s for term in way.terms) == pytest.approx(way.measured_samples_per_s)

@@ -17,14 +17,6 @@ from ddpbench.report.markdown import to_markdown
 from ddpbench.report.pages.registry import view_of
 
 RECORD = Path("results/runs/20261121T012930Z-scale-resnet50-amp-fp16.json")
-JOBS = [
-    scaling_jobs.whole,
-    scaling_jobs.network,
-    scaling_jobs.strong,
-    scaling_jobs.straggling,
-    scaling_jobs.too_good,
-    scaling_jobs.data_bound,
-]
 
 
 @pytest.fixture(autouse=True)
@@ -40,14 +32,14 @@ def printed(job: Job, encoding: str = "utf-8", quiet: bool = False) -> str:
     return stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("made", JOBS)
+@pytest.mark.parametrize("made", scaling_jobs.JOBS)
 def test_scaling_page_fits_80_columns(made: Callable[[], Job]) -> None:
     lines = printed(made(), "ascii").splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[-1] == str(RECORD)
 
 
-@pytest.mark.parametrize("made", JOBS)
+@pytest.mark.parametrize("made", scaling_jobs.JOBS)
 def test_printed_losses_add_up(made: Callable[[], Job]) -> None:
     text = " ".join(printed(made()).split()).replace(",", "")
     way = re.search(r"([\d.]+) ideal (.*?) = ([\d.]+)", text)
