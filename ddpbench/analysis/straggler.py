@@ -105,8 +105,8 @@ def _excess(rank: int, timed: Round, own_of: Callable[[Trace], float]) -> float 
 
 def _is_significant(excesses: Sequence[float | None], min_excess: float) -> bool:
     """Whether a rank with these excesses, one per round or None, is slower by ``min_excess`` and not by chance."""
-    observed = sorted({*drop_none(excesses)})  # a resample repeats rounds, and a repeated round is not another observation
-    if None in excesses:
+    observed = drop_none(excesses)
+    if len(observed) < len(excesses):
         return False
     if len(observed) < MIN_VALUES_FOR_INTERVAL:
         return min(observed) >= min_excess

@@ -56,7 +56,7 @@ def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (),
         resampled = resampled_verdicts(inputs, found)
         found = with_repeatability(found, resampled, partial(_undecided, has_controls=inputs.controls.compute_only is not None))
         if found.kind != "inconclusive":
-            found = _with_cause_repeatability(found, resampled)
+            found = with_cause_repeatability(found, resampled)
     builder = CommandBuilder(record, "diagnose" if controls.diagnosis else "run", swept)
     return msgspec.structs.replace(found, next=_next_step(builder, AnalysisInput(record, summary, controls), found))
 
@@ -124,15 +124,17 @@ def _rule_evidence(verdict: Verdict) -> RuleEvidence:
     return verdict.evidence
 
 
-def _with_cause_repeatability(verdict: Verdict, resampled: Sequence[Verdict]) -> Verdict:
+def with_cause_repeatability(verdict: Verdict, resampled: Sequence[Verdict]) -> Verdict:
     """``verdict`` with the fraction of the ``resampled`` verdicts on its bottleneck that name its cause.
 
-    A cause below ``PROBABLE_FRACTION`` is left open between the two most frequent.
+    A cause below ``PROBABLE_FRACTION`` is left open between the two most frequent. It is dropped if all of them agree on another.
     """
     same = [each for each in resampled if _is_same_bottleneck(each, verdict)]
     causes = Counter(each.cause for each in same)
     fraction = causes[verdict.cause] / len(same) if verdict.cause else None
     if fraction is not None and fraction < PROBABLE_FRACTION:
+        if len(causes) == 1:
+            return msgspec.structs.replace(verdict, cause=None, cause_evidence=None)
         (first, count), (second, second_count) = causes.most_common(2)
         undecided = UndecidedCause(first=first, first_fraction=count / len(same), second=second, second_fraction=second_count / len(same))
         return msgspec.structs.replace(verdict, cause=None, cause_evidence=undecided)

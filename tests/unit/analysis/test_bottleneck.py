@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -11,7 +12,7 @@ import records
 from commands import parsed
 from records import next_command
 
-from ddpbench.analysis.bottleneck.verdict import BOTTLENECKS, find_bottleneck
+from ddpbench.analysis.bottleneck.verdict import BOTTLENECKS, find_bottleneck, with_cause_repeatability
 from ddpbench.analysis.checks.rules import run_checks
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.bottleneck import (
@@ -31,7 +32,7 @@ from ddpbench.record.bottleneck import (
 )
 from ddpbench.record.checks import MeasurementTooShort
 from ddpbench.record.config import Config
-from ddpbench.record.record import KernelActivity, Record
+from ddpbench.record.record import DatasetInfo, KernelActivity, Record
 from ddpbench.record.verdict import ReduceRanks, Verdict
 from ddpbench.report.messages.verdict import explain_verdict
 
@@ -218,6 +219,15 @@ def test_default_float32_run_suggests_autocast() -> None:
     assert judged(records.cpu_run()).next is None, "fp32 was chosen"
 
 
+@pytest.mark.parametrize(("dataset", "diagnoses"), [("imagenet", True), ("gemm", False)])
+def test_synthetic_run_with_nothing_to_gain_suggests_to_diagnose_a_loader(dataset: str, diagnoses: bool) -> None:
+    record = records.cpu_run(data=DatasetInfo(loader="synthetic", dataset=dataset, num_batches=1))
+    found = judged(record)
+    assert found.kind == "compute-bound"
+    assert (found.next is not None) == diagnoses
+    assert not diagnoses or next_command(found).startswith("ddpbench diagnose ")
+
+
 NOISY_ROUNDS = [1.0, 1.05, 0.95, 1.02, 0.98]
 
 
@@ -253,6 +263,27 @@ def test_competing_bottlenecks_are_inconclusive_and_suggest_diagnose() -> None:
     assert found.evidence.first_fraction >= found.evidence.second_fraction > 0
     assert not found.evidence.has_controls
     assert " diagnose " in next_command(found)
+
+
+def test_cause_that_no_resample_names_is_dropped() -> None:
+    found = judged(rounds_with_data_wait(0.0, 14.0, 12.0, 11.0, 13.0))
+    with_cause = msgspec.structs.replace(found, cause="handoff")
+    assert with_cause_repeatability(with_cause, [msgspec.structs.replace(found, cause=None)] * 100).cause is None
+    assert with_cause_repeatability(with_cause, [with_cause] * 100).cause_repeatability == 1.0
+
+
+@pytest.mark.parametrize(
+    ("excesses", "kind"), [((0.26, 0.27, 0.16, 0.06, 0.08), "straggler"), ((0.3, 0.01, 0.25, 0.02, -0.1), "compute-bound")]
+)
+def test_rank_that_is_slower_in_every_round_is_a_straggler_although_rounds_vary(excesses: Sequence[float], kind: str) -> None:
+    made = [
+        records.record(
+            [{phase: length * span for phase, span in WORK.items()}, {phase: length * (1 + excess) * span for phase, span in WORK.items()}]
+        )
+        for length, excess in zip((0.7, 1.3, 1.5, 1.6, 0.9), excesses, strict=True)
+    ]
+    made[0].rounds = [other.rounds[place] for place, other in enumerate(made)]
+    assert judged(made[0]).kind == kind
 
 
 def test_resampling_is_deterministic() -> None:
