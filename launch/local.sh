@@ -11,7 +11,7 @@ set -euo pipefail
 # ranks_flags ARGUMENT...: the flags that start the ranks; nothing if the command starts none or has --gpus already.
 ranks_flags() {
   case "$*" in '' | reproduce) return ;; esac # without NAME it only lists the experiments
-  case "$1" in crossover | make-data | report | plot | list | env | help | version | -h | --help | --version) return ;; esac
+  case "$1" in crossover | whatif | make-data | report | plot | list | env | help | version | -h | --help | --version) return ;; esac
   case " $* " in *' --gpus'*) return ;; esac
   local gpus
   gpus=$(count_gpus)

@@ -160,6 +160,7 @@ def test_driver_of_the_gpu_nodes_can_be_named(named: str, major: str) -> None:
         ("run resnet18", "0", "--gpus 1"),
         ("resnet18 --gpus 2", "0,1,2,3", ""),
         ("report", "0,1", ""),
+        ("whatif RECORD --workers 4", "0,1", ""),
         ("list", "", ""),
         ("--help", "0", ""),
         ("", "0", ""),
