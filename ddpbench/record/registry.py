@@ -95,6 +95,11 @@ class DatasetSpec:
     channels: int = 0
     features: int = 0
 
+    @property
+    def has_files(self) -> bool:
+        """Whether samples can be read from ``--data-dir``. Vectors are always generated."""
+        return self.channels > 0
+
     def input_shape(self, image_size: int | None, classes: int) -> tuple[int, ...]:
         """Shape of one sample: (channels, S, S), where S is ``image_size`` in pixels, or (features,)."""
         if not self.channels:

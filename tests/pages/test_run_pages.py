@@ -16,7 +16,7 @@ from page_jobs import PAGE_JOBS, single_run
 
 from ddpbench.analysis.fastest import find_best_arm, next_step_after_comparison
 from ddpbench.analysis.summary import summarize
-from ddpbench.record.record import Job
+from ddpbench.record.record import DatasetInfo, Job
 from ddpbench.report.console import make_console
 from ddpbench.report.messages.verdict import next_step_text
 from ddpbench.report.pages.run import render_run
@@ -193,3 +193,11 @@ def test_slow_rank_is_reported_once_and_not_from_two_rounds(rounds: int, data_ms
     render_run(single_run(records.record(starving, longer=[1.0] * rounds)), make_console(stream), RECORD)
     assert ("slow rank 3 (node-01, GPU 3): " in stream.getvalue()) == named
     assert ("STRAGGLER   rank 3" in stream.getvalue()) == (data_ms == 20.0)
+
+
+@pytest.mark.parametrize(("dataset", "suggested"), [("imagenet", True), ("", True), ("gemm", False)])
+def test_synthetic_run_suggests_data_only_if_its_dataset_has_files(dataset: str, suggested: bool) -> None:
+    stream = io.StringIO()
+    run = records.cpu_run(data=DatasetInfo(loader="synthetic", dataset=dataset, num_batches=1))
+    render_run(single_run(run), make_console(stream), RECORD)
+    assert ("--data-dir DIR" in stream.getvalue()) == suggested

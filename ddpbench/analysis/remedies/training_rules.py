@@ -13,7 +13,7 @@ from ddpbench.analysis.remedies.remedy import FewerRanks, LargerBatch, Remedy
 from ddpbench.analysis.run_length import MIN_ROUNDS, is_too_short_for_verdict, required_length
 from ddpbench.analysis.straggler import Straggler
 from ddpbench.analysis.summary import compute_dtype
-from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.loaders import DEFAULT_LOADER, SYNTHETIC, loader_spec
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Record
 
@@ -49,7 +49,7 @@ def less_sync(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
 
 
 def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
-    """For a device that is busy computing: tensor cores, then fused kernels, then a larger batch."""
+    """For a device that is busy computing: tensor cores, then fused kernels, then a larger batch; else a diagnosis of a loader."""
     record, config, cuda = builder.record, builder.record.config, builder.record.environment.device_type == "cuda"
     in_float32 = record.observed_precision is not None and compute_dtype(record.observed_precision) in ("float32", "tf32")
     if in_float32 and (cuda or not builder.has_flag("precision")):  # CPUs without bfloat16 units are slower with it
@@ -57,8 +57,16 @@ def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | N
         return Remedy(code="faster-compute", command=builder.command(precision=(config.precision, half)))
     if cuda and config.compile == "off" and not builder.has_flag("compile"):
         return Remedy(code="faster-compute", command=builder.command(compile=("off", "default")))
-    command = larger_batch_command(builder, inputs) if cuda else ""
-    return Remedy(code="faster-compute", command=command) if command else None
+    if cuda and (command := larger_batch_command(builder, inputs)):
+        return Remedy(code="faster-compute", command=command)
+    return measure_loader(builder)
+
+
+def measure_loader(builder: CommandBuilder) -> Remedy | None:
+    """After a run on synthetic batches: a diagnosis, which measures a loader, too. None if no loader reads the dataset."""
+    data = builder.record.data
+    readable = data is not None and data.dataset in loader_spec(DEFAULT_LOADER).datasets
+    return diagnose(builder) if readable and builder.requested.loader in (None, SYNTHETIC) else None
 
 
 def larger_batch_command(builder: CommandBuilder, inputs: AnalysisInput) -> str:

@@ -32,14 +32,14 @@ def open_synthetic(config: ResolvedConfig, shard: Shard) -> SyntheticLoader:
             return inputs, torch.randn(shape, generator=generator, device=shard.device)
         return inputs, torch.randint(shard.classes, shape[:1], generator=generator, device=shard.device)
 
-    return SyntheticLoader([draw() for _ in range(GEMM_BATCHES if shard.dataset == "gemm" else 1)])
+    return SyntheticLoader([draw() for _ in range(GEMM_BATCHES if shard.dataset == "gemm" else 1)], shard.dataset)
 
 
 class SyntheticLoader(NoWorkersMixin):
-    """Cycles through ``batches``."""
+    """Cycles through ``batches``, which have the shape of ``dataset``."""
 
-    def __init__(self, batches: Sequence[Batch]) -> None:
-        self.data = DatasetInfo(loader=SYNTHETIC, num_batches=len(batches))
+    def __init__(self, batches: Sequence[Batch], dataset: str) -> None:
+        self.data = DatasetInfo(loader=SYNTHETIC, dataset=dataset, num_batches=len(batches))
         self._batches = cycle(batches)
 
     def next_batch(self, on_host_ready: Callable[[], None]) -> Batch:

@@ -32,15 +32,15 @@ def verdict_heading(verdict: Verdict | ScalingVerdict) -> str:
 
 
 def repeatability_text(verdict: Verdict | ScalingVerdict) -> str:
-    """``81% of resamples name this bottleneck; the runner-up is straggler``.
+    """``81% of bootstrap resamples agree; the runner-up is straggler``.
 
     Empty if the verdict is certain or states its own shares.
     """
     shares = []
     if verdict.is_probable:
-        shares.append(f"{verdict.repeatability:.0%} of resamples name this bottleneck{_runner_up(verdict.runner_up)}")
+        shares.append(f"{verdict.repeatability:.0%} of bootstrap resamples agree{_runner_up(verdict.runner_up)}")
     if isinstance(verdict, Verdict) and verdict.is_cause_probable:
-        of = "of these" if shares else "of resamples"
+        of = "of these" if shares else "of bootstrap resamples"
         runner_up = cause_name(verdict.cause_runner_up) if verdict.cause_runner_up else None
         shares.append(f"{verdict.cause_repeatability:.0%} {of} name this cause{_runner_up(runner_up)}")
     return "; ".join(shares)

@@ -48,7 +48,7 @@ def _transport_name(transport: Transport) -> str:
 
 DESCRIBED_FIELDS = frozenset(
     {"precision", "batch_size", "image_size", "optimizer", "optimizer_impl", "lr", "momentum", "weight_decay", "channels_last", "seed"}
-    | {"loader", "data_dir", "workers", "engine", "device", "threads", "broadcast_buffers", "gradient_as_bucket_view"}
+    | {"loader", "data_dir", "workers", "engine", "device", "threads", "broadcast_buffers"}
     | {"warmup", "steps", "rounds"}
 )
 """Fields that the header describes in words; others are shown as flags if they differ from their default."""
@@ -236,7 +236,6 @@ def _settings(record: Record) -> Iterator[HeaderItem]:
     yield "weight_decay", f"weight decay {config.weight_decay:g}"
     yield "seed", f"seed {config.seed}"
     yield "", "cudnn.benchmark on" if record.environment.device_type == "cuda" else ""
-    yield "gradient_as_bucket_view", f"bucket view {_on_off(config.gradient_as_bucket_view)}" if uses_ddp(record) else ""
     for field in flag_fields(Config):
         value = getattr(config, field.name)
         is_unset = value is False and field.default is None
@@ -248,9 +247,9 @@ def _warmup_and_round_items(record: Record) -> Iterator[HeaderItem]:
     """Warm-up and rounds: as measured if known, else as configured."""
     warmup = record.warmup
     if warmup is None:
-        yield "", f"warm-up {record.config.warmup}"
+        yield "", pluralize(record.config.warmup, "warm-up step")
     else:
-        yield "", f"warm-up {warmup.warmup_steps}" + ("" if warmup.warmup_converged else ", not converged")
+        yield "", pluralize(warmup.warmup_steps, "warm-up step") + ("" if warmup.warmup_converged else ", not converged")
     yield "", _rounds([record])
 
 

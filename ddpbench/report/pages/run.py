@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.summary import summarize
-from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_hint
@@ -22,7 +21,7 @@ from ddpbench.report.pages.phases import phase_table
 from ddpbench.report.pages.ranks import rank_table
 from ddpbench.report.pages.status import status_lines
 from ddpbench.report.pages.throughput import throughput_lines, throughput_text
-from ddpbench.report.pages.verdict import NO_LOADER_HINT, record_verdict_lines
+from ddpbench.report.pages.verdict import NO_LOADER_HINT, could_measure_loader, record_verdict_lines
 
 Section = Sequence[Text]
 
@@ -60,8 +59,8 @@ def _comparison_sections(job: Job, page: Page, verbose: bool) -> Iterator[Sectio
     named = _named(job)
     yield [*shared_header_lines(job.records, page)]
     yield [*best_arm_lines(job, page)]
-    synthetic = all(record.config.loader == SYNTHETIC for record in job.records)
-    yield [*arm_table(job, page), *(styled(wrap_hint("data  ", NO_LOADER_HINT, page), LABEL, len("data")) if synthetic else ())]
+    no_loader = all(map(could_measure_loader, job.records))
+    yield [*arm_table(job, page), *(styled(wrap_hint("data  ", NO_LOADER_HINT, page), LABEL, len("data")) if no_loader else ())]
     yield [*loader_table(job, page)]
     yield [*status_lines(named, page)]
     yield [*check_lines(named, page)]

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
+from ddpbench.record.registry import DATASETS
 from ddpbench.record.verdict import ScalingVerdict, Verdict
 from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_command, wrap_hint, wrap_text
 from ddpbench.report.messages.bottlenecks import Explanation
@@ -18,7 +19,7 @@ GOOD_VERDICTS = ("compute-bound", "scales")
 
 NOTHING_TO_GAIN = "no other setting to suggest"
 
-NO_LOADER_HINT = "synthetic batches: no loader was measured; add `--data-dir DIR`"
+NO_LOADER_HINT = "synthetic batches: no loader was measured; `--data-dir DIR` measures yours"
 
 
 def record_verdict_lines(record: Record, page: Page) -> Iterator[Text]:
@@ -30,8 +31,14 @@ def record_verdict_lines(record: Record, page: Page) -> Iterator[Text]:
     if verdict is None:
         return
     yield from verdict_lines(verdict, explain_verdict(verdict, record), page)
-    if record.config.loader == SYNTHETIC:
+    if could_measure_loader(record):
         yield from styled(wrap_hint("  data  ", NO_LOADER_HINT, page), LABEL, len("  data"))
+
+
+def could_measure_loader(record: Record) -> bool:
+    """Whether batches are synthetic, but the workload could read files."""
+    dataset = DATASETS.get(record.data.dataset) if record.data else None
+    return record.config.loader == SYNTHETIC and (dataset is None or dataset.has_files)
 
 
 def verdict_lines(verdict: Verdict | ScalingVerdict, explanation: Explanation, page: Page) -> Iterator[Text]:

@@ -268,14 +268,14 @@ def test_probable_verdict_states_its_share_and_runner_up() -> None:
     assert (verdict_label(sure), verdict_heading(sure), repeatability_text(sure)) == ("data-bound", "DATA-BOUND, TOO FEW CORES", "")
     cause = replace(sure, cause_repeatability=0.83, cause_runner_up="handoff")
     assert verdict_heading(cause) == "DATA-BOUND, PROBABLY TOO FEW CORES"
-    assert repeatability_text(cause) == "83% of resamples name this cause; the runner-up is handoff"
+    assert repeatability_text(cause) == "83% of bootstrap resamples name this cause; the runner-up is handoff"
     both = replace(cause, repeatability=0.81, runner_up="sync-bound")
     assert (verdict_label(both), verdict_heading(both)) == ("probably data-bound", "PROBABLY DATA-BOUND, PROBABLY TOO FEW CORES")
     assert repeatability_text(both) == (
-        "81% of resamples name this bottleneck; the runner-up is sync-bound; 83% of these name this cause; the runner-up is handoff"
+        "81% of bootstrap resamples agree; the runner-up is sync-bound; 83% of these name this cause; the runner-up is handoff"
     )
     neither = replace(sure, repeatability=0.81, runner_up="inconclusive")
-    share = "81% of resamples name this bottleneck; the runner-up is inconclusive"
+    share = "81% of bootstrap resamples agree; the runner-up is inconclusive"
     assert repeatability_text(neither) == share
     assert verdict_sentence(neither, explain_verdict(neither, GPU)).endswith(f" ({share})")
 
