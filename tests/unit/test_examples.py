@@ -1,0 +1,42 @@
+"""The examples in docs/examples, which users copy, work."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from documents import ROOT
+from open_loaders import config, opened, take
+
+from ddpbench.record.loaders import find_loader
+from ddpbench.workloads.init_model import init_model
+from ddpbench.workloads.registry import find_workload
+
+
+@pytest.fixture(autouse=True)
+def root_of_the_clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def test_example_workload_learns_from_its_loader() -> None:
+    spec = find_workload("docs.examples.quadrants:WORKLOAD")
+    model = init_model(spec.model, None, spec.classes, seed=0)
+    loader = "docs.examples.quadrants:train"
+    settled = config(find_loader(loader).name, image_size=None, batch_size=spec.batch_cpu, workers=0, channels_last=False)
+    losses = []
+    with opened(settled, spec.dataset, classes=spec.classes) as batches:
+        for _ in range(100):
+            points, quadrants = take(batches, 1)
+            loss = torch.nn.functional.cross_entropy(model(points), quadrants)
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            with torch.no_grad():
+                for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                    parameter -= spec.lr * gradient
+            losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+
+
+def test_example_of_a_slow_loader_delivers_its_shard() -> None:
+    settled = config("docs.examples.slow_reads:train", image_size=28, batch_size=4, workers=0, channels_last=False)
+    with opened(settled, "mnist", classes=10, rank=1, world_size=2) as batches:
+        images, labels = take(batches, 1)
+    assert (images.shape, labels.shape) == ((4, 1, 28, 28), (4,))
