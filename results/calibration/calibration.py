@@ -1,15 +1,15 @@
-"""How good the predictions are: trainings with a known fault are diagnosed, changes to them predicted, and then measured.
+"""Accuracy of the predictions: trainings with a known fault are diagnosed, changes to them predicted, and then measured.
 
     python results/calibration/calibration.py [NAME...] [--page]
 
-For each training of ``PLANS`` (without names all that can be trained here): ``ddpbench diagnose``, what ``ddpbench whatif`` predicts
-of every change from its record, and ``ddpbench run`` with the setting as it is and changed as arms that take turns. What is in
-calibration.json with a measured gain is not measured again; remove the file to start from scratch. Writes calibration.json, and from
-it and from the proofs the page calibration.md and the picture calibration.png; with --page only the page and the picture.
+For each training of ``PLANS`` (or each named one that this machine can run): ``ddpbench diagnose``, the predictions of ``ddpbench whatif``
+for every change from that record, and ``ddpbench run`` with the original and the changed settings as interleaved arms. Changes that have a
+measured gain in calibration.json are not measured again; remove the file to start from scratch. Writes calibration.json, and generates the
+page calibration.md and the plot calibration.png from it and from the verifications; with --page only the page and the plot.
 
-A proof is the record of a ``ddpbench diagnose`` that tried its own predictions. To add one, put its record into ../h200 as
-diagnose-NAME.json and run this script with --page: every change that it tried becomes a row. A proof that is replaced stays there, and
-its rows stay in the table, struck out if their rounds are shorter than the rule allows.
+A verification is the record of a ``ddpbench diagnose`` that tried its own predictions. To add one, put its record into ../h200 as
+diagnose-NAME.json and run this script with --page: every change that it tried becomes a row. A replaced verification stays there, and its
+rows stay in the table, struck out if their rounds are too short.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ PROVED = HERE.parent / "h200"
 DIAGNOSE_S = {"cpu": 36, "cuda": 75}
 RUN_S, GRACE_S = 30, 120
 LONGER = 3
-"""Times as long are trainings given whose steps are long, or whose batches come very unevenly: they too need several rounds."""
+"""Factor on the time limit of trainings with long steps or very irregular batches, which need several rounds too."""
 
 IMAGES = 96
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A training, the changes to it by field, and the other trainings of this table whose diagnosis lends what this one's lacks."""
+    """A training, the changes to it by field, and other plans whose diagnoses supply measurements that its own lacks (``lends``)."""
 
     name: str
     words: Sequence[str]
@@ -81,7 +81,7 @@ class Plan:
 
 
 def situation(name: str, ranks: int = 2, words: Sequence[str] = (), longer: int = 1, **changes: Sequence[Any]) -> Plan:
-    """One of tests/situations, on so many ranks."""
+    """A situation of tests/situations as a plan."""
     found = next(each for each in SITUATIONS if each.name == name)
     named = name if ranks == 2 else f"{name}, {ranks} rank"
     return Plan(named, [*found.words, *words], changes, ranks, tree=found.tree, longer=longer)
@@ -123,7 +123,7 @@ PLANS = (
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """One change to one training: predicted, then measured, both in times as many images/s."""
+    """One change to one training: predicted and measured gain, as ratios of images/s."""
 
     training: str
     change: str
@@ -133,14 +133,14 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     measured: float | None = None
     measured_low: float | None = None
     measured_high: float | None = None
-    miss: float | None = None  # the model's step over the measured one, before the change
-    load: float | None = None  # processes that ran or waited while it was measured, its own among them; the mean of a minute
+    miss: float | None = None  # predicted over measured step time, before the change
+    load: float | None = None  # load average over one minute while it was measured, including its own processes
     problem: str = ""
     struck_out: str = ""  # why this row does not count; empty if it does
 
     @property
     def error(self) -> float | None:
-        """Also None for a gain from a single round of both, which has no interval."""
+        """Relative error of the prediction; None without a measurement, or for a single round, which has no interval."""
         if self.predicted is None or self.measured is None or self.measured_low == self.measured_high:
             return None
         return self.predicted / self.measured - 1
@@ -175,7 +175,7 @@ def main(names: Sequence[str], page_only: bool) -> None:
 
 
 def measured(plan: Plan, known: Mapping[str, Plan], kept: Path, done: set[str]) -> list[Pair]:
-    """The plan's changes that are not in ``done``. Every prediction is made before its change is measured."""
+    """Measure the plan's changes that are not in ``done``. Every change is predicted before it is measured."""
     changes = {field: [value for value in values if words_of(field, value) not in done] for field, values in plan.changes.items()}
     if not any(changes.values()):
         return []
@@ -192,11 +192,11 @@ def measured(plan: Plan, known: Mapping[str, Plan], kept: Path, done: set[str]) 
 
 
 def proved(file: Path) -> list[Pair]:
-    """The changes that a diagnosis predicted and then measured itself."""
+    """The changes that a diagnosis predicted and then tried."""
     job = load(file)
     baseline, arms = baseline_of(job) or job.records[0], {record.role: record for record in job.records}
     config, devices = baseline.config, f"{baseline.world_size} x {baseline.environment.placements[0].device_name}"
-    link = f"[proof]({os.path.relpath(file, HERE)})"
+    link = f"[record]({os.path.relpath(file, HERE)})"
     training = f"{config.workload} {config.precision} {config.loader} -j {config.workers}, {devices}, {link}"
     return [
         Pair(
@@ -216,7 +216,7 @@ def proved(file: Path) -> list[Pair]:
 
 
 def short_rounds(**sides: Record) -> str:
-    """Which sides of a proof have rounds of fewer than 4 batches per worker or DALI pipeline; empty if none has."""
+    """Which arms of a verification have rounds of fewer than 4 batches per worker or DALI pipeline; empty if none has."""
     reasons = []
     for side, record in sides.items():
         if missing := missing_batches(record):
@@ -304,26 +304,26 @@ def slug(text: str) -> str:
 
 def page(pairs: Sequence[Pair]) -> str:
     lines = [
-        "# How good the predictions are",
+        "# Accuracy of the predictions",
         "",
-        "Trainings with a known fault (`tests/situations/`), and a few without, two ranks on two cores unless said. Each is diagnosed,",
-        "every change is predicted from that record alone, and then measured: the setting as it is and the changed one as arms of one",
-        "job that take turns; in a *proof* the diagnosis itself tried the change, after its prediction was on record. *Inside* is a",
-        "measured gain that lies in the predicted 90% interval.",
+        "Trainings with a known fault (`tests/situations/`), and a few without one, on two ranks and two cores unless stated otherwise.",
+        "Each is diagnosed, and the gain of every change is predicted from that record alone, then measured with the original and the",
+        "changed setting as interleaved arms of one job (`calibration.json`). Rows that link a record are verifications: the diagnosis",
+        "tried the change itself, after it had recorded the prediction. *Inside*: the measured gain lies in the predicted 90% interval.",
         "",
         "```",
         "python results/calibration/calibration.py",
         "```",
         "",
-        "Rounds of both sides of a proof must have at least 4 batches per worker, or per pipeline of a DALI loader. Rows that break",
-        "this rule are ~~struck out~~. A measured interval that spans more than a factor of 1.5 is too wide to decide what is inside.",
+        "Both arms of a verification need rounds of at least 4 batches per worker, or per pipeline of a DALI loader. Rows with shorter",
+        "rounds are ~~struck out~~. *Too wide*: the measured interval spans more than a factor of 1.5, too wide to judge the prediction.",
         "",
-        "| rows | pairs | median absolute error of the gain | inside the 90% interval | typical width of that interval, end to end |",
+        "| rows | pairs | median absolute error of the gain | inside the 90% interval | typical width of that interval (high / low) |",
         "|---|---|---|---|---|",
         counts("all", pairs),
-        counts("without those struck out", [pair for pair in pairs if not pair.struck_out]),
+        counts("without the struck-out rows", [pair for pair in pairs if not pair.struck_out]),
         "",
-        "![predicted against measured](calibration.png)",
+        "![predicted and measured gain](calibration.png)",
         "",
         "| training | change | predicted (90%) | measured (95%) | error | |",
         "|---|---|---|---|---|---|",
@@ -339,7 +339,7 @@ def counts(rows: str, pairs: Sequence[Pair]) -> str:
     error = f"{100 * median(abs(pair.error or 0.0) for pair in measured_pairs):.1f}%"
     judged = [pair for pair in measured_pairs if not pair.is_wide]
     inside = f"{sum(bool(pair.inside) for pair in judged)} of {len(judged)}"
-    return f"| {rows} | {len(measured_pairs)} of {len(pairs)} | {error} | {inside} | a factor of {typical(measured_pairs):.2f} |"
+    return f"| {rows} | {len(measured_pairs)} of {len(pairs)} | {error} | {inside} | {typical(measured_pairs):.2f} |"
 
 
 def row(pair: Pair) -> str:

@@ -1,10 +1,10 @@
-"""Whether the verdict is right: the situations of tests/situations, run with the real commands.
+"""Accuracy of the verdicts: the situations of tests/situations, measured with the real commands.
 
     python results/diagnosis/situations.py [NAME...]
 
-Without names all of them. Each takes about a minute and a half: ``ddpbench run`` and ``ddpbench diagnose``, two ranks on two
-cores, or on the GPUs that there are.
-Writes situations.json next to this file, in which situations that are not named keep their results, and README.md from it.
+Measures the named situations, or all of them. Each takes about a minute and a half: ``ddpbench run`` and ``ddpbench diagnose`` on two
+CPU ranks with two cores, or on the available GPUs. Writes situations.json next to this file, in which the other situations keep their
+results, and generates README.md from it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ BATCH = 256
 
 
 def main(baseline: Path, gpus: int, workload: str, steps: int, target: Path, pairs: int) -> None:
-    """Run ``pairs`` pairs of launches in ABBA order and writes them to ``target``."""
+    """Run ``pairs`` pairs of launches in ABBA order and write them to ``target``."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}"]
 
     def bare() -> float:

@@ -29,12 +29,12 @@ DTYPES = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}
 
 
 def main(workload: str, steps: int, target: Path, precision: str, pairs: int) -> None:
-    """Measures ``pairs`` pairs of windows and writes them to ``target``."""
+    """Measure ``pairs`` pairs of windows and write them to ``target``."""
     asked = Config(workload=workload, precision=precision, steps=steps)
     (config,), world, _ = prepare_job(Request(arms=[asked], output=OutputOptions(output_dir=str(target.parent)), command=sys.argv))
     world.init_process_group()
-    pulse = ProgressMarker(600.0)
-    arm = Arm(config, world, pulse)
+    marker = ProgressMarker(600.0)
+    arm = Arm(config, world, marker)
     arm.activate()
     images = (config.batch_size or 0) * steps * world.size
     bare = bare_windows(workload, config.batch_size or 0, world.device.torch_device, steps, WARMUP, DTYPES[precision])
@@ -43,7 +43,7 @@ def main(workload: str, steps: int, target: Path, precision: str, pairs: int) ->
     theirs: list[float] = []
 
     def measured() -> None:
-        watchdog = Watchdog(pulse, world.store.heartbeat, lambda seconds: None, lambda: None)
+        watchdog = Watchdog(marker, world.store.heartbeat, lambda seconds: None, lambda: None)
         watchdog.start()
         timed = arm.run_round(len(ours))
         watchdog.stop()

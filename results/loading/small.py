@@ -30,13 +30,15 @@ CIFAR = resolve_config(ASKED, cuda=False, local_world_size=1)
 
 
 def main(target: Path, batches: int) -> None:
-    """Alternates ABBA, batch by batch, in this process and one thread, and writes the rate of every batch beside the ratio."""
+    """Alternate ABBA, batch by batch, in this process and one thread; write the ratio and the rate of every batch."""
     torch.set_num_threads(1)
     loaders = {arm: open_loader(CIFAR, Shard("cifar10", 10, 0, 1, torch.device("cpu"))) for arm in (TIMED, UNTIMED)}
     rates_of(loaders, WARM_UP, BATCH)
     rates = rates_of(loaders, batches, BATCH)
     ratio = ratio_of(rates[TIMED], rates[UNTIMED])
-    print(f"{median(rates[TIMED]):,.0f} images/s a core; not timed {ratio.center:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times as many")
+    print(
+        f"{median(rates[TIMED]):,.0f} images/s per core; not timed: {ratio.center:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times the rate"
+    )
     result = {
         "command": f"OMP_NUM_THREADS=1 python results/loading/small.py small.json --batches {batches}",
         "processor": cpu_name(),

@@ -31,13 +31,13 @@ from ddpbench.record.config import Config
 NOT_TIMED = ", not timed"
 STOCK, BYTEWISE = "torch", "torch-uint8"
 PAIRS = [(STOCK, BYTEWISE), (BYTEWISE, BYTEWISE + NOT_TIMED)]
-"""Two at a time: of three in turn, one would always follow the same other, and find the caches as that left them."""
+"""Pairs instead of three in turn: otherwise each arm would always follow the same other arm, and inherit its caches."""
 
 BATCH, SIDE = 32, 224
 
 
 def main(folder: Path, target: Path, batches: int) -> None:
-    """Alternates each pair ABBA, batch by batch of the same files, and writes the rate of every batch beside the ratios."""
+    """Alternate each pair ABBA, batch by batch of the same files; write the ratios and the rate of every batch."""
     torch.set_num_threads(1)
     pairs = []
     for base, other in PAIRS:
@@ -45,8 +45,8 @@ def main(folder: Path, target: Path, batches: int) -> None:
         rates_of(loaders, max(1, batches // 10), BATCH)  # warm-up
         rates = rates_of(loaders, batches, BATCH)
         ratio = ratio_of(rates[base], rates[other])
-        print(f"{base}: {median(rates[base]):.0f} images/s a core")
-        print(f"{other}: {median(rates[other]):.0f}, {ratio.center:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times as many")
+        print(f"{base}: {median(rates[base]):.0f} images/s per core")
+        print(f"{other}: {median(rates[other]):.0f}, {ratio.center:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times the rate")
         pairs.append({"ratio": vars(ratio), "images_a_core_second": {arm: [round(rate) for rate in rates[arm]] for arm in rates}})
     result = {
         "command": f"OMP_NUM_THREADS=1 python results/loading/uint8.py jpegs uint8.json --batches {batches}",
@@ -62,7 +62,7 @@ def main(folder: Path, target: Path, batches: int) -> None:
 
 
 def opened(loader: str, folder: str) -> Loader:
-    """It reads, decodes, augments and collates in this process, which also finishes what is left to a device, in one thread."""
+    """A loader that does all its work in this process and one thread, including the part that it leaves to the device."""
     asked = Config(
         workload="resnet50", loader=loader, data_dir=folder, batch_size=BATCH, image_size=SIDE, workers=0, channels_last=True, device="cpu"
     )
@@ -71,11 +71,11 @@ def opened(loader: str, folder: str) -> Loader:
 
 
 def rates_of(loaders: dict[str, Loader], batches: int, images: int) -> dict[str, list[float]]:
-    """Images a second of this process's time, of each of an arm's next batches of so many images."""
+    """Images per second of CPU time for the next ``batches`` batches of each arm, of ``images`` images each."""
     rates: dict[str, list[float]] = {name: [] for name in loaders}
     for arm, batch in abba_schedule([batches] * len(loaders)):
         name = list(loaders)[arm]
-        torch.manual_seed(batch)  # the same crops for all that draw alike
+        torch.manual_seed(batch)  # the same crops for all arms
         with standing_still() if name.endswith(NOT_TIMED) else nullcontext():
             begin = process_time()
             loaders[name].next_batch(lambda: None)
@@ -85,14 +85,14 @@ def rates_of(loaders: dict[str, Loader], batches: int, images: int) -> dict[str,
 
 @contextmanager
 def standing_still() -> Iterator[None]:
-    """Within, stopwatches do nothing."""
+    """Disable all stopwatches within the context."""
     with mock.patch.multiple(Stopwatch, start=lambda watch: None, lap=lambda watch, stage: None, finish_batch=lambda watch: None):
         yield
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of JPEGs, as ImageNet's")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of JPEGs, like ImageNet")
     parser.add_argument("target", type=Path, metavar="TARGET.json")
     parser.add_argument("--batches", type=int, default=320, help="of each side of a pair (default: %(default)s)")
     main(**vars(parser.parse_args()))

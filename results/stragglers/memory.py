@@ -1,9 +1,9 @@
-"""Effect of malloc on CPU ranks: their own time and the pages touched per step, with glibc's defaults and with memory kept.
+"""Effect of malloc on CPU ranks: own time and page faults per step, with glibc's defaults and with freed memory kept.
 
     python results/stragglers/memory.py [LAUNCHES]
 
-The training of stragglers.py without a delay, on two ranks with a core each. Launches take turns. Writes memory.json and memory.md next
-to this file.
+Trains the workload of stragglers.py without a delay on two ranks with one core each; launches alternate between the two settings.
+Writes memory.json and memory.md next to this file.
 """
 
 from __future__ import annotations
@@ -34,19 +34,22 @@ def line(name: str, rounds: Sequence[list[RankReport]]) -> str:
 def main(launches: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     options = argparse.Namespace(device="cpu", ranks=2, steps=20)
-    reports: dict[str, list[list[RankReport]]] = {"as glibc has it": [], "kept": []}
+    reports: dict[str, list[list[RankReport]]] = {"glibc default": [], "memory kept": []}
     for _ in range(launches):
-        reports["as glibc has it"] += launched(options, WINDOWS, {}).reports
-        reports["kept"] += launched(options, WINDOWS, KEEPS_MEMORY).reports
+        reports["glibc default"] += launched(options, WINDOWS, {}).reports
+        reports["memory kept"] += launched(options, WINDOWS, KEEPS_MEMORY).reports
+    command = f"python results/stragglers/memory.py {launches}"
     head = [
-        f"Two ranks, each on a core of {cpu_name()}, {launches} launches of {WINDOW * WINDOWS} rounds each way, in turn; "
-        "ranges are the 5th to the 95th percentile.",
+        f"Two ranks, each on one core of {cpu_name()}; {launches} launches of {WINDOW * WINDOWS} rounds per setting, alternating. "
+        "Ranges are the 5th to the 95th percentile.",
         "",
-        "| malloc | own time of a step, ms | the first rank's over the second's | pages touched anew a step |",
+        f"Record: `memory.json`. Command: `{command}`.",
+        "",
+        "| malloc | own time per step, ms | own time of rank 0 over rank 1 | minor page faults per step |",
         "|---|---|---|---|",
     ]
     page = "\n".join([*head, *(line(name, each) for name, each in reports.items())]) + "\n"
-    kept = {"command": f"python results/stragglers/memory.py {launches}", **reports}
+    kept = {"command": command, **reports}
     (HERE / "memory.json").write_bytes(msgspec.json.encode(kept) + b"\n")
     (HERE / "memory.md").write_text(page)
     print(page)

@@ -1,4 +1,4 @@
-"""Whether stragglers are found, and healthy ranks are not reported: delays injected into the workload of tests/support/slow_rank.py.
+"""Recall and false alarms of the straggler rule: delays injected into the workload of tests/support/slow_rank.py.
 
     python results/stragglers/stragglers.py [--ranks N] [--device cpu|cuda] [--share 0.25] [--steps 20] [--injected 40] [--clean 200]
 
@@ -127,8 +127,8 @@ class Judged(msgspec.Struct):
         return self.core_excess is not None and self.core_excess < MIN_EXCESS_FRACTION["cpu"]
 
 
-class Told(msgspec.Struct):
-    """All windows so far."""
+class Results(msgspec.Struct):
+    """All windows measured so far, and the arguments of the script."""
 
     words: list[str]
     devices: list[str]
@@ -148,7 +148,7 @@ def cells_of(ranks: int) -> list[tuple[str, int]]:
     return [(kind, rank) for kind in KINDS for rank in sorted({0, ranks // 2, ranks - 1})]
 
 
-def launches(options: argparse.Namespace, results: Told) -> Iterator[str]:
+def launches(options: argparse.Namespace, results: Results) -> Iterator[str]:
     """Measure what is missing, launch by launch; yields a line about each."""
     cells, memory = cells_of(options.ranks), memory_of(options)
     late = cells * -(-options.injected // len(cells))
@@ -167,16 +167,19 @@ def launches(options: argparse.Namespace, results: Told) -> Iterator[str]:
         yield f"clean: {len(results.clean)}, {sum(window.found is not None for window in results.clean)} alarms"
 
 
-def table(results: Told, options: argparse.Namespace) -> str:
+def table(results: Results, options: argparse.Namespace) -> str:
     def share(rows: Sequence[bool]) -> str:
         return f"{sum(rows)} of {len(rows)} ({sum(rows) / len(rows):.1%})" if rows else "-"
 
     cores = any(row.core_excess is not None for row in (*results.injected, *results.clean))
-    equal = f"where the control took as long on every core, within {MIN_EXCESS_FRACTION['cpu']:.0%}"
+    equal = f"windows with equally fast cores (control times within {MIN_EXCESS_FRACTION['cpu']:.0%})"
+    command = " ".join(["python results/stragglers/stragglers.py", *results.words])
     lines = [
-        f"{options.ranks} ranks, {options.device}, delays of {options.share:.0%} of a step of {results.step_ms:.1f} ms, "
-        f"windows of {WINDOW} rounds of {options.steps} steps; "
-        f"those with delays of one launch, the others of {-(-len(results.clean) // MOST_WINDOWS)}.",
+        f"{options.ranks} ranks ({options.device}), delays of {options.share:.0%} of the step time ({results.step_ms:.1f} ms), "
+        f"windows of {WINDOW} rounds of {options.steps} steps. Windows with delays come from one launch, those without from "
+        f"{-(-len(results.clean) // MOST_WINDOWS)}.",
+        "",
+        f"Record: `{options.device}-{options.ranks}-ranks.json`. Command: `{command}`.",
         "",
         row_of("", "all windows", *([equal] if cores else [])),
         row_of("---", "---", *(["---"] if cores else [])),
@@ -188,8 +191,8 @@ def table(results: Told, options: argparse.Namespace) -> str:
 
     for kind in KINDS:
         rows = [row for row in results.injected if row.kind == kind]
-        lines.append(line(f"{kind}: slow rank named", rows, lambda row: row.named))
-        lines.append(line(f"{kind}: and its kind", rows, lambda row: row.named_with_its_kind))
+        lines.append(line(f"{kind}: rank identified", rows, lambda row: row.named))
+        lines.append(line(f"{kind}: rank and kind identified", rows, lambda row: row.named_with_its_kind))
     lines.append(line("recall", results.injected, lambda row: row.named))
     lines.append(line("false alarms", results.clean, lambda row: row.found is not None))
     return "\n".join(lines) + "\n"
@@ -199,11 +202,11 @@ def row_of(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def begun(kept: Path, first: Record) -> Told:
+def begun(kept: Path, first: Record) -> Results:
     """The unfinished results of an earlier start with the same arguments on the same devices, or empty ones."""
-    new = Told(sys.argv[1:], [place.device_name for place in first.environment.placements], median(map(own_ms, traces_of(first))))
+    new = Results(sys.argv[1:], [place.device_name for place in first.environment.placements], median(map(own_ms, traces_of(first))))
     if kept.exists() and not kept.with_suffix(".md").exists():
-        results = msgspec.json.decode(kept.read_bytes(), type=Told)
+        results = msgspec.json.decode(kept.read_bytes(), type=Results)
         if (results.words, results.devices) == (new.words, new.devices):
             return results
         print(f"{kept.name} has other arguments or devices: starting from scratch", file=sys.stderr)

@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from situations.trial import LIMITS_S, Trial
+from situations.trial import LIMITS_S, Said, Trial
 
 COMMANDS = tuple(LIMITS_S)
-ABOUT = """# Is the verdict right?
+ABOUT = """# Accuracy of the verdicts
 
-Trainings with a known limit, created on purpose (`tests/situations/`), run through the real commands: two ranks on two cores, and a rank
-per GPU on a machine with all its cores if a GPU is needed. `situations.json` holds every sentence that was printed.
+Trainings with a known bottleneck, caused on purpose (`tests/situations/`), measured with the real commands: two ranks on two cores, or
+one rank per GPU with all cores of the machine if the situation needs a GPU. The record is
+`situations.json`. The table quotes the inconclusive verdicts, in the words that ddpbench uses now.
 
-- *right*: the limit and its cause, named plainly (by 99% of the resamples or more).
-- *probably right*, *probably wrong*: named as PROBABLY, with a share of the resamples between 70% and 99%.
-- *inconclusive*: no limit is named, or the run is data-bound and no cause is named.
-- ***WRONG***: another limit or another cause, named plainly.
+- *right*: the bottleneck and its cause are named plainly (in at least 99% of the resamples).
+- *probably right*, *probably wrong*: named as PROBABLY, in 70% to 99% of the resamples.
+- *inconclusive*: no bottleneck is named, or the run is data-bound and no cause is named.
+- ***WRONG***: another bottleneck or another cause is named plainly.
 
 ```
-python results/diagnosis/situations.py          # all of them, about half an hour
-python results/diagnosis/situations.py NAME...  # these, and the others stay as they are
+python results/diagnosis/situations.py          # all situations, about half an hour
+python results/diagnosis/situations.py NAME...  # only these; the others keep their results
 ```
 
-`situations-earlier.json` keeps the trials of an earlier version, whose verdicts were silenced by noise (`run`: 17 right, 5 inconclusive;
-`diagnose`: 18 right, 4 inconclusive). Since then `compute-bound` and `well-fed` compute more per step: without gradient sync the earlier
-`compute-bound` gained 26% (15% to 39%), so that its label was wrong."""
+`situations-earlier.json` contains the trials of an earlier version, in which noise suppressed verdicts (`run`: 17 right, 5 inconclusive;
+`diagnose`: 18 right, 4 inconclusive). Since then, `compute-bound` and `well-fed` compute more per step: the earlier `compute-bound`
+gained 26% (15% to 39%) without gradient sync, so its label was wrong."""
 
 
 def page(trials: Sequence[Trial]) -> str:
@@ -44,7 +45,7 @@ def counts(trials: Sequence[Trial]) -> str:
 
 
 def table(trials: Sequence[Trial]) -> str:
-    rows = ["| situation | what is done | right | " + " | ".join(f"`{command}` said" for command in COMMANDS) + " |", "|---" * 5 + "|"]
+    rows = ["| situation | injected fault | expected | " + " | ".join(f"`{command}`" for command in COMMANDS) + " |", "|---" * 5 + "|"]
     for trial in trials:
         said = [_cell(trial, command) for command in COMMANDS]
         rows.append(f"| {trial.name} | {trial.done} | {trial.right} | {' | '.join(said)} |")
@@ -66,7 +67,11 @@ def _cell(trial: Trial, command: str) -> str:
         case "probably right" | "probably wrong":
             return f"{said.score}: {said.verdict} in {min(shares):.0%} of resamples, else {said.runner_up or 'open'}"
         case _:
-            return f"{said.score}: {said.problem or '; '.join([said.says, said.why])}"
+            return f"{said.score}: {said.problem or _quoted(said)}"
+
+
+def _quoted(said: Said) -> str:
+    return f'"{"; ".join([said.says, said.why])}"'
 
 
 def confusion(trials: Sequence[Trial], command: str) -> str:
@@ -75,7 +80,7 @@ def confusion(trials: Sequence[Trial], command: str) -> str:
     rights = list(dict.fromkeys(trial.right for trial in trials))
     named = {said for _, said in seen}
     columns = [name for name in dict.fromkeys([*rights, *sorted(named)]) if name in named]
-    head = f"| `{command}`: right, below what was said | " + " | ".join(columns) + " |"
+    head = f"| `{command}`: expected, then reported | " + " | ".join(columns) + " |"
     rows = [f"| {right} | " + " | ".join(str(seen[right, said] or "") for said in columns) + " |" for right in rights]
     return "\n".join([head, "|---" * (len(columns) + 1) + "|", *rows])
 

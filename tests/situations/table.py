@@ -17,15 +17,15 @@ def spoilt(loader: str, workers: int = 1, workload: str = TREE) -> tuple[str, ..
 SITUATIONS = (
     Situation(
         name="slow-storage",
-        done="a file object that lets 100 kB/s through to every reader",
+        done="a file object that limits every reader to 100 kB/s",
         words=spoilt("slow_storage", 2),
         tree=True,
         kind="data-bound",
         causes=("storage",),
     ),
     Situation(
-        name="slow-storage-untold",
-        done="the same below somebody's own ImageFolder, in which reading and decoding are one function",
+        name="slow-storage-user-dataset",
+        done="the same file object below a user-defined ImageFolder that reads and decodes in one function",
         words=spoilt("own_folder", 2),
         tree=True,
         kind="data-bound",
@@ -33,7 +33,7 @@ SITUATIONS = (
     ),
     Situation(
         name="slow-decode",
-        done="8 ms of a core an image in decoding",
+        done="8 ms of CPU time per image in decoding",
         words=spoilt("slow_decode"),
         tree=True,
         kind="data-bound",
@@ -41,7 +41,7 @@ SITUATIONS = (
     ),
     Situation(
         name="heavy-augmentation",
-        done="8 ms of a core an image in augmentation",
+        done="8 ms of CPU time per image in augmentation",
         words=spoilt("heavy_augmentation"),
         tree=True,
         kind="data-bound",
@@ -49,7 +49,7 @@ SITUATIONS = (
     ),
     Situation(
         name="slow-collate",
-        done="8 ms of a core an image in putting batches together",
+        done="8 ms of CPU time per image in collate",
         steps=15,
         words=spoilt("slow_collate"),
         tree=True,
@@ -58,14 +58,14 @@ SITUATIONS = (
     ),
     Situation(
         name="too-few-workers",
-        done="one worker a rank for samples that come 12 ms after they are asked for, as many at a time as one likes",
+        done="one worker per rank; each sample arrives 12 ms after its request, and any number of requests may overlap",
         words=(CIFAR, "--loader", "situations.spoilt:far_away", "-j", "1"),
         kind="data-bound",
         causes=("too-few-workers",),
     ),
     Situation(
         name="too-many-workers",
-        done="8 workers a rank on two cores, with 3 ms of a core an image in decoding",
+        done="8 workers per rank on two cores, and 3 ms of CPU time per image in decoding",
         words=spoilt("some_decode", 8, SMALL_TREE),
         tree=True,
         kind="data-bound",
@@ -73,7 +73,7 @@ SITUATIONS = (
     ),
     Situation(
         name="quota",
-        done="a control group of one core on two cores" if groups() else "one core of two, by taskset",
+        done="a cgroup quota of one core on two cores" if groups() else "pinned to one of two cores with taskset",
         words=spoilt("some_decode", 1),
         tree=True,
         kind="data-bound",
@@ -82,7 +82,7 @@ SITUATIONS = (
     ),
     Situation(
         name="one-rank-slow-data",
-        done="the throttled file object on rank 1 alone",
+        done="the throttled file object on rank 1 only",
         words=spoilt("slow_on_one_rank", 1),
         tree=True,
         kind="straggler",
@@ -98,7 +98,7 @@ SITUATIONS = (
     ),
     Situation(
         name="heavy-tail",
-        done="one image in 64 takes 0.8 s, and four workers a rank are enough on the mean",
+        done="one image in 64 takes 0.8 s; four workers per rank are enough on average",
         steps=24,
         words=(*spoilt("heavy_tail", 4, HEAVY_TREE), "--prefetch", "1"),
         tree=True,
@@ -107,7 +107,7 @@ SITUATIONS = (
     ),
     Situation(
         name="handoff",
-        done="40 ms of work on every batch in the trainer's own process",
+        done="40 ms of work per batch in the trainer process",
         words=spoilt("slow_take_over", 1),
         tree=True,
         kind="data-bound",
@@ -115,35 +115,35 @@ SITUATIONS = (
     ),
     Situation(
         name="busy-neighbour",
-        done="a process on every core that computes all the time, beside a training that needs next to no data",
+        done="a busy process on every core, and a training that needs almost no data",
         words=("situations.workloads:heavy_cifar", "--loader", "tensor"),
         kind="noisy-neighbour",
         place=busy_neighbours,
     ),
     Situation(
         name="loader-contends-cpu",
-        done="3 ms of a core an image in decoding, beside ranks that compute on the same cores and hardly wait for it",
+        done="3 ms of CPU time per image in decoding, on the cores of ranks that hardly wait for data",
         words=spoilt("some_decode", 1, HEAVY_TREE),
         tree=True,
         kind="loader-contends-cpu",
     ),
     Situation(
         name="sync-bound",
-        done="13 million parameters, and two images a step",
+        done="13 million parameters, and two images per step",
         steps=15,
         words=("situations.workloads:wide_cifar", "--loader", "tensor"),
         kind="sync-bound",
     ),
     Situation(
         name="compute-bound",
-        done="convolutions, and data that lie in memory",
+        done="convolutions, and data in memory",
         steps=6,
         words=("situations.workloads:dense_cifar", "--loader", "tensor"),
         kind="compute-bound",
     ),
     Situation(
         name="well-fed",
-        done="the same convolutions, and a loader of files that costs little and keeps up",
+        done="the same convolutions, and a cheap file loader that keeps up",
         steps=6,
         words=spoilt("fine", 1, DENSE_TREE),
         tree=True,
@@ -151,7 +151,7 @@ SITUATIONS = (
     ),
     Situation(
         name="cifar-per-sample",
-        done="CIFAR-10's crop and flip a sample at a time, for a net that computes little",
+        done="CIFAR-10's crop and flip sample by sample, for a small network",
         steps=40,
         words=("situations.workloads:small_cifar", "--loader", "torch", "-j", "1"),
         kind="data-bound",
@@ -159,7 +159,7 @@ SITUATIONS = (
     ),
     Situation(
         name="pageable-copies",
-        done="batches of large images that are copied from pageable memory",
+        done="batches of large images, copied from pageable memory",
         words=(*spoilt("pageable", 8, "alexnet"), "--no-pin-memory", "-b", "64", "--precision", "amp-bf16", "--lr", "0.0001"),
         tree=True,
         kind="host-to-device-bound",
@@ -167,7 +167,7 @@ SITUATIONS = (
     ),
     Situation(
         name="slow-pin-path",
-        done="batches that a thread of the trainer takes 40 ms to put into page-locked memory",
+        done="a pin-memory thread that takes 40 ms per batch",
         words=spoilt("slow_pinning", 8),
         tree=True,
         kind="data-bound",
@@ -176,7 +176,7 @@ SITUATIONS = (
     ),
     Situation(
         name="launch-bound",
-        done="four hundred kernels with next to nothing in them",
+        done="four hundred almost empty kernels",
         steps=100,
         words=("situations.workloads:deep_cifar", "--loader", "tensor"),
         kind="launch-bound",
@@ -184,7 +184,7 @@ SITUATIONS = (
     ),
     Situation(
         name="dali-gpu-contends",
-        done="JPEGs decoded on the GPU that trains",
+        done="JPEGs decoded on the training GPU",
         words=("resnet18", "--amp", "--loader", "dali-gpu", "-j", "8"),
         kind="loader-contends-gpu",
         cuda=True,

@@ -23,3 +23,17 @@ def test_functions_are_defined_in_the_files_beside_them() -> None:
     for path, names in named:
         defined = {node.name for node in ast.walk(ast.parse((ROOT / "ddpbench" / path).read_text())) if hasattr(node, "name")}
         assert {part for name in re.findall(r"`([\w.]+)`", names) for part in name.split(".")} <= defined, path
+
+
+def test_names_are_defined_in_the_files_that_follow_them() -> None:
+    named = re.findall(r"`(\w+)` (?:of |in |\()`([a-z_/0-9]+\.py)`", " ".join(CONTRIBUTING.split()))
+    assert len(named) > 10
+    for name, path in named:
+        (source,) = (folder / path for folder in (ROOT, ROOT / "ddpbench") if (folder / path).exists())
+        assert re.search(rf"^(?:class |def )?{name}\b.*[:=(]", source.read_text(), re.MULTILINE), f"{name} in {path}"
+
+
+def test_words_are_sorted() -> None:
+    words = re.findall(r"^\| ([^|`]+) \|", CONTRIBUTING.partition("## Words")[2], re.MULTILINE)[1:]
+    assert len(words) > 50
+    assert words == sorted(words, key=str.casefold)

@@ -22,6 +22,8 @@ FILES = [
     *sorted((ROOT / "ddpbench").rglob("*.py")),
     *sorted((ROOT / "docs").rglob("*.py")),
     *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "results").rglob("*.py")),
+    *sorted((ROOT / "results").rglob("*.md")),
     *sorted((ROOT / "launch").iterdir()),
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",

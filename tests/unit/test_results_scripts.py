@@ -69,7 +69,7 @@ def test_script_can_be_imported(script: Path, monkeypatch: pytest.MonkeyPatch) -
     [
         ("simulation/speed.py OUT", "simulation/speed.json", 0),
         (f"thin.py {PROOF} OUT 4", PROOF, 0),
-        pytest.param("overhead/pulse.py OUT", "overhead/pulse.json", 0, marks=pytest.mark.slow),
+        pytest.param("overhead/progress_marker.py OUT", "overhead/progress_marker.json", 0, marks=pytest.mark.slow),
         pytest.param("overhead/gather.py OUT", "overhead/gather.json", 2, marks=pytest.mark.slow),
         pytest.param("loading/small.py OUT --batches 8", "loading/small.json", 0, marks=pytest.mark.slow),
         pytest.param("loading/uint8.py JPEGS OUT --batches 8", "loading/uint8.json", 0, marks=pytest.mark.slow),
@@ -134,7 +134,7 @@ def test_straggler_tables_follow_from_stored_windows(monkeypatch: pytest.MonkeyP
     stragglers, memory = map(importlib.import_module, ("stragglers", "memory"))
     for device, ranks, share in (("cpu", 2, 0.25), ("cuda", 4, 0.05)):
         kept = folder / f"{device}-{ranks}-ranks.json"
-        measured = msgspec.json.decode(kept.read_bytes(), type=stragglers.Told)
+        measured = msgspec.json.decode(kept.read_bytes(), type=stragglers.Results)
         options = Namespace(device=device, ranks=ranks, share=share, steps=20)
         assert stragglers.table(measured, options) == kept.with_suffix(".md").read_text()
     rounds = json.loads((folder / "memory.json").read_bytes())

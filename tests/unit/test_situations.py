@@ -95,7 +95,7 @@ def test_page_shows_the_confusion_of_verdicts() -> None:
     )
     assert "| slow-storage | slow | storage | **WRONG**: decode | - |" in shown
     assert "| launch-bound | kernels | launch-bound | skipped: needs a GPU | skipped: needs a GPU |" in shown
-    assert "| `run`: right, below what was said | decode |\n|---|---|\n| storage | 1 |" in shown
+    assert "| `run`: expected, then reported | decode |\n|---|---|\n| storage | 1 |" in shown
 
 
 def test_probable_verdict_is_probably_right_or_wrong() -> None:
