@@ -15,6 +15,7 @@ import psutil
 
 from ddpbench.analysis.judge import judge_all, previous_figures
 from ddpbench.machine.streams import print_error, print_note, record_stdout
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.diagnosis import AlternativeLoader, Diagnosis, H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import BenchError, OutOfMemory, Status, UsageError
@@ -257,4 +258,4 @@ def _is_running(placement: RankPlacement, path: Path) -> bool:
 
 def _is_this_host(host: str) -> bool:
     """Whether ``host`` may be this host. Names of nodes that share one end in "#" and a number, so a match can be another node."""
-    return host.partition("#")[0] in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))
+    return host.partition("#")[0] in (socket.gethostname(), os.environ.get(EnvVar.SLURMD_NODENAME))

@@ -16,7 +16,6 @@ from typing import TextIO
 
 from ddpbench.bench.merge_launches import merge_launches, save_and_print
 from ddpbench.distributed.exit_status import (
-    EXIT_STATUS_VARIABLE,
     ExitStatus,
     all_signal_ready,
     exit_with_error,
@@ -28,6 +27,7 @@ from ddpbench.machine.rank_env import from_env
 from ddpbench.machine.read_text import read_text
 from ddpbench.machine.signals import HANDLED_SIGNALS, set_parent_death_signal
 from ddpbench.machine.streams import print_error
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.errors import BenchError, ExitCode, UsageError
 from ddpbench.record.io import check_output_paths, load
 from ddpbench.record.request import TORCHRUN_MODULE, Request
@@ -104,16 +104,16 @@ def run_launch(request: Request, forwarder: SignalForwarder, stdout: TextIO | No
     """
     command, variables = child_command(request), dict(os.environ)
     if began_s := process_start_s(os.getpid()):
-        variables[START_TIME_VARIABLE] = str(began_s)
+        variables[EnvVar.DDPBENCH_BEGAN] = str(began_s)
     if TORCHRUN_MODULE in command:
         print(printable(shlex.join(["torchrun", *command[3:]])), file=sys.stderr, flush=True)
-        variables.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, without its notice
-        variables.setdefault("PET_SIGNALS_TO_HANDLE", FORWARDED_SIGNALS)
+        variables.setdefault(EnvVar.OMP_NUM_THREADS, "1")  # torchrun's own default, without its notice
+        variables.setdefault(EnvVar.PET_SIGNALS_TO_HANDLE, FORWARDED_SIGNALS)
     with tempfile.TemporaryDirectory(prefix="ddpbench-") as folder:
         exit_status_file = Path(folder) / "exit_status.json"
         child = subprocess.Popen(
             command,
-            env={**variables, EXIT_STATUS_VARIABLE: str(exit_status_file)},
+            env={**variables, EnvVar.DDPBENCH_EXIT_STATUS: str(exit_status_file)},
             stdout=stdout,
             preexec_fn=partial(set_parent_death_signal, signal.SIGTERM),
             start_new_session=True,  # Ctrl-C reaches it only through this process: torchrun aborts its own shutdown at a second one
@@ -186,9 +186,6 @@ class SignalForwarder:
             os._exit(self.report_interrupted())
 
 
-START_TIME_VARIABLE = "DDPBENCH_BEGAN"
-"""Set for ranks started by ddpbench: start of the command, in seconds since boot."""
-
 START_TIME_FIELD = 19
 """Index of a process's start time, in clock ticks since boot, among the fields of /proc/PID/stat after the program's name."""
 
@@ -196,10 +193,10 @@ START_TIME_FIELD = 19
 def command_start(variables: Mapping[str, str] = os.environ) -> float:
     """Start of the command on the ``perf_counter`` clock; under a foreign launcher, that of this process or its torchrun parent."""
     now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-    if variable := variables.get(START_TIME_VARIABLE):
+    if variable := variables.get(EnvVar.DDPBENCH_BEGAN):
         began_s = float(variable)
     else:
-        pids = [os.getpid(), *([os.getppid()] if "TORCHELASTIC_RUN_ID" in variables else [])]
+        pids = [os.getpid(), *([os.getppid()] if EnvVar.TORCHELASTIC_RUN_ID in variables else [])]
         began_s = min(process_start_s(pid) or now_s for pid in pids)
     return time.perf_counter() - max(0.0, now_s - began_s)
 

@@ -24,6 +24,7 @@ from ddpbench.machine.fingerprint import collect_environment, collect_software
 from ddpbench.machine.host import machine_id, usable_cores
 from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.machine.streams import print_note, redirect_stdout
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import UsageError
@@ -241,7 +242,7 @@ def startup_warnings(world: World, record: Record, variables: Mapping[str, str] 
 
 
 def _single_rank_warnings(world: World, variables: Mapping[str, str]) -> Iterator[str]:
-    nodes, gpus = variables.get("SLURM_JOB_NUM_NODES", "1"), world.device.num_visible_gpus
+    nodes, gpus = variables.get(EnvVar.SLURM_JOB_NUM_NODES, "1"), world.device.num_visible_gpus
     if nodes.isdecimal() and int(nodes) > 1:
         yield f"only one rank runs in a job of {nodes} nodes; to use all: sbatch launch/slurm_multi_node.sbatch WORKLOAD"
     elif gpus > 1 and not world.rank_env.launched:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import rich_click as click
 
-from ddpbench.cli.options import add_flags, flag_options, help_flag, parse_given
+from ddpbench.cli.options import add_flags, complete_names, flag_options, help_flag, parse_given
 from ddpbench.record.config import DATA, Positive
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import Flag
@@ -41,7 +41,11 @@ class MakeDataOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 @add_flags(flag_options(MakeDataOptions))
 @click.command("make-data", options_metavar="[FLAGS]")
-@click.argument("dataset", metavar="imagenet|cifar10|mnist")
+@click.argument(
+    "dataset",
+    metavar="imagenet|cifar10|mnist",
+    shell_complete=lambda _, __, incomplete: complete_names(EXAMPLE_WORKLOADS, incomplete),
+)
 @click.argument("folder", required=False, metavar="[DIR]", type=click.Path(path_type=Path))
 @help_flag
 def make_data(dataset: str, folder: Path | None, **given: Any) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 import rich_click as click
+from click.shell_completion import CompletionItem
 from msgspec import inspect
 from rich.markup import escape
 from rich.text import Text
@@ -18,21 +19,56 @@ from rich_click.rich_help_rendering import RichPanelRow
 from ddpbench import __version__
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import FlagField, flag_fields
+from ddpbench.record.loaders import LOADERS
 from ddpbench.record.names import did_you_mean
+from ddpbench.record.registry import ENGINES, PRECISIONS
 
 HELP_COLUMNS = ["opt_short", "opt_long_metavar", "help"]
 """Columns of a flag in ``--help``."""
 
 
-class SwitchOption(click.RichOption):
+MOST_USED = "Most used"
+"""Panel of ``--help`` that precedes the groups of flags."""
+
+REGISTRIES: Mapping[str, Iterable[str]] = {"precision": PRECISIONS, "loader": LOADERS, "engine": ENGINES}
+"""Names that a flag accepts besides ``package.module:name``, by field."""
+
+PATH_TYPES = {"DIR": "dir", "PATH": "file"}
+"""What the shell completes for a flag, by its metavar."""
+
+
+class FieldOption(click.RichOption):
+    """A flag of a Struct in ``--help`` and in the shell."""
+
+    def __init__(self, *spellings: Any, flag: FlagOption, **settings: Any) -> None:
+        super().__init__(*spellings, **settings)
+        self.flag = flag
+
+    @property
+    def spelling(self) -> str:
+        """``--x``, or ``--[no-]x`` for a switch."""
+        return self.flag.field.option
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names or choices that start with the last item of a comma list, or files."""
+        field = self.flag.field
+        if path_type := PATH_TYPES.get(field.flag.metavar):
+            return [CompletionItem(incomplete, type=path_type)]
+        return complete_names(field.choices or REGISTRIES.get(field.name, ()), incomplete)
+
+
+class SwitchOption(FieldOption):
     """An on-off flag, shown as ``--[no-]x`` in ``--help``: both full spellings would leave no room for the help."""
+
+    @property
+    def spelling(self) -> str:
+        return self.flag.field.option.replace("--", "--[no-]", 1)
 
     def get_rich_table_row(
         self, ctx: click.RichContext, formatter: click.RichHelpFormatter, panel: click.RichOptionPanel | None = None
     ) -> RichPanelRow:
         row = super().get_rich_table_row(ctx, formatter, panel)
-        spelling = next(spelling for spelling in self.opts if spelling.startswith("--"))
-        row[HELP_COLUMNS.index("opt_long_metavar")] = Text(spelling.replace("--", "--[no-]", 1), style=formatter.config.style_option)
+        row[HELP_COLUMNS.index("opt_long_metavar")] = Text(self.spelling, style=formatter.config.style_option)
         return row
 
 
@@ -57,14 +93,15 @@ class FlagOption:
             return "on" if default else "off"
         return self.field.flag.automatic if default is None else f"{default:g}" if isinstance(default, float) else str(default)
 
-    def to_click(self) -> click.RichOption:
+    def to_click(self) -> FieldOption:
         """The click option, whose value is the flag's text, or a list of booleans for a switch."""
         field, flag = self.field, self.field.flag
         short = [flag.short] if flag.short else []
         help = f"{escape(self.help)} [dim]({escape(self.default)})[/dim]"
         if field.is_bool:
-            return SwitchOption([*short, f"{field.option}/{field.negated_option}"], panel=flag.group, help=help, multiple=True)
-        return click.RichOption([*short, field.option], panel=flag.group, help=help, metavar=flag.metavar or self._placeholder())
+            return SwitchOption([*short, f"{field.option}/{field.negated_option}"], flag=self, panel=flag.group, help=help, multiple=True)
+        metavar = flag.metavar or self._placeholder()
+        return FieldOption([*short, field.option], flag=self, panel=flag.group, help=help, metavar=metavar)
 
     def parse_values(self, raw: Any) -> list[Any]:
         """One value per arm: the items of a comma list, or both values of a switch.
@@ -167,11 +204,27 @@ def _join_with_or(choices: tuple[str, ...]) -> str:
     return f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
-def add_flags(*given: Iterable[FlagOption | click.RichOption]) -> Callable[[click.RichCommand], click.RichCommand]:
-    """Decorator that adds flags to a command, in the given order."""
+def complete_names(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """Items that complete the last name of a comma list."""
+    listed, comma, last = incomplete.rpartition(",")
+    return [CompletionItem(f"{listed}{comma}{name}") for name in names if name.startswith(last)]
+
+
+def add_flags(
+    *given: Iterable[FlagOption | click.RichOption], most_used: Sequence[str] = ()
+) -> Callable[[click.RichCommand], click.RichCommand]:
+    """Decorator that adds flags to a command: those named in ``most_used`` first, in that order and in a panel of their own."""
 
     def add(command: click.RichCommand) -> click.RichCommand:
-        command.params += [flag.to_click() if isinstance(flag, FlagOption) else flag for group in given for flag in group]
+        options = {
+            option.name: option
+            for group in given
+            for option in (flag.to_click() if isinstance(flag, FlagOption) else flag for flag in group)
+        }
+        first = [options.pop(name) for name in most_used]
+        for option in first:
+            option.panel = MOST_USED
+        command.params += [*first, *options.values()]
         return command
 
     return add

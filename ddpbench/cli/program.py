@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 
 import rich_click as click
+from click.shell_completion import CompletionItem
 from rich.text import Text
 
 from ddpbench.cli.make_data import make_data
-from ddpbench.cli.options import HELP_COLUMNS, help_flag, version_flag
+from ddpbench.cli.options import HELP_COLUMNS, complete_names, help_flag, version_flag
 from ddpbench.cli.report import env, list_, plot, report
 from ddpbench.cli.train import crossover, diagnose, reproduce, run, scale, sweep
 from ddpbench.cli.whatif import whatif
 from ddpbench.distributed.exit_status import exit_with_error
 from ddpbench.record.errors import BenchError, ExitCode, UsageError
 from ddpbench.record.names import did_you_mean
+from ddpbench.workloads.registry import WORKLOADS, is_workload
 
 CONTEXT_SETTINGS = {
     "token_normalize_func": lambda word: word.replace("_", "-"),
@@ -49,6 +51,14 @@ class CommandGroup(click.RichGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that ``args`` start with. While the shell completes, a workload means ``run``, which is not added yet."""
+        return super().resolve_command(ctx, ["run", *args] if ctx.resilient_parsing and args[0] not in self.commands else args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Flags or commands, then workloads."""
+        return [*super().shell_complete(ctx, incomplete), *complete_names(WORKLOADS, incomplete)]
 
     def format_epilog(self, ctx: click.RichContext, formatter: click.RichHelpFormatter) -> None:  # type: ignore[override]
         formatter.write(Text(EXAMPLES))
@@ -96,8 +106,6 @@ def _add_default_command(argv: list[str]) -> list[str]:
         return _add_default_command([*rest, f"--{first}"])
     if first in program.commands or first in ("-h", "--help", "--version"):
         return argv
-    from ddpbench.workloads.registry import WORKLOADS, is_workload
-
     if not first.startswith("-") and ":" not in first and not is_workload(first):
         near = did_you_mean(first, [*program.commands, *WORDS_FOR_FLAGS, *WORKLOADS])
         hint = near or "'ddpbench list' shows the workloads, 'ddpbench --help' the commands"

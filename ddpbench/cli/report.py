@@ -112,18 +112,27 @@ def plot(paths: Sequence[Path], **given: Any) -> int:
     return finish_output(console)
 
 
+JSON_FLAG = click.RichOption(
+    ["as_json", "--json"], is_flag=True, panel=OUTPUT, help="print one JSON object with the properties of each name"
+)
+
+
+@add_flags([JSON_FLAG])
 @click.command("list", options_metavar="[FLAGS]")
 @help_flag
-def list_() -> int:
+def list_(as_json: bool) -> int:
     """List workloads, precisions, loaders, engines and experiments.
 
     WORKLOAD, --precision, --loader, --engine and 'ddpbench reproduce' accept these names.
     """
-    from ddpbench.cli.listing import print_choices
+    from ddpbench.cli.listing import choices_to_json, print_choices
     from ddpbench.report.console import finish_output, make_console
 
     console = make_console(sys.stdout)
-    print_choices(console)
+    if as_json:
+        console.out(choices_to_json())
+    else:
+        print_choices(console)
     return finish_output(console)
 
 

@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import rich_click as click
 
 from ddpbench.cli import parse
-from ddpbench.cli.crossover import CrossoverFlags, parse_crossover
-from ddpbench.cli.options import FlagOption, add_flags, flag_options, flags_except, flags_named, help_flag, parse_given, version_flag
+from ddpbench.cli.crossover import CROSSOVER_FAMILIES, CrossoverFlags, parse_crossover
+from ddpbench.cli.options import (
+    FlagOption,
+    add_flags,
+    complete_names,
+    flag_options,
+    flags_except,
+    flags_named,
+    help_flag,
+    parse_given,
+    version_flag,
+)
 from ddpbench.cli.parse import select_shard
 from ddpbench.published.publications import published_names
 from ddpbench.record.config import MEASURING, TRAINING, Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup
 from ddpbench.record.request import DiagnoseOptions, OutputOptions, Request, ScaleOptions
+from ddpbench.workloads.registry import WORKLOADS
 
 AMP_FLAG = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed precision: amp-fp16 on CUDA, amp-bf16 on the CPU")
 """The only flag of a run without a Config field: it selects a precision."""
 
 QUICK_FLAG = click.RichOption(["--quick"], is_flag=True, panel=MEASURING, help="smoke test with small batches, models and step counts")
 
-
 PART_FLAG = click.RichOption(
     ["--part"], metavar="K/N", panel=MEASURING, help="measure combination K and every N-th after it, in a separate record"
 )
+
+
+MOST_USED_FIELDS = ("precision", "amp", "batch_size", "loader", "data_dir", "workers", "gpus", "rounds", "time_limit", "json")
+"""Flags of a training command that its help lists first, by field."""
+
+
+def workload_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator that adds the argument WORKLOAD, whose names the shell completes."""
+    return click.argument("workload", shell_complete=lambda _, __, incomplete: complete_names(WORKLOADS, incomplete))(command)
 
 
 def training_flags(*excluded: str) -> Iterator[FlagOption | click.RichOption]:
@@ -37,14 +56,19 @@ def training_flags(*excluded: str) -> Iterator[FlagOption | click.RichOption]:
             yield AMP_FLAG
 
 
-@add_flags(training_flags(), flag_options(OutputOptions))
+@add_flags(training_flags(), flag_options(OutputOptions), most_used=MOST_USED_FIELDS)
 @click.command(options_metavar="[FLAGS]")
-@click.argument("workload")
+@workload_argument
 @version_flag(hidden=True)  # without 'run', it may follow a workload
 @help_flag
 @click.pass_context
 def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
     """Train WORKLOAD on all ranks, measure it, and print a report.
+
+    Examples:
+        ddpbench resnet50 --amp --gpus 4
+        ddpbench resnet50 --precision fp32,amp-fp16 -b 64,128
+        ddpbench resnet50 --amp --data-dir /data/imagenet --loader torch,dali-gpu
 
     Comma-separated values of a training flag (-b 64,128), or both forms of a switch (--channels-last --no-channels-last),
     define one arm each. Arms are interleaved in one job and compared in one table.
@@ -59,13 +83,22 @@ def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
     return run_training(request)
 
 
-@add_flags(training_flags("launches", "profile", "epochs", "fresh", "validate"), flag_options(DiagnoseOptions), flag_options(OutputOptions))
+@add_flags(
+    training_flags("launches", "profile", "epochs", "fresh", "validate"),
+    flag_options(DiagnoseOptions),
+    flag_options(OutputOptions),
+    most_used=MOST_USED_FIELDS,
+)
 @click.command(options_metavar="[FLAGS]")
-@click.argument("workload")
+@workload_argument
 @help_flag
 @click.pass_context
 def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
     """Find the bottleneck of WORKLOAD, and its most promising remedies.
+
+    Examples:
+        ddpbench diagnose resnet50 --amp --data-dir /data/imagenet --gpus 4
+        ddpbench diagnose resnet18 --image-size 64 -b 8 --device cpu --gpus 2
 
     Interleaves the training with control runs: on batches that are already on the device, without gradient sync, and with the
     loader in the background. Then benchmarks the loader, the storage and the copies without training.
@@ -91,13 +124,18 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
     training_flags("launches", "profile", "epochs", "fresh", "validate", "fail_if_data_wait"),
     flag_options(ScaleOptions),
     flag_options(OutputOptions),
+    most_used=MOST_USED_FIELDS,
 )
 @click.command(options_metavar="[FLAGS]")
-@click.argument("workload")
+@workload_argument
 @help_flag
 @click.pass_context
 def scale(context: click.RichContext, /, workload: str, **given: Any) -> int:
     """Measure how WORKLOAD scales with ranks, and where it loses time.
+
+    Examples:
+        ddpbench scale resnet50 --amp --gpus 8
+        ddpbench scale resnet50 --amp --gpus 8 -b 512 --strong
 
     Interleaves DDP on 1, 2, 4, ... ranks, while the other ranks idle, with control runs on all ranks: independent ranks, DDP
     without all-reduce, and all-reduce without training. Their differences attribute the lost throughput to its causes.
@@ -113,13 +151,22 @@ def scale(context: click.RichContext, /, workload: str, **given: Any) -> int:
     return run_scaling(request, options.strong)
 
 
-@add_flags(training_flags("launches", "profile", "fail_if_data_wait"), [PART_FLAG], flag_options(OutputOptions))
+@add_flags(
+    training_flags("launches", "profile", "fail_if_data_wait"),
+    [PART_FLAG],
+    flag_options(OutputOptions),
+    most_used=MOST_USED_FIELDS,
+)
 @click.command(options_metavar="[FLAGS]")
-@click.argument("workload")
+@workload_argument
 @help_flag
 @click.pass_context
 def sweep(context: click.RichContext, /, workload: str, part: str | None, **given: Any) -> int:
     """Train every combination of comma-separated values from scratch.
+
+    Examples:
+        ddpbench sweep vgg16-cifar10 --precision fp32,o2 -b 128,256
+        ddpbench sweep vgg16-cifar10 --precision fp32,o2 -b 128,256 --part 1/4
 
     Each round is a complete training of --steps or --epochs, followed by the accuracy on held-out data. One table per metric
     shows mean and standard deviation. A combination that runs out of memory is marked as such, and the others continue.
@@ -145,11 +192,16 @@ def sweep(context: click.RichContext, /, workload: str, part: str | None, **give
     flag_options(OutputOptions),
 )
 @click.command(options_metavar="[FLAGS]")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=lambda _, __, incomplete: complete_names(published_names(), incomplete))
 @help_flag
 @click.pass_context
 def reproduce(context: click.RichContext, /, name: str | None, quick: bool, **given: Any) -> int:
     """Reproduce a published experiment, and compare the results.
+
+    Examples:
+        ddpbench reproduce
+        ddpbench reproduce vgg16-cifar10-batch-sweep --quick
+        ddpbench reproduce imagenet-resnet-slurm-vs-container --gpus 4
 
     Without NAME, lists the experiments. With NAME, trains under the published protocol, prints the published table next to
     the measured one, and checks each published claim.
@@ -173,7 +225,7 @@ def reproduce(context: click.RichContext, /, name: str | None, quick: bool, **gi
 
 @add_flags(flag_options(CrossoverFlags), flags_named(Config, "time_limit", "hang_timeout"), flags_except(OutputOptions, "gpus"))
 @click.command(options_metavar="[FLAGS]")
-@click.argument("family")
+@click.argument("family", shell_complete=lambda _, __, incomplete: complete_names(CROSSOVER_FAMILIES, incomplete))
 @help_flag
 @click.pass_context
 def crossover(context: click.RichContext, /, family: str, layers: str, device: str, threads: str, **given: Any) -> int:

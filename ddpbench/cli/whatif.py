@@ -24,6 +24,10 @@ from ddpbench.record.registry import find_precision
 def whatif(records: Sequence[Path], **given: Any) -> int:
     """Predict the throughput with other settings from a diagnosis.
 
+    Examples:
+        ddpbench whatif results/runs/RECORD.json --workers 16
+        ddpbench whatif results/runs --loader dali-gpu --cores-per-gpu 8
+
     RECORD is the record of a diagnosis, or a folder whose latest record is one. Nothing is run: the training is
     simulated from the measured times. The prediction has an interval, and its assumptions are listed.
 

@@ -15,15 +15,13 @@ import msgspec
 
 from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.machine.streams import print_error
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.errors import BenchError, ExitCode, Interrupted, UsageError
 from ddpbench.record.io import encode_json
 from ddpbench.record.record import Fault
 
-EXIT_STATUS_VARIABLE = "DDPBENCH_EXIT_STATUS"
-"""Names the file to which ranks started by ddpbench write their ExitStatus: torchrun turns every failure into 1."""
-
 SIGNAL_READY_INFIX = ".signal-ready-"
-"""Infix between the name of that file and the rank, in the names of signal-ready files."""
+"""Infix between the name of the exit-status file and the rank, in the names of signal-ready files."""
 
 LAUNCHER_TERMINATE_TIMEOUT_S = 5.0
 """How long a rank waits for the launcher to end it if rank 0 reports the same error."""
@@ -41,7 +39,7 @@ def exit_with_error(error: BenchError) -> NoReturn:
     try:
         rank_env = from_env()
     except BenchError as problem:  # the variables themselves are the error
-        task_id = os.environ.get("SLURM_PROCID", "0")
+        task_id = os.environ.get(EnvVar.SLURM_PROCID, "0")
         error, rank_env = problem, RankEnv(rank=int(task_id) if task_id.isdecimal() else 0)
     is_reporter = error.scope == "here" or (error.scope == "everywhere" and rank_env.is_rank0)
     if error.scope == "everywhere" and not rank_env.is_rank0:
@@ -87,7 +85,7 @@ def exit_on_early_signal(received: signal.Signals) -> NoReturn:
     """
     error = interrupted_error(received)
     with suppress(BenchError):  # for srun tasks without a rank, print nothing
-        if EXIT_STATUS_VARIABLE not in os.environ and from_env().is_rank0:
+        if EnvVar.DDPBENCH_EXIT_STATUS not in os.environ and from_env().is_rank0:
             print_error(error)
     os._exit(error.exit_code)
 
@@ -100,10 +98,10 @@ class ExitStatus(msgspec.Struct, frozen=True):
 
 
 def write_exit_status(rank_env: RankEnv, error: BenchError | None, exit_code: int, record_path: Path | None = None) -> None:
-    """Write the error message to torchrun's error file, and the ExitStatus to the file named by EXIT_STATUS_VARIABLE."""
+    """Write the error message to torchrun's error file, and the ExitStatus to the file named by EnvVar.DDPBENCH_EXIT_STATUS."""
     if error is not None and rank_env.error_file:
         _try_write(rank_env.error_file, json.dumps({"message": error.text, "timestamp": str(int(time.time()))}))
-    if path := os.environ.get(EXIT_STATUS_VARIABLE):
+    if path := os.environ.get(EnvVar.DDPBENCH_EXIT_STATUS):
         _try_write(path, encode_json(ExitStatus(int(exit_code), str(record_path or ""))).decode())
 
 
@@ -117,7 +115,7 @@ def read_exit_status(file: Path) -> ExitStatus | None:
 
 def mark_signal_ready(rank_env: RankEnv) -> None:
     """Signal to a ddpbench parent that this rank now handles signals; before, a signal may arrive during an import."""
-    if path := os.environ.get(EXIT_STATUS_VARIABLE):
+    if path := os.environ.get(EnvVar.DDPBENCH_EXIT_STATUS):
         _try_write(f"{path}{SIGNAL_READY_INFIX}{rank_env.rank}", "")
 
 

@@ -18,6 +18,7 @@ import msgspec
 from ddpbench.distributed.world import World
 from ddpbench.machine.gpu import Gpu
 from ddpbench.machine.read_text import read_text
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.environment import RankPlacement, Transport
 
 
@@ -84,8 +85,6 @@ def _link_type(channel: NcclChannel, one: RankPlacement, other: RankPlacement, n
     return "" if nvlink is None else "NVLink" if nvlink else "PCIe"
 
 
-LEVEL, FILE, SUBSYSTEMS = "NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS"
-
 CONNECTION_LOG_LEVELS = ("INFO", "TRACE")
 """Levels at which NCCL logs connections."""
 
@@ -134,12 +133,16 @@ def capture_nccl_log(variables: MutableMapping[str, str] = os.environ) -> Iterat
     NCCL writes to it when it connects, never during a collective. If the user has set NCCL_DEBUG variables, they stay
     unchanged: the log is then read from the user's log file, and is empty without one.
     """
-    if any(name.startswith(LEVEL) for name in variables):
+    if any(name.startswith(EnvVar.NCCL_DEBUG) for name in variables):
         path = _user_log_file(variables)
         yield lambda: _read_log(path) if path else ""
         return
     log = os.memfd_create("nccl-log")
-    settings = {LEVEL: "INFO", SUBSYSTEMS: "INIT,P2P,SHM,NET", FILE: f"/proc/self/fd/{log}"}
+    settings: dict[str, str] = {
+        EnvVar.NCCL_DEBUG: "INFO",
+        EnvVar.NCCL_DEBUG_SUBSYS: "INIT,P2P,SHM,NET",
+        EnvVar.NCCL_DEBUG_FILE: f"/proc/self/fd/{log}",
+    }
     variables.update(settings)
     try:
         yield lambda: os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
@@ -150,8 +153,8 @@ def capture_nccl_log(variables: MutableMapping[str, str] = os.environ) -> Iterat
 
 def _user_log_file(variables: Mapping[str, str]) -> Path | None:
     """The user's NCCL log file, if its level includes connections; else None."""
-    name = variables.get(FILE)
-    if not name or variables.get(LEVEL, "").upper() not in CONNECTION_LOG_LEVELS:
+    name = variables.get(EnvVar.NCCL_DEBUG_FILE)
+    if not name or variables.get(EnvVar.NCCL_DEBUG, "").upper() not in CONNECTION_LOG_LEVELS:
         return None
     expansions = {"%h": socket.gethostname().partition(".")[0], "%p": str(os.getpid()), "%%": "%"}
     return Path(re.sub("%[hp%]", lambda match: expansions[match[0]], name))

@@ -13,6 +13,7 @@ import psutil
 
 from ddpbench.machine import cgroup
 from ddpbench.machine.read_text import read_text
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.diagnosis import SHM_DIR
 from ddpbench.record.errors import UsageError
 
@@ -30,7 +31,7 @@ def usable_cores(
 
 def slurm_cores(variables: Mapping[str, str] = os.environ) -> int | None:
     """Cores allocated by SLURM on this node; None outside SLURM jobs. Raises UsageError if it is not a number of cores."""
-    allocated = variables.get("SLURM_CPUS_ON_NODE")
+    allocated = variables.get(EnvVar.SLURM_CPUS_ON_NODE)
     if not allocated:
         return None
     if not allocated.isdecimal() or int(allocated) < 1:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.errors import UsageError
 
 LAUNCH_HINT = "start with torchrun or --gpus N"
@@ -46,22 +47,22 @@ def from_env(variables: Mapping[str, str] = os.environ) -> RankEnv:
     Raises UsageError for invalid variables, and if a launcher started several processes, or one instead of several, without
     a rank.
     """
-    host = variables.get("SLURMD_NODENAME") or socket.gethostname()
-    if "RANK" not in variables or "WORLD_SIZE" not in variables:
+    host = variables.get(EnvVar.SLURMD_NODENAME) or socket.gethostname()
+    if EnvVar.RANK not in variables or EnvVar.WORLD_SIZE not in variables:
         _refuse_unranked_tasks(variables)
         return RankEnv(host=host)
     rank_env = RankEnv(
-        rank=_int_variable(variables, "RANK"),
-        world_size=_int_variable(variables, "WORLD_SIZE"),
-        local_rank=_int_variable(variables, "LOCAL_RANK", "0"),
-        local_world_size=_int_variable(variables, "LOCAL_WORLD_SIZE", "1"),
-        node_rank=_int_variable(variables, "GROUP_RANK", "0"),
+        rank=_int_variable(variables, EnvVar.RANK),
+        world_size=_int_variable(variables, EnvVar.WORLD_SIZE),
+        local_rank=_int_variable(variables, EnvVar.LOCAL_RANK, "0"),
+        local_world_size=_int_variable(variables, EnvVar.LOCAL_WORLD_SIZE, "1"),
+        node_rank=_int_variable(variables, EnvVar.GROUP_RANK, "0"),
         launcher=_detect_launcher(variables),
-        master_addr=variables.get("MASTER_ADDR", "127.0.0.1"),
-        master_port=_int_variable(variables, "MASTER_PORT", "29500"),
-        uses_agent_store=variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-        restart_count=variables.get("TORCHELASTIC_RESTART_COUNT", "0"),
-        error_file=variables.get("TORCHELASTIC_ERROR_FILE", ""),
+        master_addr=variables.get(EnvVar.MASTER_ADDR, "127.0.0.1"),
+        master_port=_int_variable(variables, EnvVar.MASTER_PORT, "29500"),
+        uses_agent_store=variables.get(EnvVar.TORCHELASTIC_USE_AGENT_STORE) == "True",
+        restart_count=variables.get(EnvVar.TORCHELASTIC_RESTART_COUNT, "0"),
+        error_file=variables.get(EnvVar.TORCHELASTIC_ERROR_FILE, ""),
         host=host,
     )
     if rank_env.master_port >= 2**16:
@@ -74,7 +75,7 @@ def from_env(variables: Mapping[str, str] = os.environ) -> RankEnv:
     return rank_env
 
 
-def _int_variable(variables: Mapping[str, str], name: str, default: str | None = None) -> int:
+def _int_variable(variables: Mapping[str, str], name: EnvVar, default: str | None = None) -> int:
     text = variables[name] if default is None else variables.get(name, default)
     if not (text.isascii() and text.isdigit()):
         raise UsageError(f"launcher variable is not a number: {name}={text}", LAUNCH_HINT)
@@ -83,13 +84,13 @@ def _int_variable(variables: Mapping[str, str], name: str, default: str | None =
 
 def _refuse_unranked_tasks(variables: Mapping[str, str]) -> None:
     """Raise UsageError for one of several independent processes, and for one process where several were requested."""
-    tasks = _int_variable(variables, "SLURM_STEP_NUM_TASKS", "1")
+    tasks = _int_variable(variables, EnvVar.SLURM_STEP_NUM_TASKS, "1")
     if tasks > 1:
         raise UsageError(
             f"{tasks} tasks would each run alone: srun started them without torchrun",
             "run one task per node with torchrun inside: sbatch launch/slurm_multi_node.sbatch WORKLOAD",
         )
-    if "ACCELERATE_MIXED_PRECISION" in variables and _sets_master_addr(variables):
+    if EnvVar.ACCELERATE_MIXED_PRECISION in variables and _sets_master_addr(variables):
         raise UsageError(
             "accelerate launch was asked for several processes but started one, as it does with fewer than two GPUs or with --cpu",
             "for CPU ranks: accelerate launch --multi_gpu --num_processes=N -m ddpbench WORKLOAD --device cpu",
@@ -104,10 +105,10 @@ def _sets_master_addr(variables: Mapping[str, str]) -> bool:
         parent_environ = psutil.Process(os.getppid()).environ()
     except psutil.Error:
         parent_environ = {}
-    return bool(variables.get("MASTER_ADDR") != parent_environ.get("MASTER_ADDR"))
+    return bool(variables.get(EnvVar.MASTER_ADDR) != parent_environ.get(EnvVar.MASTER_ADDR))
 
 
 def _detect_launcher(variables: Mapping[str, str]) -> str:
-    if "SLURM_JOB_ID" in variables:
+    if EnvVar.SLURM_JOB_ID in variables:
         return "slurm"
-    return "accelerate" if "ACCELERATE_MIXED_PRECISION" in variables else "torchrun"
+    return "accelerate" if EnvVar.ACCELERATE_MIXED_PRECISION in variables else "torchrun"

@@ -60,7 +60,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     placements: list[RankPlacement]
     os: str = ""
     cpu: str = ""
-    variables: dict[str, str] = {}  # those that affect speed: see machine.fingerprint.SPEED_VARIABLES
+    variables: dict[str, str] = {}  # those that affect speed: see machine.speed_variables
     transport: list[Transport] = []  # empty if unknown, and for one rank
     infiniband_devices: list[str] = []  # active devices of the first node; empty unless every node has some
     health_unavailable_reason: str = ""  # why GPU health is unavailable; empty if NVML works

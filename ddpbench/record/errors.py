@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Literal
+from typing import Literal, Self
 
 from ddpbench.record.text import printable
 
@@ -13,16 +13,27 @@ Status = Literal["running", "ok", "failed", "refused", "hung", "interrupted", "i
 
 
 class ExitCode(IntEnum):
-    """Exit codes of a process. torchrun turns every failure into 1, so rely on the record's status there."""
+    """Exit codes of a process, each with its meaning.
 
-    OK = 0
-    FAILED = 1
-    USAGE = 2
-    NOT_TRUSTWORTHY = 3
-    GATE = 4
-    HUNG = 124
-    INTERRUPTED = 130
-    TERMINATED = 143
+    torchrun turns every failure into 1, so rely on the record's status there.
+    """
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> Self:
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
+    OK = 0, "the run completed; among several arms, an invalid one is a result"
+    FAILED = 1, "the run failed, or its figure is invalid"
+    USAGE = 2, "invalid request: an unknown name, a flag out of range, a missing device, or a batch that does not fit in memory"
+    NOT_TRUSTWORTHY = 3, "with --strict: a trust check reported a warning or an error"
+    GATE = 4, "with --fail-if-data-wait P%: ranks waited for data for more than P% of a step"
+    HUNG = 124, "a rank made no progress for --hang-timeout seconds; the error names it"
+    INTERRUPTED = 130, "ended by Ctrl-C"
+    TERMINATED = 143, "ended by SIGTERM or another signal"
 
 
 ErrorScope = Literal["everywhere", "here", "reported"]

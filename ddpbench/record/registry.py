@@ -25,6 +25,11 @@ class PrecisionSpec:
     tf32: bool | None = True
 
     @property
+    def aliases(self) -> list[str]:
+        """Its other names."""
+        return [alias for alias, name in PRECISION_ALIASES.items() if name == self.name]
+
+    @property
     def compute_dtype(self) -> str:
         """Dtype of matrix products and convolutions, as a key of ``PeakThroughput.matmul_tflops``."""
         return self.layer_dtype if self.layer_dtype != "float32" or self.tf32 is False else "tf32"

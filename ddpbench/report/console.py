@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.machine.streams import print_error
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.text import printable
 from ddpbench.report.layout import Page
@@ -119,7 +120,7 @@ def print_sections(console: Console, sections: Iterable[Sequence[Text]]) -> None
 
 
 def _console_width(stream: SafeStream) -> int:
-    columns = os.environ.get("COLUMNS", "")
+    columns = os.environ.get(EnvVar.COLUMNS, "")
     if columns.isdigit() and int(columns) > 0:
         return min(int(columns), MAX_WIDTH)
     if not stream.isatty():

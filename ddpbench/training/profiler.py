@@ -10,6 +10,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.scaling import CommKernel
 from ddpbench.training.session import Session
 
@@ -34,7 +35,7 @@ def profile_kernel_ms(session: Session, trace_file: Path | None) -> float | None
     cuda = torch.cuda.is_initialized()
     activities = {ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU}
     if not cuda:
-        os.environ.setdefault("KINETO_LOG_LEVEL", KINETO_LOG_OFF)  # else kineto logs an error that it found no GPU
+        os.environ.setdefault(EnvVar.KINETO_LOG_LEVEL, KINETO_LOG_OFF)  # else kineto logs an error that it found no GPU
     if trace_file is not None:
         activities.add(ProfilerActivity.CPU)
     with profile(activities=activities, acc_events=True) as window:

@@ -10,9 +10,10 @@ from ddpbench.bench.diagnose.control_runs import control_runs, with_loader
 from ddpbench.bench.diagnose.job_spec import DiagnoseJobSpec
 from ddpbench.bench.journal import Journal, new_job, reserve_timestamped_path
 from ddpbench.bench.runner import run_job
-from ddpbench.distributed.exit_status import EXIT_STATUS_VARIABLE, exit_with_error
+from ddpbench.distributed.exit_status import exit_with_error
 from ddpbench.machine.rank_env import from_env
 from ddpbench.machine.streams import print_note
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import BenchError, UsageError
@@ -49,7 +50,7 @@ def run_diagnosis(request: Request, options: DiagnoseOptions = DEFAULT_DIAGNOSE_
 
 def check_can_apply() -> None:
     """Raises UsageError if a foreign launcher started the ranks: they end with the command that they were started for."""
-    if EXIT_STATUS_VARIABLE not in os.environ:
+    if EnvVar.DDPBENCH_EXIT_STATUS not in os.environ:
         raise UsageError("--apply starts a second run, but an external launcher started these ranks", "use --gpus N instead of torchrun")
 
 

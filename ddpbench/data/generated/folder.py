@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ddpbench.machine.file_lock import exclusive_lock
 from ddpbench.machine.signals import handle_signals, raise_signal_received
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.errors import UsageError
 
 MARKER_FILE = ".ddpbench-made"
@@ -103,7 +104,7 @@ def cache_dir(variables: Mapping[str, str] = os.environ) -> Path:
 
     Raises UsageError if there is no home folder either.
     """
-    named = variables.get("XDG_CACHE_HOME", "")
+    named = variables.get(EnvVar.XDG_CACHE_HOME, "")
     if os.path.isabs(named):  # the XDG Base Directory Specification says to ignore relative paths
         return Path(named) / "ddpbench"
     try:

@@ -11,10 +11,11 @@ import pytest
 from training import world_of_one
 
 from ddpbench.bench import time_budget as pace_module
-from ddpbench.bench.launch import START_TIME_VARIABLE, command_start, process_start_s
+from ddpbench.bench.launch import command_start, process_start_s
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.bench.scheduler import abba_schedule, interleave
 from ddpbench.bench.time_budget import RoundDeadline, RoundTimer
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.config import Config
 
 
@@ -179,5 +180,5 @@ def test_command_start_precedes_the_python_process() -> None:
     assert command_start({"TORCHELASTIC_RUN_ID": "none"}) <= command_start({}) + 0.1, "the launcher started first"
     here_s = process_start_s(os.getpid())
     assert here_s is not None
-    assert command_start({START_TIME_VARIABLE: str(here_s - 100)}) == pytest.approx(command_start({}) - 100, abs=0.1)
+    assert command_start({EnvVar.DDPBENCH_BEGAN: str(here_s - 100)}) == pytest.approx(command_start({}) - 100, abs=0.1)
     assert process_start_s(2**30) is None

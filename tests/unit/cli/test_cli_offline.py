@@ -48,6 +48,26 @@ def test_list_shows_every_name_that_a_flag_accepts(capsys: pytest.CaptureFixture
         assert ("CIFAR-10" in row, "ImageNet" in row) == ("cifar10" in spec.datasets, "imagenet" in spec.datasets)
 
 
+def test_list_as_json_is_one_object_with_every_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--json"]) == 0
+    out = capsys.readouterr().out
+    names = {kind: [each["name"] for each in entries] for kind, entries in json.loads(out).items()}
+    assert names == {
+        "workloads": [*WORKLOADS],
+        "families": [family.name for family in FAMILIES],
+        "precisions": [*PRECISIONS],
+        "loaders": [*LOADERS],
+        "engines": [*ENGINES],
+        "published_experiments": [*published_names()],
+    }
+    resnet18 = next(each for each in json.loads(out)["workloads"] if each["name"] == "resnet18")
+    assert (resnet18["parameters"], resnet18["input_shape"]) == (11_689_512, [3, 224, 224])
+    fp32 = next(each for each in json.loads(out)["precisions"] if each["name"] == "fp32")
+    assert (fp32["aliases"], fp32["tf32"]) == (["O0"], False)
+    assert main(["list", "--json"]) == 0
+    assert capsys.readouterr().out == out
+
+
 def test_env_shows_the_installed_versions(capsys: pytest.CaptureFixture[str]) -> None:
     import torch
 
@@ -249,7 +269,7 @@ def test_reproduce_without_name_lists_the_experiments(capsys: pytest.CaptureFixt
 # torch
 
 
-@pytest.mark.parametrize("words", ["list", "reproduce", "report sweep.json", "report reproduce-t4-tensor-cores.json"])
+@pytest.mark.parametrize("words", ["list", "list --json", "reproduce", "report sweep.json", "report reproduce-t4-tensor-cores.json"])
 def test_report_and_list_do_not_import_torch(words: str, journals: Path, launch: Callable[..., Any]) -> None:
     done = launch([sys.executable, "-c", PRINTED_MODULES, *words.split()], cwd=journals)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "set()")

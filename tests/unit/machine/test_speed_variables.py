@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ddpbench.analysis.checks.nodes import IB_DISABLING_VARIABLES
-from ddpbench.machine.fingerprint import SPEED_VARIABLES, speed_variables
+from ddpbench.machine.speed_variables import SPEED_VARIABLES, speed_variables
 
 
 def test_only_listed_variables_are_recorded() -> None:

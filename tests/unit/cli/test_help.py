@@ -1,0 +1,66 @@
+"""``--help``: examples that parse, and the most used flags first."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import click
+import pytest
+
+from ddpbench.cli import main
+from ddpbench.cli.options import MOST_USED, parse_given
+from ddpbench.cli.parse import parse_request
+from ddpbench.cli.program import program
+from ddpbench.cli.train import MOST_USED_FIELDS
+from ddpbench.published.publications import published_names
+from ddpbench.record.prediction import Scenario
+
+WITH_EXAMPLES = ["run", "diagnose", "scale", "sweep", "whatif", "reproduce"]
+WITH_MOST_USED = ["run", "diagnose", "scale", "sweep"]
+
+
+def examples(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The examples right after the summary line of the printed help."""
+    assert main([name, "--help"]) == 0
+    _, summary, shown, *_ = re.split(r"\n *\n", capsys.readouterr().out)
+    title, *lines = shown.splitlines()
+    assert "\n" not in summary.strip()
+    assert title.rstrip() == "Examples:"
+    return [line.strip() for line in lines]
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_help_starts_with_examples_that_parse(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = examples(name, capsys)
+    assert len(lines) in (2, 3)
+    for line in lines:
+        word, *words = shlex.split(line)[1:]
+        if word not in program.commands:
+            word, words = "run", [word, *words]
+        assert (word, shlex.split(line)[0]) == (name, "ddpbench")
+        assert_valid(word, program.commands[word].make_context(word, words).params, words)
+
+
+def assert_valid(name: str, params: dict[str, Any], words: list[str]) -> None:
+    if name == "whatif":
+        assert Scenario(**parse_given(Scenario, params)) != Scenario()
+    elif name == "reproduce":
+        assert params["name"] in (None, *published_names())
+    else:
+        assert parse_request(params.pop("workload"), params, words).arms
+
+
+@pytest.mark.parametrize("name", WITH_MOST_USED)
+def test_most_used_flags_come_first_and_only_once(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(MOST_USED_FIELDS) == 10
+    assert main([name, "--help"]) == 0
+    groups = dict(re.findall(r"^([A-Z][\w ]+): *\n((?: .*\n)+)", capsys.readouterr().out, re.MULTILINE))
+    del groups["Examples"]
+    assert list(groups) == [MOST_USED, "Training", "Data", "Ranks", "Measuring", "Output", "Options"]
+    shown = {group: re.findall(r"^ {2,6}(?:-\w {2})?(--[^ ]+)", rows, re.MULTILINE) for group, rows in groups.items()}
+    assert shown[MOST_USED] == [f"--{field.replace('_', '-')}" for field in MOST_USED_FIELDS]
+    every = [flag for flags in shown.values() for flag in flags]
+    assert len(every) == len(set(every))
+    assert len(every) == sum(isinstance(option, click.Option) and not option.hidden for option in program.commands[name].params)
