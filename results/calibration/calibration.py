@@ -311,7 +311,7 @@ def page(pairs: Sequence[Pair]) -> str:
         "changed setting as interleaved arms of one job (`calibration.json`). Rows that link a record are verifications: the diagnosis",
         "tried the change itself, after it had recorded the prediction. *Inside*: the measured gain lies in the predicted 90% interval.",
         "",
-        "```",
+        "```sh",
         "python results/calibration/calibration.py",
         "```",
         "",

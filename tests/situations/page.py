@@ -19,7 +19,7 @@ one rank per GPU with all cores of the machine if the situation needs a GPU. The
 - *inconclusive*: no bottleneck is named, or the run is data-bound and no cause is named.
 - ***WRONG***: another bottleneck or another cause is named plainly.
 
-```
+```sh
 python results/diagnosis/situations.py          # all situations, about half an hour
 python results/diagnosis/situations.py NAME...  # only these; the others keep their results
 ```

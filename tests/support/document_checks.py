@@ -26,7 +26,7 @@ LAUNCHER = re.compile(
 )
 """What starts ddpbench; the group has its arguments. A report starts with the name and two spaces."""
 
-PLACEHOLDERS = {"WORKLOAD": "resnet50", "FAMILY": "disc-mlp", "N": "2", "S": "60", "P%": "5%", "K/N": "1/2"}
+PLACEHOLDERS = {"WORKLOAD": "resnet50", "FAMILY": "disc-mlp", "NAME": "t4-tensor-cores", "N": "2", "S": "60", "P%": "5%", "K/N": "1/2"}
 """Words of examples that stand for a name or a number. Files and folders may have any name."""
 
 END_OF_COMMAND = {"|", ">", "2>", "&&", ";", "&"}
@@ -53,7 +53,7 @@ def parse_arguments(words: list[str]) -> None:
     """Parse the arguments of ddpbench. Raises an error if it would reject them."""
     words = [PLACEHOLDERS.get(word, word) for word in words]
     words = words[: next((index for index, word in enumerate(words) if word in END_OF_COMMAND), len(words))]
-    if not words or {"--help", "-h", "--version", "..."} & set(words):
+    if not words or {"--help", "-h", "--version", "...", "[FLAGS]"} & set(words):
         return
     name, rest = (words[0], words[1:]) if words[0] in program.commands else ("run", words)
     params = program.commands[name].make_context(name, rest).params

@@ -27,6 +27,7 @@ FILES = [
     *sorted((ROOT / "launch").iterdir()),
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
 ]
 
 

@@ -218,7 +218,8 @@ def ranks_flags(*words: str) -> str:
 
 @pytest.mark.parametrize("name", program.commands)
 def test_local_sh_adds_gpus_if_the_command_has_the_flag(name: str) -> None:
-    assert ranks_flags(name, "x").startswith("--gpus ") == ("--gpus" in spellings(name))
+    starts_ranks = "--gpus" in spellings(name) and name != "whatif"  # whose --gpus is a question
+    assert ranks_flags(name, "x").startswith("--gpus ") == starts_ranks
 
 
 @pytest.mark.parametrize("words", ["", "reproduce", "help run", "version", "--help"])
