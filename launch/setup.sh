@@ -110,7 +110,8 @@ pip_install() {
   "$venv/bin/python" -m pip install "${flags[@]}" "$@" >&2
 }
 
-# install_into_venv EXTRA: fails unless everything but DALI installs. Without DALI, the run itself reports its two missing loaders.
+# install_into_venv [EXTRA]: installs the extras train and EXTRA. Fails unless everything but DALI installs. Without DALI, the run
+# itself reports its two missing loaders.
 install_into_venv() {
   local python driver dali facts present_torch='' present_cuda='' present_site=''
   python=$(find_python)
@@ -130,7 +131,7 @@ install_into_venv() {
     make_venv "$python" ${present_torch:+--system-site-packages}
   fi
   show_present_torch "$present_site"
-  pip_install --editable "$root${1:+[$1]}"
+  pip_install --editable "${root}[train${1:+,$1}]"
   if [ -n "$dali" ] && ! pip_install --editable "${root}[$dali]"; then
     say "cannot install NVIDIA DALI; only the dali loaders need it"
   fi

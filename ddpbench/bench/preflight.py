@@ -31,6 +31,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import flag_fields
 from ddpbench.record.io import check_output_paths
 from ddpbench.record.loaders import REPLAY, SYNTHETIC, find_loader, loader_spec
+from ddpbench.record.packages import require_modules
 from ddpbench.record.record import Record
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.request import Request
@@ -76,8 +77,11 @@ def prepare_job(request: Request) -> tuple[list[ResolvedConfig], World, float]:
 def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> ResolvedConfig:
     """``requested``, resolved and checked for all that one rank can check: names, precision, data, input size."""
     spec = workloads.find_workload(requested.workload)
+    require_modules(f"workload '{spec.name}'", *spec.modules)
     spec.input_shape(requested.image_size)
     config = resolve_config(requested, device.is_cuda, rank_env.local_world_size)
+    if config.engine == "accelerate":
+        require_modules("engine 'accelerate'", "accelerate")
     check_precision_supported(PRECISIONS[config.precision], device, config.engine, config.static_loss_scale)
     if config.cores and config.cores * rank_env.local_world_size > usable_cores():
         raise UsageError(

@@ -15,6 +15,7 @@ from ddpbench.cli import parse
 from ddpbench.cli.options import add_flags, flag_options, flags_named, help_flag, parse_given
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import Flag
+from ddpbench.record.packages import require_modules
 from ddpbench.record.request import OUTPUT, OutputOptions
 
 PLOTS_FOLDER = "plots"
@@ -88,6 +89,7 @@ def plot(paths: Sequence[Path], **given: Any) -> int:
     stands for all records below it. Records of several GPUs share a plot.
     """
     options = PlotOptions(**parse_given(PlotOptions, given))
+    require_modules("plot", "matplotlib")
     from ddpbench.cli.files import common_folder, load_jobs
     from ddpbench.published import views
     from ddpbench.report.console import finish_output, make_console, print_line
@@ -99,8 +101,6 @@ def plot(paths: Sequence[Path], **given: Any) -> int:
     folder = Path(options.output_dir) if options.output_dir else common_folder(paths) / PLOTS_FOLDER
     try:
         plots = draw_plots(jobs, folder)
-    except ModuleNotFoundError as problem:
-        raise UsageError(f"plots need {problem.name}, which is not installed", "pip install matplotlib") from problem
     except OSError as problem:
         raise UsageError(f"cannot write plots in '{folder}': {problem.strerror}", "choose another folder with -o DIR") from problem
     if not plots:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from ddpbench.record.errors import BenchError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 
 def read_image_bytes(file: str) -> bytes:
@@ -31,6 +33,8 @@ def open_image(content: bytes, file: str) -> Image.Image:
 
     Raises BenchError if it is not an image.
     """
+    from PIL import Image, UnidentifiedImageError  # optional: other datasets do not need it
+
     try:
         return Image.open(io.BytesIO(content))
     except Exception as problem:  # PIL's decoders raise nearly anything on damaged files
@@ -66,6 +70,8 @@ SEGMENT_MARKER, FRAME_MARKERS = 0xFF, {0xC0, 0xC1, 0xC2}
 @cache
 def find_decoder() -> Decoder | None:
     """torchcodec's decoder, else torchvision's, whichever works first; None if only PIL works."""
+    from PIL import Image
+
     sample = io.BytesIO()
     Image.new("RGB", (8, 8)).save(sample, "JPEG")
     for make_decoder in (_torchcodec_decoder, _torchvision_decoder):

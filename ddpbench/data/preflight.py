@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 from ddpbench.data.datasets import files, image_folder
@@ -17,6 +16,7 @@ from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.diagnosis import SHM_DIR
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import LOADERS, LoaderSpec, find_loader
+from ddpbench.record.packages import install_command, require_modules
 from ddpbench.record.registry import DATASETS
 
 HELD_OUT_BYTES_PER_VALUE = 4
@@ -36,7 +36,10 @@ def check_loader(config: ResolvedConfig, dataset: str, classes: int, world_size:
             _check_user_loader(config)
         elif spec.reads_dataset:
             _check_data(config, dataset, classes, world_size)
-    held_out = HELD_OUT_BYTES_PER_VALUE if _decodes_held_out(spec, config, dataset) else 0
+    held_out = 0
+    if _decodes_held_out(spec, config, dataset):
+        require_modules("--validate on an image folder", "torchvision")
+        held_out = HELD_OUT_BYTES_PER_VALUE
     if spec.shm_bytes_per_value or held_out:
         check_shm(config, spec.shm_bytes_per_value, held_out, DATASETS[dataset].channels)
 
@@ -77,21 +80,13 @@ def _check_loader_spec(spec: LoaderSpec, dataset: str, config: ResolvedConfig) -
         raise UsageError(f"loader '{spec.name}' does not read {dataset}", f"use {' or '.join(alternatives)}")
     if spec.needs_gpu and config.device == "cpu":
         raise UsageError(f"loader '{spec.name}' needs a GPU, but this run is on the CPU", "use --loader dali-cpu")
-    if spec.module and not _importable(spec.module):
-        raise UsageError(
-            f"loader '{spec.name}' needs {spec.module}, which is not installed",
-            _install_hint(spec),
-        )
+    require_modules(f"loader '{spec.name}'", *spec.modules)
     for version in _versions(spec.packages):
         if int(version.partition(".")[0]) < spec.min_major_version:
             raise UsageError(
-                f"loader '{spec.name}' needs {spec.module} {spec.min_major_version}.0 or newer, but {version} is installed",
-                _install_hint(spec),
+                f"loader '{spec.name}' needs {spec.modules[0]} {spec.min_major_version}.0 or newer, but {version} is installed",
+                install_command(spec.modules[0]),
             )
-
-
-def _install_hint(spec: LoaderSpec) -> str:
-    return f"pip install 'ddpbench[{spec.pip_extra}]' (dali-cuda12 if torch is built for CUDA 12), or use --loader torch"
 
 
 def _versions(packages: Iterable[str]) -> Iterator[str]:
@@ -117,13 +112,6 @@ def _count(directory: str | None, dataset: str, classes: int, enough: int) -> in
     if directory is None:
         return enough  # the generated dataset has that many
     return image_folder.count_images(directory, classes, enough)
-
-
-def _importable(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 MIB = 2**20

@@ -13,7 +13,6 @@ from ddpbench.data.datasets.samples import ImageFolderDataset
 from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.in_memory import InMemoryDataset
 from ddpbench.data.loader import Batch
-from ddpbench.data.loaders.torch import PilTransform
 from ddpbench.data.loaders.workers import DataLoaderAdapter, make_data_loader
 from ddpbench.data.normalize import make_normalize, to_memory_format
 from ddpbench.data.shard import Shard
@@ -42,6 +41,8 @@ def held_out_batches(config: ResolvedConfig, shard: Shard) -> Iterator[Batch] | 
 
 
 def _image_batches(index: ImageFolderIndex, config: ResolvedConfig, shard: Shard) -> Iterator[Batch]:
+    from ddpbench.data.loaders.torch import PilTransform  # imports torchvision, which other datasets do not need
+
     assert config.image_size, "image workloads have an image size"
     indices = range(len(index.files))[shard.as_slice]
     batches = [list(indices[start : start + config.batch_size]) for start in range(0, len(indices), config.batch_size)]

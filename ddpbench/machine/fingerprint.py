@@ -13,6 +13,7 @@ from ddpbench.machine.host import cpu_name, host_memory_bytes, os_name, usable_c
 from ddpbench.machine.speed_variables import speed_variables
 from ddpbench.record.environment import DeviceType, Environment, RankPlacement, Software, Transport
 from ddpbench.record.loaders import DALI_SPEC
+from ddpbench.record.packages import install_command
 
 
 def installed_version(*packages: str) -> str | None:
@@ -76,10 +77,11 @@ def describe_environment() -> list[tuple[str, str, str]]:
     rows = [
         ("ddpbench", __version__, ""),
         ("python", f"{platform.python_version()} ({sys.executable})", ""),
-        ("torch", *_value_or_hint(installed_version("torch"), "pip install torch torchvision")),
-        ("torchvision", *_value_or_hint(installed_version("torchvision"), "pip install torchvision")),
-        ("accelerate", *_value_or_hint(installed_version("accelerate"), "pip install accelerate")),
-        ("DALI", *_value_or_hint(installed_version(*DALI_SPEC.packages), "pip install 'ddpbench[dali-cuda13]' for --loader dali-cpu")),
+        *(
+            (module, *_value_or_hint(installed_version(module), install_command(module)))
+            for module in ("torch", "torchvision", "accelerate", "matplotlib")
+        ),
+        ("DALI", *_value_or_hint(installed_version(*DALI_SPEC.packages), install_command(DALI_SPEC.modules[0]))),
         ("NVIDIA driver", *_value_or_hint(driver_version(), "without one, training runs on the CPU")),
         ("GPUs", *_value_or_hint(f"{len(gpus)} x {gpus[0]}" if gpus else None, "NVML finds none")),
         ("CPU", cpu_name(), ""),

@@ -39,8 +39,8 @@ class LoaderSpec:
 
     ``factory`` is ``module:function`` with the signature of ``data.loaders.open.open_loader``. It returns a
     ``data.loader.HostLoader``, or a ``data.loader.Loader`` if ``on_device``, which means that it produces batches on the device.
-    ``reads_dataset`` is true if the samples can be learned: read from files or generated. ``pip_extra`` installs ``module``; both
-    are empty if only torch is needed. One of ``packages`` provides ``module``, at least in version ``min_major_version``.
+    ``reads_dataset`` is true if the samples can be learned: read from files or generated. A loader needs the optional ``modules``;
+    one of ``packages`` provides the first of them, at least in version ``min_major_version``.
     ``worker_type`` says whether worker processes, threads of the trainer, or neither load batches. Up to
     ``max_threads_per_batch`` threads load one batch together; 0 means all of them. Each pixel value takes ``bytes_per_value``
     bytes in the copy to the device. The data of a ``user_defined`` loader are unknown in advance. A loader that ``needs_gpu`` is
@@ -53,8 +53,7 @@ class LoaderSpec:
     reads_dataset: bool
     on_device: bool = False
     datasets: tuple[str, ...] = ("imagenet", "cifar10", "mnist", "disc")
-    pip_extra: str = ""
-    module: str = ""
+    modules: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     min_major_version: int = 0
     worker_type: Literal["processes", "threads", ""] = ""
@@ -97,8 +96,7 @@ DALI_SPEC = LoaderSpec(
     factory="",
     reads_dataset=True,
     datasets=("imagenet",),
-    pip_extra="dali-cuda13",
-    module="nvidia.dali",
+    modules=("nvidia.dali", "PIL"),
     packages=("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
     min_major_version=2,
     worker_type="threads",
@@ -121,6 +119,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
             help="16 batches of torch in pinned host memory, copied every step: cost of the copies and the host",
             factory="ddpbench.data.loaders.replay:open_replay",
             reads_dataset=True,
+            modules=("torchvision",),
             worker_type="processes",
         ),
         LoaderSpec(
@@ -128,6 +127,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
             help="DataLoader workers, PIL decode, standard float32 transforms: the common setup",
             factory="ddpbench.data.loaders.torch:open_torch",
             reads_dataset=True,
+            modules=("torchvision",),
             worker_type="processes",
         ),
         LoaderSpec(
@@ -136,6 +136,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
             factory="ddpbench.data.loaders.uint8:open_uint8",
             reads_dataset=True,
             datasets=("imagenet", "cifar10", "mnist"),
+            modules=("torchvision",),
             worker_type="processes",
             bytes_per_value=1,
             replaces=("torch", "dali-cpu"),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from ddpbench.record.errors import UsageError
+from ddpbench.record.packages import INSTALL_COMMANDS, missing_module_error
 
 Entry = TypeVar("Entry")
 
@@ -61,11 +62,16 @@ def find(kind: str, name: str, registry: Mapping[str, Entry], entry_type: type[E
 
 
 def import_object(target: str) -> Any:
-    """The object at ``package.module:name``. Raises UsageError if it cannot be imported."""
+    """The object at ``package.module:name``.
+
+    Raises UsageError if it cannot be imported, with the command that installs a missing optional package.
+    """
     module, _, attribute = target.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError, SyntaxError) as problem:
+        if isinstance(problem, ModuleNotFoundError) and problem.name and problem.name in INSTALL_COMMANDS:
+            raise missing_module_error(f"'{target}'", problem.name) from problem
         raise UsageError(
             f"cannot load '{target}': {problem}", "use package.module:name, importable from the working directory"
         ) from problem

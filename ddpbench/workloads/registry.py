@@ -43,6 +43,7 @@ def _torchvision_spec(name: str) -> WorkloadSpec:
         image_size=299 if name == "inception_v3" else 224,
         classes=1000,
         model=f"ddpbench.workloads.imagenet:{name}",
+        modules=("torchvision",),
         batch_cuda=256,
         batch_cpu=8,
         convolutional=not name.startswith(("vit_", "swin_")),

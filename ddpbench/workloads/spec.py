@@ -15,9 +15,9 @@ class WorkloadSpec:
     """One workload: its dataset, model and SGD recipe.
 
     ``model`` is ``module:function``, a function ``build(image_size, classes) -> nn.Module`` whose model maps a batch of inputs to scores
-    (B, classes). Inputs are samples of ``dataset``; ``image_size`` is their side in pixels, None for vectors. ``iterations`` is the steps
-    of a whole training on a GPU, as published if the publication counts steps. ``parameters`` counts trainable parameters;
-    ``gflop_per_sample`` is forward and backward of one sample at ``image_size`` (2 per multiply-add), as counted by
+    (B, classes); it needs the optional ``modules``. Inputs are samples of ``dataset``; ``image_size`` is their side in pixels, None for
+    vectors. ``iterations`` is the steps of a whole training on a GPU, as published if the publication counts steps. ``parameters`` counts
+    trainable parameters; ``gflop_per_sample`` is forward and backward of one sample at ``image_size`` (2 per multiply-add), as counted by
     ``workloads.model_cost``. Both are None if they are known only after building the model.
     """
 
@@ -26,6 +26,7 @@ class WorkloadSpec:
     dataset: DatasetName
     classes: int
     model: str
+    modules: tuple[str, ...] = ()
     image_size: int | None = None
     iterations: int = 100
     loss: Literal["cross-entropy", "mse"] = "cross-entropy"

@@ -116,7 +116,7 @@ def test_install_keeps_an_installed_torch(tmp_path: Path) -> None:
         eval "$facts"
         make_venv "$PYTHON" --system-site-packages
         show_present_torch "$present_site"
-        "$venv/bin/python" -m pip install --dry-run --constraint "$venv/constraints.txt" --editable "$root"
+        "$venv/bin/python" -m pip install --dry-run --constraint "$venv/constraints.txt" --editable "${root}[train]"
         """
     (tmp_path / "venv").mkdir()
     printed = bash(script, PYTHON=sys.executable, DDPBENCH_VENV=str(tmp_path / "venv"))

@@ -143,7 +143,7 @@ def other_loader(name: str) -> LoaderRule:
 
 def _install_command(spec: LoaderSpec, software: Software) -> str:
     """``pip install PACKAGE && ``, for the CUDA version of the run; empty if the run had the package, or needs none."""
-    if not spec.packages or (software.dali and spec.module == DALI_SPEC.module):
+    if not spec.packages or (software.dali and spec.packages == DALI_SPEC.packages):
         return ""
     cuda = f"cuda{(software.cuda or '').partition('.')[0]}"
     return f"pip install {next((package for package in spec.packages if cuda in package), spec.packages[0])} && "

@@ -11,6 +11,7 @@ from ddpbench.data.datasets.files import DATASET_FILES, DatasetFiles
 from ddpbench.data.in_memory import SPLITS
 from ddpbench.machine.file_lock import exclusive_lock
 from ddpbench.record.errors import UsageError
+from ddpbench.record.packages import require_modules
 from ddpbench.record.registry import DATASETS
 
 _TORCHVISION_CLASS = {"cifar10": "CIFAR10", "mnist": "MNIST"}
@@ -32,6 +33,7 @@ def download_dataset(dataset: str, directory: str | None) -> None:
     dataset_files = DATASET_FILES[dataset]
     if _is_complete(dataset_files, directory):
         return
+    require_modules("--download", "torchvision")
     try:
         with exclusive_lock(Path(directory)):
             if not _is_complete(dataset_files, directory):

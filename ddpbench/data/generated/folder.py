@@ -12,6 +12,7 @@ from ddpbench.machine.file_lock import exclusive_lock
 from ddpbench.machine.signals import handle_signals, raise_signal_received
 from ddpbench.machine.variables import EnvVar
 from ddpbench.record.errors import UsageError
+from ddpbench.record.packages import require_modules
 
 MARKER_FILE = ".ddpbench-made"
 """File in the folder that names its dataset."""
@@ -26,7 +27,8 @@ OTHER_FOLDER_HINT = "choose another folder, or set XDG_CACHE_HOME to move the ca
 class GeneratedDataset:
     """A dataset that can be generated.
 
-    ``write`` writes it to a folder and reports the images done so far. ``name`` identifies the dataset and its version.
+    ``write`` writes it to a folder and reports the images done so far; it needs the optional ``modules``. ``name`` identifies the dataset
+    and its version.
     """
 
     name: str
@@ -37,6 +39,7 @@ class GeneratedDataset:
     num_files: int
     size_bytes: int  # approximate
     write: Callable[[Path, Callable[[int], None]], None]
+    modules: tuple[str, ...] = ()
 
 
 def is_generated(directory: str) -> bool:
@@ -69,6 +72,7 @@ def generate(folder: Path, dataset: GeneratedDataset, on_progress: Callable[[int
     """
     if holds_dataset(folder, dataset):
         return
+    require_modules("a generated dataset", *dataset.modules)
     folder = folder.resolve()
     unfinished = folder.with_name(f".{folder.name}.unfinished")
     try:

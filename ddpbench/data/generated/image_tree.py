@@ -36,6 +36,7 @@ def generated_image_folder(images: int, classes: int) -> GeneratedDataset:
         num_files=images + held_out,
         size_bytes=(images + held_out) * MEAN_BYTES,
         write=partial(_write, {"train": images, "val": held_out}, classes),
+        modules=("PIL",),
     )
 
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ddpbench.data.loader import HostBatch, HostLoader
-from ddpbench.data.loaders.torch import open_torch
 from ddpbench.data.shard import Shard
 from ddpbench.machine.host import usable_memory_bytes
 from ddpbench.machine.rank_env import from_env
@@ -26,6 +25,8 @@ MAX_MEMORY_FRACTION = 0.2
 
 def open_replay(config: ResolvedConfig, shard: Shard) -> Replay:
     """Replay the loader ``torch``."""
+    from ddpbench.data.loaders.torch import open_torch  # imports torchvision, which a diagnosis with another loader does not need
+
     return make_replay(open_torch(config, shard), shard.device)
 
 

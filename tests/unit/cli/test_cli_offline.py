@@ -251,10 +251,9 @@ def test_plot_rejects_a_folder_without_records_and_one_that_is_not_writable(jour
 def test_plot_without_matplotlib_says_how_to_install_it(
     journals: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "ddpbench.report.draw", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     error = refused(f"plot {shlex.quote(str(journals / 'sweep.json'))}", capsys)
-    assert error == "ddpbench: error: plots need matplotlib, which is not installed\nhint: pip install matplotlib\n"
+    assert error == "ddpbench: error: plot needs matplotlib, which is not installed\nhint: pip install 'ddpbench[train]'\n"
 
 
 # published experiments

@@ -22,8 +22,8 @@ from ddpbench.data.preflight import check_loader
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import LOADERS, LoaderSpec, find_loader
 
-ABSENT = LoaderSpec(name="absent", help="", factory="nowhere:at_all", reads_dataset=True, pip_extra="dali-cuda13", module="nowhere.at_all")
-AGED = replace(ABSENT, name="aged", module="numpy", packages=("absent", "numpy"), min_major_version=99)
+ABSENT = LoaderSpec(name="absent", help="", factory="nowhere:at_all", reads_dataset=True, modules=("nowhere.at_all",))
+AGED = replace(ABSENT, name="aged", modules=("numpy",), packages=("absent", "numpy"), min_major_version=99)
 
 
 @pytest.fixture(scope="module")

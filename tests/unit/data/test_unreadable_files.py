@@ -183,7 +183,7 @@ def test_insufficient_shared_memory_is_rejected_with_the_required_size(tree: Pat
 @pytest.mark.parametrize(("loader", "needed"), [("torch-uint8", "315: 1 x 7 of 9 MiB and 36 MiB"), ("dali-cpu", "252: 1 x 7 of 36 MiB")])
 def test_validation_counts_towards_shared_memory(loader: str, needed: str, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "shared_memory_free_bytes", lambda: 64 * 2**20)
-    monkeypatch.setattr("ddpbench.data.preflight._importable", lambda module: True)
+    monkeypatch.setattr("ddpbench.record.packages.is_installed", lambda module: True)
     large = config(loader, tree, batch_size=12, image_size=512, workers=3, prefetch=2, validate=True)
     check_loader(large, "imagenet", 1000, 1)
     sample_datasets.image_tree(tree, classes=12, images=1, part="val")

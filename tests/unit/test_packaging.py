@@ -1,0 +1,127 @@
+"""The wheel: its files, its requirements, and ddpbench installed from it, with torch and with the extra ``train``."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from environments import active, environment_variables, make_environment, pip
+
+from ddpbench.record.io import load
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[2]
+TRAIN = {"torchvision", "accelerate", "matplotlib"}
+SMALL = "--device cpu -b 2 --steps 3 --rounds 2 --warmup 1"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that ``python -m build`` makes from the source distribution of this tree."""
+    tree, built = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("built")
+    shutil.copytree(ROOT / "ddpbench", tree / "ddpbench", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(built), str(tree)]
+    subprocess.run(build, check=True, capture_output=True, env=environment_variables(), timeout=200)
+    (found,) = built.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def torch_only(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``bin`` of an environment with the wheel alone."""
+    return make_environment(tmp_path_factory.mktemp("torch-only"), wheel)
+
+
+@pytest.fixture(scope="module")
+def with_train(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``bin`` of an environment with the extra ``train``."""
+    return make_environment(tmp_path_factory.mktemp("with-train"), wheel, "train")
+
+
+def ddpbench(binaries: Path, folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+    """Run ``ddpbench`` in ``folder``. RECORDS in ``line`` stands for a folder of records."""
+    words = shlex.split(line.replace("RECORDS", shlex.quote(str(ROOT / "results" / "h200"))))
+    command = [str(binaries / "ddpbench"), *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment_variables(), timeout=200)
+
+
+def test_wheel_has_all_files_of_the_package(wheel: Path) -> None:
+    in_tree = {str(path.relative_to(ROOT)) for path in (ROOT / "ddpbench").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert {name for name in ZipFile(wheel).namelist() if not re.match(r"[^/]*\.dist-info/", name)} == in_tree
+
+
+def test_torchvision_accelerate_and_matplotlib_are_required_by_the_extra_train_only(wheel: Path) -> None:
+    (distribution,) = metadata.distributions(path=[str(wheel)])
+    extras, requires = distribution.metadata.get_all("Provides-Extra") or [], distribution.requires or []
+    always = {each.name for each in active(requires, [])}
+    assert "torch" in always
+    assert {extra: {each.name for each in active(requires, [extra])} & TRAIN for extra in ["", *extras]} == {
+        extra: TRAIN if extra == "train" else set() for extra in ["", *extras]
+    }
+    assert {each.name for each in active(requires, ["train"])} - always == TRAIN
+
+
+@pytest.mark.parametrize(
+    ("line", "printed"),
+    [
+        ("--help", "Measure how fast your GPUs train"),
+        ("list", "vgg16-cifar10-batch-sweep"),
+        ("env", r"torchvision +missing: pip install 'ddpbench\[train\]'"),
+        ("report RECORDS/resnet18-1gpu-torch-loader.json", "ddpbench  resnet18"),
+        ("report RECORDS/resnet18-1gpu-torch-loader.json --format json", '"resnet18"'),
+        ("report RECORDS/resnet18-1gpu-torch-loader.json --format csv", "resnet18,"),
+        ("report RECORDS/resnet18-1gpu-torch-loader.json --format markdown", "resnet18"),
+        ("whatif RECORDS/diagnose-resnet50-4gpu.json --workers 4", "workers"),
+        ("reproduce", "disc-mlp-cpu-vs-gpu"),
+    ],
+)
+def test_offline_commands_need_torch_only(line: str, printed: str, torch_only: Path, tmp_path: Path) -> None:
+    done = ddpbench(torch_only, tmp_path, line)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(printed, done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("resnet18 --device cpu", "workload 'resnet18' needs torchvision"),
+        ("diagnose resnet18 --device cpu", "workload 'resnet18' needs torchvision"),
+        ("mnist-cnn --device cpu --loader torch", "loader 'torch' needs torchvision"),
+        ("mnist-cnn --device cpu --loader torch-uint8", "loader 'torch-uint8' needs torchvision"),
+        ("mnist-cnn --device cpu --loader replay", "loader 'replay' needs torchvision"),
+        ("mnist-cnn --device cpu --loader tensor --download --data-dir there", "--download needs torchvision"),
+        ("mnist-cnn --device cpu --engine ddp,accelerate", "engine 'accelerate' needs accelerate"),
+        ("plot RECORDS/reproduce-vgg16-cifar10-batch-sweep.json", "plot needs matplotlib"),
+        ("make-data imagenet there --images 8", "a generated dataset needs PIL"),
+    ],
+)
+def test_missing_package_is_named_with_the_command_that_installs_it(line: str, error: str, torch_only: Path, tmp_path: Path) -> None:
+    done = ddpbench(torch_only, tmp_path, line)
+    expected = f"ddpbench: error: {error}, which is not installed\nhint: pip install 'ddpbench[train]'\n"
+    assert (done.returncode, re.sub(r"^ddpbench: note: .*\n", "", done.stderr)) == (2, expected)
+
+
+@pytest.mark.parametrize("words", ["mnist-cnn --gpus 2 --loader tensor --validate", "gemm-mlp", "disc-mlp-10", "vgg16-cifar10"])
+def test_workloads_of_ddpbench_train_with_torch_only(words: str, torch_only: Path, tmp_path: Path) -> None:
+    done = ddpbench(torch_only, tmp_path, f"{words} {SMALL}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_main_job_runs_with_the_extra_train(with_train: Path, tmp_path: Path) -> None:
+    assert pip(with_train, "check") == "No broken requirements found.\n"
+    done = ddpbench(with_train, tmp_path, f"resnet18 --amp --gpus 2 --image-size 32 {SMALL}")
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "results" / "runs").rglob("*.json")
+    (record,) = load(path).records
+    assert (record.status, record.world_size, record.config.precision) == ("ok", 2, "amp-bf16")
+    assert record.environment.software.torchvision
