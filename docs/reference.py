@@ -123,7 +123,7 @@ def loaders() -> Iterator[str]:
 
 def loader_row(spec: LoaderSpec) -> Sequence[str]:
     needs = ["a GPU"] if spec.needs_gpu else []
-    needs += [f"the extra {code(spec.pip_extra)}"] if spec.pip_extra else []
+    needs += map(code, spec.modules)
     datasets = "all" if len(spec.datasets) == len(DATASETS) else dataset_titles(spec)
     return code(spec.name), spec.help, datasets, spec.worker_type or "-", "device" if spec.on_device else "host", ", ".join(needs) or "-"
 
