@@ -26,8 +26,8 @@ DEFAULT_CONFIG = Config(workload=PROGRAM)  # without any flag
 JOB_LEVEL_FIELDS = {"diagnose": ("time_limit", "warmup"), "scale": ("time_limit",)}
 """Fields that apply to a whole job of that kind: commands for a follow-up run drop them."""
 
-RUN_LENGTH_FLAGS = ("rounds", "steps", "epochs", "fresh", "validate", "warmup", "launches", "profile")
-"""Fields that set how long a run is measured: a diagnosis chooses that itself."""
+RUN_LENGTH_FLAGS = ("rounds", "steps", "epochs", "fresh", "validate", "warmup", "launches", "profile", "fail_if_data_wait")
+"""Fields that set how long a run is measured, and its gate: a diagnosis chooses that itself."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class CommandBuilder:
 
     def diagnose_command(self, **values: Sequence[object]) -> str:
         """The command that diagnoses the run, with ``values`` for some fields of its Config."""
-        return self._line(["diagnose"], values, (*RUN_LENGTH_FLAGS, *(JOB_LEVEL_FIELDS["scale"] if self.kind == "scale" else ())))
+        return self._line(["diagnose"], values, (*RUN_LENGTH_FLAGS, *(() if self.kind == "diagnose" else ("time_limit",))))
 
     def has_flag(self, name: str) -> bool:
         """Whether the user chose the field ``name``: its value is not the default, or the job compares several."""

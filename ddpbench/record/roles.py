@@ -79,6 +79,7 @@ SkipReason = Literal[
     "batches_made_on_device",
     "cpu_ranks",
     "dataset_in_memory",
+    "user_defined_loader",
     "no_image_folder",
     "no_other_loader",
     "synthetic_data",

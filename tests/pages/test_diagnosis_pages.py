@@ -154,7 +154,7 @@ def test_wide_part_figures_get_one_line_each() -> None:
     job = DIAGNOSES["too-few-cores"][0]()
     assert job.diagnosis is not None
     assert job.diagnosis.h2d_bandwidth is not None
-    assert re.search(r"\n  copies, pageable .*% +cores .*%\n", page_of("too-few-cores"))
+    assert re.search(r"\n  copies, pageable .*% +usable cores .*%\n", page_of("too-few-cores"))
     job.diagnosis.h2d_bandwidth = replace(job.diagnosis.h2d_bandwidth, pageable_bytes_per_s=1e16)
     page = printed(job)
     assert re.search(r"\n  copies, pageable +[\d,]+ +[\d,]+%\n", page)

@@ -16,7 +16,7 @@ FENCE = re.compile(r"^\s*```(\w*)\s*$")
 HEADING = re.compile(r"^(#+) +(.*)$")
 CODE_SPAN = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-OFFERED_COMMAND = re.compile(r"^(?:next|use)? +(?:next +)?((?:ddpbench|python -m ddpbench|torchrun) \S.*)$")
+OFFERED_COMMAND = re.compile(r"^ *(?:next|use)? +((?:ddpbench|python -m ddpbench|torchrun) \S.*)$")
 """A command that a printed report offers: below a remedy, or after ``next`` or ``use``."""
 
 

@@ -117,7 +117,7 @@ class UserLoader:
 
     def _epoch(self, epoch: int) -> Iterator[HostBatch]:
         _set_epoch(self._source, epoch)
-        with no_torch_sigchld_handler():
+        with suppress_worker_count_warning(), no_torch_sigchld_handler():
             self._iterator = iter(self._source)
         num_full, other_size = 0, 0
         for each in self._raw_batches(self._processes()):

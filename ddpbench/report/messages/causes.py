@@ -72,7 +72,7 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
             return f"{_blocked(evidence, record)}: it waits for its file, which is read and decoded in one call"
         case BlockedWorkers():
             if evidence.single_rank_speedup is None:
-                return f"{_blocked(evidence, record)}: whether more workers would help is unknown"
+                return f"{_blocked(evidence, record)}: more workers help unless they share what it waits for"
             return (
                 f"{_blocked(evidence, record)}; a single rank loads {evidence.single_rank_speedup:.1f} times as fast: "
                 "ranks wait for a shared resource"

@@ -144,7 +144,8 @@ def outcome_text(outcome: PredictionOutcome) -> str:
     if not ratio.has_interval:
         return f"{predicted}; measured {format_rounded(ratio.center, 2)}x, too few rounds for an interval"
     if outcome.is_wide:
-        return f"{predicted}; measured {format_rounded(ratio.low, 2)}x to {format_rounded(ratio.high, 2)}x, too wide to compare{short}"
+        measured = f"measured {format_rounded(ratio.low, 2)}x to {format_rounded(ratio.high, 2)}x{', a gain' if outcome.is_gain else ''}"
+        return f"{predicted}; {measured}, too wide to compare{short}"
     error = _prediction_error_text((outcome.prediction.gain or 1.0) / ratio.center - 1)
     agreement = f"{'inside' if outcome.is_inside else 'outside'} the predicted interval (prediction {error})"
     effect = "" if outcome.is_gain else ", a loss" if outcome.is_significant else ", no gain measured"

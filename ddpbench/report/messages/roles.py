@@ -40,6 +40,7 @@ SKIP_REASONS: dict[SkipReason, str] = {
     "batches_made_on_device": "{loader} generates its batches on the device",
     "cpu_ranks": "CPU ranks copy no batches",
     "dataset_in_memory": "the dataset is in memory",
+    "user_defined_loader": "{loader} is user-defined, and its files are unknown",
     "no_image_folder": "loader {loader} does not read image folders",
     "no_other_loader": "no other loader is available to compare with {loader}",
     "synthetic_data": "synthetic data; add --data-dir DIR",

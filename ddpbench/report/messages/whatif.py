@@ -42,7 +42,7 @@ ASSUMPTIONS: Mapping[AssumptionCode, str] = {
     "same-step": "a step on {ranks} ranks takes as long as on {measured_ranks}",
 }
 
-ALWAYS_ASSUMED = "rounds and batches vary as measured; no additional processes on the machine"
+ALWAYS_ASSUMED = "rounds and batches vary as measured; no more other processes than in the run"
 """The assumption of every prediction."""
 
 MEASUREMENTS: Mapping[MeasurementCode, str] = {

@@ -30,7 +30,7 @@ from ddpbench.report.pages.pipeline_table import (
     utilization_lines,
     worker_startup_lines,
 )
-from ddpbench.report.pages.remedies import recommendation_lines, remedy_lines
+from ddpbench.report.pages.remedies import recommendation_lines, recommended_outcome, remedy_lines
 from ddpbench.report.pages.status import diagnosis_status_lines
 from ddpbench.report.pages.verdict import record_verdict_lines
 
@@ -45,25 +45,27 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
     ``quiet`` prints the verdict only. ``path`` is the record's file, None if it could not be saved.
     """
     page, baseline = page_for(console), baseline_of(job) or job.records[0]
+    recommended = recommended_outcome(job)
+    verdict = [*record_verdict_lines(baseline, page, with_next=recommended is None), *recommendation_lines(job, recommended, page)]
     if quiet:
-        print_lines(console, record_verdict_lines(baseline, page))
+        print_lines(console, verdict)
         return
     sections: list[Sequence[Text]] = [
         [*_head(baseline, page)],
         [*diagnosis_status_lines(baseline, job, page)],
-        [*record_verdict_lines(baseline, page)],
+        verdict,
     ]
     summary = summarize(baseline)
     if summary.step_ms is not None:
         inputs = AnalysisInput(baseline, summary, controls_of(job))
         sections += [
             *_evidence(inputs, job, page, verbose),
-            [*_loader_keeps_up_line(inputs, page), *remedy_lines(inputs, job, page, verbose)],
+            [*_loader_keeps_up_line(inputs, page), *remedy_lines(inputs, job, page, verbose, has_next=recommended is None)],
         ]
     skipped = {skipped_name(each, job): skip_reason(each) for each in job.diagnosis.skipped} if job.diagnosis else {}
     hints = verbose or any(check.severity == "error" for check in baseline.checks)
     last = [*not_measured_lines(skipped, page), *check_lines({"": baseline}, page, verbose, hints), *([Text(str(path))] if path else [])]
-    print_sections(console, [*sections, last, [*recommendation_lines(job, page)]])
+    print_sections(console, [*sections, last])
 
 
 def _head(record: Record, page: Page) -> Iterator[Text]:

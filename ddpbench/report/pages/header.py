@@ -249,7 +249,7 @@ def _warmup_and_round_items(record: Record) -> Iterator[HeaderItem]:
     if warmup is None:
         yield "", pluralize(record.config.warmup, "warm-up step")
     else:
-        yield "", pluralize(warmup.warmup_steps, "warm-up step") + ("" if warmup.warmup_converged else ", not converged")
+        yield "", pluralize(warmup.warmup_steps, "warm-up step") + ("" if warmup.warmup_converged else ", speed not yet stable")
     yield "", _rounds([record])
 
 

@@ -85,7 +85,6 @@ def _interference_text(times: PairedRatio) -> str:
 
 
 def _pipeline_rows(record: Record, rates: PipelineRates, diagnosis: Diagnosis) -> list[PipelineRow]:
-    workers = pluralize(record.workers, "worker")
     parts: list[tuple[str, float | None, str]] = [
         ("compute only", rates.compute_only, ""),
         ("no gradient sync", rates.independent, ""),
@@ -96,8 +95,8 @@ def _pipeline_rows(record: Record, rates: PipelineRates, diagnosis: Diagnosis) -
         ("loader on one rank", rates.loader_only_single_rank if record.world_size > 1 else None, "other ranks idle"),
         ("files in page cache", rates.cached_files, _cached_note(diagnosis)),
         ("files on storage", rates.uncached_files, _file_system_note(diagnosis)),
-        (f"{workers}, all busy", rates.worker_bound, ""),
-        ("cores", rates.core_bound, ""),
+        (pluralize(record.workers, "busy worker"), rates.worker_bound, ""),
+        ("usable cores", rates.core_bound, ""),
         ("this run", rates.achieved, ""),
     ]
     return [PipelineRow(name, rate, rates.compute_only, note) for name, rate, note in parts if rate is not None]

@@ -11,7 +11,7 @@ from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.whatif.gain import PREDICTION_CONFIDENCE
-from ddpbench.analysis.whatif.outcome import best_outcome, command_with, is_runnable, outcomes
+from ddpbench.analysis.whatif.outcome import PredictionOutcome, best_outcome, command_with, is_runnable, outcomes
 from ddpbench.analysis.whatif.query import predict_gain
 from ddpbench.record.record import Job
 from ddpbench.record.roles import BASELINE_REPEAT
@@ -31,16 +31,17 @@ from ddpbench.report.pages.header import throughput_unit
 NEXT_COMMAND_NOTE = "see 'next' for the command"
 
 
-def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = False) -> Iterator[Text]:
+def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = False, *, has_next: bool = True) -> Iterator[Text]:
     """Predicted gain, measured result and command of each remedy, largest gain first.
 
     Empty if they add nothing to the next command of the verdict. ``verbose`` adds the reason for each, which is always printed without a
-    gain or command. Recorded predictions that could be tried but are not among the verdict's remedies follow.
+    gain or command. With ``has_next`` the page shows the verdict's next command, which is not repeated. Recorded predictions that could
+    be tried but are not among the verdict's remedies follow.
     """
     record, run, verdict = inputs.record, CommandBuilder.of(inputs.record, job), inputs.record.verdict
     remedies = sorted(recommend(run, inputs, verdict), key=lambda remedy: -(remedy.gain or 0.0)) if verdict else []
     recorded = {each.prediction.scenario.flag_text: each for each in outcomes(job) if each.prediction.gain is not None}
-    next_command = verdict.next.command if verdict and isinstance(verdict.next, RunCommand) else ""
+    next_command = verdict.next.command if has_next and verdict and isinstance(verdict.next, RunCommand) else ""
     if not recorded and all(remedy.command == next_command and not remedy_reason(remedy, record) for remedy in remedies):
         return
     tried = any(each.measured for each in recorded.values())
@@ -62,24 +63,29 @@ def _remedy_line(name: str, parts: Sequence[str], page: Page) -> list[Text]:
     return styled(wrap_text("  ", f"{name}: {'; '.join(filter(None, parts))}", page), LABEL, 2 + len(name))
 
 
-def recommendation_lines(job: Job, page: Page) -> Iterator[Text]:
-    """The command to use from now on, and its gain.
+def recommended_outcome(job: Job) -> PredictionOutcome | None:
+    """The trial with the largest measured gain; None if no trial gained."""
+    best = best_outcome(outcomes(job))
+    return best if best and best.measured else None
+
+
+def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -> Iterator[Text]:
+    """The command to use from now on, and its gain: of ``best``, the ``recommended_outcome``.
 
     Empty without predictions, or until one that can be tried has been tried.
     """
     predictions, baseline = outcomes(job), baseline_of(job)
     if not predictions or baseline is None:
         return
-    best = best_outcome(predictions)
     if best is None or best.measured is None:
         tried = any(each.failed or (each.measured and each.measured.has_interval) for each in predictions)
         if tried or not any(each.prediction.gain is not None and is_runnable(each.prediction.scenario) for each in predictions):
             reason = NOTHING_FASTER if tried else NO_GAIN_PREDICTED
-            yield from styled(wrap_text("use    ", f"the current settings: {reason}", page), LABEL, 3)
+            yield from styled(wrap_text("  use   ", f"the current settings: {reason}", page), LABEL, len("  use"))
         return
     savings = savings_text(best.measured, _samples_per_s(job), baseline, throughput_unit(baseline))
-    yield from styled(wrap_command("use    ", command_with(job, best.prediction.scenario), page), GOOD)
-    yield from styled(wrap_text("worth  ", savings, page), LABEL, 5)
+    yield from styled(wrap_command("  use   ", command_with(job, best.prediction.scenario), page), GOOD)
+    yield from styled(wrap_text("  worth ", savings, page), LABEL, len("  worth"))
 
 
 def _samples_per_s(job: Job) -> float:

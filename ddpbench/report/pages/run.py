@@ -60,7 +60,7 @@ def _comparison_sections(job: Job, page: Page, verbose: bool) -> Iterator[Sectio
     yield [*shared_header_lines(job.records, page)]
     yield [*best_arm_lines(job, page)]
     no_loader = all(map(could_measure_loader, job.records))
-    yield [*arm_table(job, page), *(styled(wrap_hint("data  ", NO_LOADER_HINT, page), LABEL, len("data")) if no_loader else ())]
+    yield [*arm_table(job, page), *(styled(wrap_hint("note  ", NO_LOADER_HINT, page), LABEL, len("note")) if no_loader else ())]
     yield [*loader_table(job, page)]
     yield [*status_lines(named, page)]
     yield [*check_lines(named, page)]

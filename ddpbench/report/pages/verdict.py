@@ -22,17 +22,17 @@ NOTHING_TO_GAIN = "no other setting to suggest"
 NO_LOADER_HINT = "synthetic batches: no loader was measured; `--data-dir DIR` measures yours"
 
 
-def record_verdict_lines(record: Record, page: Page) -> Iterator[Text]:
+def record_verdict_lines(record: Record, page: Page, *, with_next: bool = True) -> Iterator[Text]:
     """Verdict, reason and next command; for synthetic data also how to measure a real loader.
 
-    Empty without a verdict.
+    Empty without a verdict. ``with_next`` is False if the page recommends a command that has been tried.
     """
     verdict = record.verdict
     if verdict is None:
         return
-    yield from verdict_lines(verdict, explain_verdict(verdict, record), page)
+    yield from verdict_lines(verdict, explain_verdict(verdict, record), page, with_next=with_next)
     if could_measure_loader(record):
-        yield from styled(wrap_hint("  data  ", NO_LOADER_HINT, page), LABEL, len("  data"))
+        yield from styled(wrap_hint("  note  ", NO_LOADER_HINT, page), LABEL, len("  note"))
 
 
 def could_measure_loader(record: Record) -> bool:
@@ -41,13 +41,15 @@ def could_measure_loader(record: Record) -> bool:
     return record.config.loader == SYNTHETIC and (dataset is None or dataset.has_files)
 
 
-def verdict_lines(verdict: Verdict | ScalingVerdict, explanation: Explanation, page: Page) -> Iterator[Text]:
+def verdict_lines(verdict: Verdict | ScalingVerdict, explanation: Explanation, page: Page, *, with_next: bool = True) -> Iterator[Text]:
     """The bottleneck and its cost, its repeatability if not certain, why, and the next step."""
     kind = verdict_heading(verdict)
     yield from styled(wrap_text(f"{kind}   ", explanation.claim, page), GOOD if verdict.kind in GOOD_VERDICTS else CAUTION, len(kind))
     if confidence := repeatability_text(verdict):
         yield from styled(wrap_text("  sure  ", confidence, page), LABEL, len("  sure"))
     yield from styled(wrap_text("  why   ", explanation.reason, page), LABEL, len("  why"))
+    if not with_next:
+        return
     if verdict.next:
         yield from styled(wrap_command("  next  ", next_step_text(verdict.next), page), LABEL, len("  next"))
     elif verdict.kind in GOOD_VERDICTS:

@@ -78,7 +78,7 @@ WORDED: list[tuple[CauseEvidence, str]] = [
     ),
     (
         BLOCKED,
-        "a worker waits 38.5 of 41 ms per image, but not for a core: whether more workers would help is unknown",
+        "a worker waits 38.5 of 41 ms per image, but not for a core: more workers help unless they share what it waits for",
     ),
     (
         replace(BLOCKED, single_rank_speedup=2.04),

@@ -206,7 +206,7 @@ def measured(center: float, low: float, high: float, pairs: int = 5) -> PairedRa
         ),
         (
             PredictionOutcome(PREDICTED, measured(2.0, 1.5, 2.6)),
-            "predicted 2.2x (2.0 to 2.5); measured 1.5x to 2.6x, too wide to compare",
+            "predicted 2.2x (2.0 to 2.5); measured 1.5x to 2.6x, a gain, too wide to compare",
         ),
         (
             PredictionOutcome(PREDICTED, measured(2.0, 1.9, 2.1), missing_batches=3),
