@@ -64,7 +64,7 @@ def choices_to_json() -> str:
         ],
         "precisions": [asdict(spec) | {"aliases": spec.aliases} for spec in PRECISIONS.values()],
         "loaders": [
-            {name: getattr(spec, name) for name in ("name", "help", "datasets", "worker_type", "on_device", "needs_gpu", "pip_extra")}
+            {name: getattr(spec, name) for name in ("name", "help", "datasets", "worker_type", "on_device", "needs_gpu", "modules")}
             for spec in LOADERS.values()
         ],
         "engines": [{"name": name, "help": help} for name, help in ENGINES.items()],
