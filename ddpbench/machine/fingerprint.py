@@ -13,6 +13,7 @@ from ddpbench.machine.gpu import driver_version, gpu_names
 from ddpbench.machine.host import cpu_name, host_memory_bytes, os_name, usable_cores
 from ddpbench.record.environment import DeviceType, Environment, RankPlacement, Software, Transport
 from ddpbench.record.loaders import DALI_SPEC
+from ddpbench.record.text import mask_text
 
 
 def installed_version(*packages: str) -> str | None:
@@ -146,5 +147,5 @@ SPEED_VARIABLES = frozenset(_NAMES.split())
 
 
 def speed_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment variables that affect training speed, sorted by name."""
-    return {name: variables[name] for name in sorted(SPEED_VARIABLES & variables.keys())}
+    """The environment variables that affect training speed, sorted by name, with secrets in their values masked."""
+    return {name: mask_text(variables[name]) for name in sorted(SPEED_VARIABLES & variables.keys())}
