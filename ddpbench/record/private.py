@@ -204,7 +204,10 @@ class _Scrubber:
 
     def _operand(self, word: str) -> str:
         """The placeholder of a folder, or of each in a comma list."""
-        folder = "".join(shlex.split(word))
+        try:
+            folder = "".join(shlex.split(word))
+        except ValueError:  # of a file from elsewhere: an odd number of quotes
+            return Private.FOLDER.value
         parts = [folder] if folder in self._folders else folder.split(",")
         return ",".join(self._folders.get(part, part if part in PUBLIC_PATHS else Private.FOLDER.value) for part in parts)
 

@@ -196,6 +196,7 @@ def test_hosts_gpus_and_folders_remain_distinct() -> None:
             "cp -r DIR /dev/shm/ddpbench-data && ddpbench resnet50 --data-dir /dev/shm/ddpbench-data",
         ),
         ("ddpbench resnet50 --data-dir '/data/my images,/x'", "ddpbench resnet50 --data-dir DIR,DIR"),
+        ("ddpbench resnet50 --data-dir it's", "ddpbench resnet50 --data-dir DIR"),
         ("ssh right nvidia-smi -q -i GPU-00000002-aaaa", "ssh node-1 nvidia-smi -q -i GPU-2"),
         (
             "torchrun --nnodes=2 --rdzv_endpoint=left.example.org:29500 -m ddpbench acme.models.big:net --loader acme.loading:train,torch",
