@@ -23,7 +23,7 @@ main() {
   # range.
   command+=(-m torch.distributed.run --nnodes="$SLURM_JOB_NUM_NODES" --node_rank="$SLURM_NODEID" --nproc_per_node="$ranks"
     --rdzv_id="$SLURM_JOB_ID" --rdzv_conf=timeout=300 --master_addr="$HEAD_ADDRESS" --master_port="$((10000 + SLURM_JOB_ID % 20000))" --max_restarts=0 -m ddpbench "$@")
-  printf 'node %s:%s\n' "$SLURM_NODEID" "$(printf ' %q' "${command[@]}")" >&2
+  printf 'node %s:%s\n' "$SLURM_NODEID" "$(masked "${command[@]}")" >&2
   export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1 # torchrun's --signals-to-handle: signals it forwards to the ranks
   exec "${command[@]}" # SLURM signals every process of the node, so no shell may stay between it and torchrun
 }

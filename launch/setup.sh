@@ -20,6 +20,25 @@ refuse() {
   exit 2
 }
 
+# masked WORD...: a command for a log, each word after a space, with *** for secrets as in records (ddpbench/record/text.py).
+masked() {
+  local word name quoted after_secret_flag=
+  local secret='(^|[-_.])((secret|password|passwd|passphrase|credentials?)([-_.0-9]|$)|(token|key|auth|pass|apikey|authtoken|accesstoken)[-_.0-9]*$)'
+  for word in "$@"; do
+    name=${word%%=*}
+    if [ -n "$after_secret_flag" ] && [[ $word != --* ]]; then
+      word='***'
+    elif [[ $word == *=* && ${name,,} =~ $secret ]]; then
+      word="$name=***"
+    elif [[ $word =~ ^(.*://)[^/[:space:]]+@(.*)$ ]]; then
+      word="${BASH_REMATCH[1]}***@${BASH_REMATCH[2]}"
+    fi
+    if [[ $word == -* && $word != *=* && ${name,,} =~ $secret ]]; then after_secret_flag=1; else after_secret_flag=; fi
+    printf -v quoted '%q' "$word"
+    printf ' %s' "${quoted//'\*\*\*'/***}"
+  done
+}
+
 # The first Python of at least 3.11. An active environment, conda or loaded module comes first: it may contain torch.
 find_python() {
   local candidate

@@ -37,5 +37,5 @@ export HEAD_ADDRESS=${HEAD_ADDRESS:-$head}
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 
 command=("${run_per_node[@]}" --kill-on-bad-exit=1 bash launch/node.sh "$@")
-printf '%s\n' "$(printf '%q ' "${command[@]}")" >&2
+printf '%s\n' "$(masked "${command[@]}")" >&2
 exec "${command[@]}"

@@ -13,6 +13,7 @@ from ddpbench.record.environment import Environment
 from ddpbench.record.flags import FlagField, flag_fields, spelled
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
+from ddpbench.record.text import mask_command
 
 PROGRAM = "ddpbench"
 RENDEZVOUS_PORT = 29500
@@ -75,7 +76,7 @@ class CommandBuilder:
         kept = msgspec.structs.replace(requested, **{name: getattr(DEFAULT_CONFIG, name) for name in (*dropped, *values)})
         changed = [word for name, arms in values.items() for word in spelled(CONFIG_FIELDS[name], arms)]
         start = [*([] if "threads" in values else omp_threads_prefix(environment)), *launcher_argv(environment)]
-        return shlex.join([*start, *command, *kept.to_argv(), *ranks, *changed])
+        return shlex.join(mask_command([*start, *command, *kept.to_argv(), *ranks, *changed]))
 
 
 def uses_gpus_flag(environment: Environment) -> bool:

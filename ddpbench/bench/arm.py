@@ -65,6 +65,7 @@ class ArmOptions:
     leftover_factory: Callable[[Device], object] | None = None
     report: Callable[[str], None] | None = None
     trace_file: Path | None = None
+    redact_trace: bool = False
 
 
 SINGLE_ARM = ArmOptions()
@@ -90,7 +91,7 @@ class Arm:
         self.warmup: Warmup | None = None
         self.data: DatasetInfo | None = None
         self._world, self._marker = world, marker
-        self._num_arms, self._trace_file = options.num_arms, options.trace_file
+        self._num_arms, self._trace_file, self._redact_trace = options.num_arms, options.trace_file, options.redact_trace
         self._loader_factory, self._round_plan, self._leftover_factory, self._report = (
             options.loader_factory,
             options.round_plan,
@@ -280,7 +281,7 @@ class Arm:
         """
         assert self._session is not None, "activate() comes first"
         self._marker.enter("profiling")
-        return profile_kernel_ms(self._session, self._trace_file)
+        return profile_kernel_ms(self._session, self._trace_file, self._redact_trace)
 
     def _choose_steps_per_round(self, step_s: float) -> int:
         if (requested := requested_steps_per_round(self.config, self._steps_per_epoch())) is not None:

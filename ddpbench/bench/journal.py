@@ -16,11 +16,13 @@ import psutil
 from ddpbench.analysis.judge import judge_all, previous_figures
 from ddpbench.machine.streams import print_error, print_note, record_stdout
 from ddpbench.machine.variables import EnvVar
+from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import AlternativeLoader, Diagnosis, H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import BenchError, OutOfMemory, Status, UsageError
 from ddpbench.record.io import atomic_write, load, previous_runs, reserve_path, save, slug
 from ddpbench.record.prediction import Prediction
+from ddpbench.record.private import placeholders, redact, redact_names, restore_names
 from ddpbench.record.record import DatasetInfo, Fault, Job, KernelActivity, ObservedPrecision, PeakThroughput, Record, Round, Warmup
 from ddpbench.record.request import OutputOptions, Request
 from ddpbench.record.roles import SkippedMeasurement
@@ -122,9 +124,11 @@ def close_records(records: Sequence[Record], status: Status, fault: Fault | None
                 record.fault = Fault(message=f"stopped because another arm failed: {fault.message}")
 
 
-def close_journal_file(path: Path, status: Status, fault: Fault) -> None:
-    """Like ``Journal.close``, from another process, if rank 0 is dead."""
+def close_journal_file(path: Path, status: Status, fault: Fault, placements: Sequence[RankPlacement]) -> None:
+    """Like ``Journal.close``, from another process, if rank 0 is dead. ``placements`` are those of the job's ranks."""
     job = load(path)
+    if job.redacted:  # the fault has the real names
+        job = restore_names(job, placeholders(placements))
     close_records(job.records, status, fault)
     judge_all(job)
     save(job, path)
@@ -145,7 +149,12 @@ def print_and_write_json(job: Job, path: Path | None, output: OutputOptions, ren
 
     Returns the combined text of ``save_error`` and of an error in writing ``--json``, printed once below the report; empty if none.
     """
-    render(job, make_console(sys.stderr if output.json == "-" else sys.stdout), path, verbose=output.verbose, quiet=output.quiet)
+    shown_path = None if job.redacted else path
+    if job.redacted:
+        job = redact(job)
+        if path:
+            print_note(f"the redacted record is in {path}")
+    render(job, make_console(sys.stderr if output.json == "-" else sys.stdout), shown_path, verbose=output.verbose, quiet=output.quiet)
     try:
         if output.json:
             write_json(job, output.json, output.force)
@@ -166,6 +175,7 @@ def new_job(request: Request, records: list[Record]) -> Job:
         swept=request.swept,
         records=records,
         sweep_shard=request.sweep_shard,
+        redacted=request.output.redact,
     )
 
 
@@ -184,8 +194,13 @@ def save_error_text(target: object, problem: OSError) -> str:
     return f"cannot save {target}: {problem.strerror}"
 
 
+def config_in_name(config: Config, output: OutputOptions) -> Config:
+    """``config`` as the name of a file may show it."""
+    return redact_names(config) if output.redact else config
+
+
 def _file_stem(request: Request) -> str:
-    first = request.arms[0]
+    first = config_in_name(request.arms[0], request.output)
     if request.swept:
         return slug(f"{first.workload} {' '.join(request.swept)}")
     return slug(f"{first.workload} {first.precision} {first.loader or ('torch' if first.data_dir else 'synthetic')}")

@@ -31,7 +31,7 @@ from ddpbench.machine.variables import EnvVar
 from ddpbench.record.errors import BenchError, ExitCode, UsageError
 from ddpbench.record.io import check_output_paths, load
 from ddpbench.record.request import TORCHRUN_MODULE, Request
-from ddpbench.record.text import pluralize, printable
+from ddpbench.record.text import mask_command, pluralize, printable
 
 FORWARDED_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 """Signals that torchrun forwards to its ranks (--signals-to-handle): its defaults plus SLURM's warning, which would end torchrun alone."""
@@ -100,13 +100,15 @@ def strip_flags(words: Sequence[str], flags: Sequence[str]) -> list[str]:
 def run_launch(request: Request, forwarder: SignalForwarder, stdout: TextIO | None = None) -> ExitStatus:
     """Run one launch; signals are forwarded to it, and it ends when this process does.
 
-    Prints the torchrun command as a user would type it. The report goes to ``stdout``, by default that of this process.
+    Prints the torchrun command as a user would type it, masked, unless the request is redacted. The report goes to ``stdout``, by
+    default that of this process.
     """
     command, variables = child_command(request), dict(os.environ)
     if began_s := process_start_s(os.getpid()):
         variables[EnvVar.DDPBENCH_BEGAN] = str(began_s)
     if TORCHRUN_MODULE in command:
-        print(printable(shlex.join(["torchrun", *command[3:]])), file=sys.stderr, flush=True)
+        if not request.output.redact:
+            print(printable(shlex.join(["torchrun", *mask_command(command[3:])])), file=sys.stderr, flush=True)
         variables.setdefault(EnvVar.OMP_NUM_THREADS, "1")  # torchrun's own default, without its notice
         variables.setdefault(EnvVar.PET_SIGNALS_TO_HANDLE, FORWARDED_SIGNALS)
     with tempfile.TemporaryDirectory(prefix="ddpbench-") as folder:

@@ -11,7 +11,7 @@ from ddpbench.analysis.bottleneck.verdict import find_bottleneck
 from ddpbench.analysis.checks.rules import most_severe_first
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.throughput import estimate_across_launches
-from ddpbench.bench.journal import new_job, print_and_write_json, reserve_timestamped_path, save_error_text
+from ddpbench.bench.journal import config_in_name, new_job, print_and_write_json, reserve_timestamped_path, save_error_text
 from ddpbench.record.checks import AnyCheck
 from ddpbench.record.errors import BenchError
 from ddpbench.record.io import save, slug
@@ -64,7 +64,8 @@ def save_and_print(request: Request, merged: Job) -> bool:
 
 def save_merged(request: Request, merged: Job) -> Path:
     """Save the merged record and return its path. Raises BenchError if it cannot be written."""
-    path = reserve_timestamped_path(request, slug(f"{request.arms[0].workload} {request.arms[0].launches} launches"))
+    first = config_in_name(request.arms[0], request.output)
+    path = reserve_timestamped_path(request, slug(f"{first.workload} {first.launches} launches"))
     try:
         save(merged, path)
     except OSError as problem:

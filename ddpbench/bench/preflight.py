@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from time import perf_counter
+from typing import TypeVar
 
 import msgspec
 
@@ -36,7 +37,7 @@ from ddpbench.record.record import Record
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.request import Request
 from ddpbench.record.roles import RUN, Role
-from ddpbench.record.text import pluralize
+from ddpbench.record.text import mask_text, pluralize
 from ddpbench.report.messages.checks import check_hint, check_text
 from ddpbench.report.messages.roles import role_name
 from ddpbench.report.progress import count_progress
@@ -44,6 +45,8 @@ from ddpbench.training.precision import check_precision_supported
 from ddpbench.workloads import registry as workloads
 from ddpbench.workloads.model_cost import workload_cost
 from ddpbench.workloads.registry import find_workload
+
+AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 RENDEZVOUS_TIMEOUT_FACTOR = 2.5
 """Rendezvous timeout, as a multiple of the hang timeout."""
@@ -144,14 +147,19 @@ def new_record(requested: Config, config: ResolvedConfig, world: World, role: Ro
     )
     cost = workload_cost(config.workload, config.image_size)
     return Record(
-        config=config,
+        config=_masked(config),
         environment=environment,
-        requested=requested,
+        requested=_masked(requested),
         role=role,
         sample_unit=workloads.find_workload(config.workload).sample_unit,
         num_parameters=cost.parameters,
         flops_per_sample=cost.flops_per_sample,
     )
+
+
+def _masked(config: AnyConfig) -> AnyConfig:
+    """``config`` without the password that the data directory of a user-defined loader may hold, as in a URL."""
+    return msgspec.structs.replace(config, data_dir=config.data_dir and mask_text(config.data_dir))
 
 
 def with_generated_images(arms: Sequence[ResolvedConfig], world_size: int, quiet: bool) -> list[ResolvedConfig]:

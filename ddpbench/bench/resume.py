@@ -12,10 +12,12 @@ import msgspec
 
 from ddpbench.analysis.cpu_demand import configured_threads
 from ddpbench.bench.journal import Journal, new_job
+from ddpbench.machine.streams import print_note
 from ddpbench.record.config import measurement_config
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import UsageError
 from ddpbench.record.io import load, slug
+from ddpbench.record.private import Private, placeholders, restore_names
 from ddpbench.record.record import Job, Record, Relocation
 from ddpbench.record.request import Request
 
@@ -45,12 +47,25 @@ def open_resumable_journal(request: Request, records: list[Record], stem: str) -
         job = load(path)
     except UsageError as problem:
         raise UsageError(problem.message, MOVE_JOURNAL_HINT) from problem
+    if job.redacted:
+        job = _with_names(job, requested_job, path)
     check_same_job(job, requested_job, path)
-    job.command = requested_job.command
+    job.command, job.redacted = requested_job.command, job.redacted or requested_job.redacted
     for record, new_record in zip(job.records, records, strict=True):
         if not (ResumeState.from_record(record).cannot_continue or len(record.rounds) == new_record.config.rounds):
             reopen_record(record, new_record)
     return Journal(job, path)
+
+
+def _with_names(job: Job, new: Job, path: Path) -> Job:
+    """The redacted ``job`` with the hosts, GPUs and folders of ``new``, on which it is assumed to have been measured.
+
+    Raises UsageError if its placeholders may stand for another workload or loader.
+    """
+    if any(kind is Private.ENTRY for kind, _ in placeholders(job)):
+        raise UsageError(f"'{path}' is redacted and does not name its workload or loader, so it cannot be resumed", MOVE_JOURNAL_HINT)
+    print_note(f"'{path}' is redacted: its rounds are assumed to be from the same hosts and data")
+    return restore_names(job, placeholders(new))
 
 
 def reopen_record(record: Record, new: Record) -> None:
@@ -79,7 +94,8 @@ def check_same_job(job: Job, new: Job, path: Path) -> None:
         or len(job.records) != len(new.records)
         or not all(map(_is_continuation, job.records, new.records))
     ):
-        raise UsageError(f"'{path}' is the journal of another command: {shlex.join(job.command)}", MOVE_JOURNAL_HINT)
+        command = "" if job.redacted else f": {shlex.join(job.command)}"
+        raise UsageError(f"'{path}' is the journal of another command{command}", MOVE_JOURNAL_HINT)
     recorded, current = job.records[0].environment, new.records[0].environment
     for name in current.software.__struct_fields__:
         if getattr(recorded.software, name) != getattr(current.software, name):

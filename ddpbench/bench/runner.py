@@ -196,6 +196,7 @@ def build_arms(
             leftover_factory=spec.leftover_factory(role),
             report=partial(report_stage, request, context, index) if context.journal else None,
             trace_file=profiler_trace_path(request, context.world, index),
+            redact_trace=request.output.redact,
         )
         world = spec.ranks_for(role, context.world.for_device(config.device))
         arms.append(spec.make_arm(role, config, world, context.marker, options))

@@ -8,6 +8,7 @@ import msgspec
 
 from ddpbench.bench.arm_specs import resumable_journal
 from ddpbench.bench.job_spec import ResumableJobSpec
+from ddpbench.bench.journal import config_in_name
 from ddpbench.bench.runner import run_job
 from ddpbench.record.io import slug
 from ddpbench.record.request import Request
@@ -18,7 +19,7 @@ def run_sweep(request: Request) -> NoReturn:
     """Train every arm of the request that its journal lacks, then exit the process with the exit code."""
     axes = " ".join(request.swept) or request.arms[0].precision
     part = f" part {request.sweep_shard.parts[0]} of {request.sweep_shard.num_parts}" if request.sweep_shard else ""
-    stem = slug(f"sweep {request.arms[0].workload} {axes}{part}")
+    stem = slug(f"sweep {config_in_name(request.arms[0], request.output).workload} {axes}{part}")
     run_job(with_fresh_rounds(request), ResumableJobSpec(resumable_journal(stem, "sweep"), render_sweep))
 
 

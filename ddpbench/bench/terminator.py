@@ -98,7 +98,7 @@ class Terminator:
                 )
                 print_error(error)
                 if records:
-                    close_journal_file(path, error.status, Fault(message=error.message, hint=error.hint, rank=0))
+                    close_journal_file(path, error.status, Fault(message=error.message, hint=error.hint, rank=0), self._world.placements)
             self.exit(ExitCode.FAILED)
 
     @property
@@ -148,7 +148,7 @@ class Terminator:
             path = Path(self.record_path or "")
             with suppress(BenchError, OSError):
                 if _is_unclosed(path):
-                    close_journal_file(path, report.status, report.fault)
+                    close_journal_file(path, report.status, report.fault, self._world.placements)
 
     def exit(self, code: int) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):

@@ -20,6 +20,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.io import encode_json
 from ddpbench.record.loaders import find_loader
 from ddpbench.record.names import lookup
+from ddpbench.record.private import redact_names
 from ddpbench.record.registry import ENGINES, find_precision
 from ddpbench.record.request import TORCHRUN_MODULE, OutputOptions, Request, SweepShard
 from ddpbench.record.text import pluralize
@@ -138,5 +139,6 @@ def select_shard(request: Request, text: str) -> Request:
 
 
 def _sweep_id(request: Request) -> str:
-    """Checksum of what the full sweep measures."""
-    return f"{zlib.crc32(encode_json([measurement_config(arm) for arm in request.arms])):08x}"
+    """Checksum of what the full sweep measures; of a redacted one without private names, which a checksum could confirm."""
+    arms = redact_names(request.arms) if request.output.redact else request.arms
+    return f"{zlib.crc32(encode_json([measurement_config(arm) for arm in arms])):08x}"

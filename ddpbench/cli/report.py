@@ -16,6 +16,8 @@ from ddpbench.cli.options import add_flags, flag_options, flags_named, help_flag
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import Flag
 from ddpbench.record.packages import require_modules
+from ddpbench.record.private import redact
+from ddpbench.record.record import Job
 from ddpbench.record.request import OUTPUT, OutputOptions
 
 PLOTS_FOLDER = "plots"
@@ -38,7 +40,7 @@ class PlotOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
-@add_flags(flag_options(ReportOptions), flags_named(OutputOptions, "verbose"))
+@add_flags(flag_options(ReportOptions), flags_named(OutputOptions, "verbose", "redact"))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
 @help_flag
@@ -47,7 +49,7 @@ def report(files: Sequence[Path], **given: Any) -> int:
 
     A folder stands for the latest record below it. The parts of a sweep are merged into one report.
     """
-    options, verbose = ReportOptions(**parse_given(ReportOptions, given)), parse.parse_output(given).verbose
+    options, output = ReportOptions(**parse_given(ReportOptions, given)), parse.parse_output(given)
     from ddpbench.analysis.sweep_shards import merge_shards
     from ddpbench.bench.journal import load_job
     from ddpbench.cli.files import latest_record, latest_record_below, load_with_shards, outdated_shard_errors
@@ -64,7 +66,9 @@ def report(files: Sequence[Path], **given: Any) -> int:
         for file in files or [latest_record(Path(options.output_dir))]
     ]
     _print_skipped(problem.message for problem in outdated_shard_errors(loaded))
-    merged = merge_shards(loaded)
+    merged: list[tuple[Path | None, Job]] = [*merge_shards(loaded)]
+    if output.redact:
+        merged = [(None, redact(job)) for _, job in merged]
     jobs = [job for _, job in merged]
     if options.format == "json":
         console.out(export.jobs_to_json(*jobs))
@@ -74,7 +78,7 @@ def report(files: Sequence[Path], **given: Any) -> int:
         console.out("\n\n".join(map(to_markdown, jobs)))  # without the blank line, a job's heading would continue the previous paragraph
     else:
         for path, job in merged:
-            view_of(job).render(job, console, path, verbose=verbose, quiet=False)
+            view_of(job).render(job, console, path, verbose=output.verbose, quiet=False)
     return finish_output(console)
 
 

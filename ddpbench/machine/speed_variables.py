@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from ddpbench.record.text import mask_text
+
 SPEED_VARIABLE_GROUPS: Mapping[str, Mapping[str, str]] = {
     "CPU threads and math libraries": {
         "OMP_NUM_THREADS": "OpenMP threads per process",
@@ -223,5 +225,5 @@ SPEED_VARIABLES = frozenset(name for group in SPEED_VARIABLE_GROUPS.values() for
 
 
 def speed_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment variables that affect training speed, sorted by name."""
-    return {name: variables[name] for name in sorted(SPEED_VARIABLES & variables.keys())}
+    """The environment variables that affect training speed, sorted by name, with secrets in their values masked."""
+    return {name: mask_text(variables[name]) for name in sorted(SPEED_VARIABLES & variables.keys())}

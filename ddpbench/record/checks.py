@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from ddpbench.record.private import HostName
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Difference, NonZero, RelativeChange
 from ddpbench.record.trace import RetryReason
 
@@ -225,7 +226,7 @@ class OversubscribedCpu(Check, frozen=True, kw_only=True, tag="oversubscribed-cp
     """Loader workers and trainers need more cores than the node has."""
 
     severity: Severity = "warning"
-    host: str  # where cores are scarcest
+    host: HostName  # where cores are scarcest
     ranks: AtLeastOne  # on it
     workers: Count  # per rank
     threads_per_rank: Count  # of its trainer process
@@ -251,9 +252,9 @@ class Imbalance(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes with the least and the most of something."""
 
     least: Amount
-    least_host: str
+    least_host: HostName
     most: Amount
-    most_host: str
+    most_host: HostName
 
 
 class UnequalNodes(Check, frozen=True, kw_only=True, tag="unequal-nodes"):

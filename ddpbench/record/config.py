@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from ddpbench.record.flags import Flag, flag_fields, to_argv
+from ddpbench.record.private import EntryName, Folder
 
 TRAINING, DATA, RANKS, MEASURING = "Training", "Data", "Ranks", "Measuring"
 Positive = Meta(ge=1)
@@ -25,7 +26,7 @@ RUN_CONTROL_FIELDS = ("time_limit", "hang_timeout", "profile", "strict", "fail_i
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Requested configuration of one arm. ``None`` means automatic: ``bench.resolve.resolve_config`` fills it in."""
 
-    workload: Annotated[str, Meta(pattern=r"^[^-\s]")]
+    workload: Annotated[EntryName, Meta(pattern=r"^[^-\s]")]
 
     precision: Annotated[str, Flag(TRAINING, "numeric precision; 'ddpbench list' describes each")] = "torch-default"
     batch_size: Annotated[
@@ -70,10 +71,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seed: Annotated[Annotated[int, Meta(ge=0, lt=2**32)], Flag(TRAINING, "random seed for weights, data and shuffling")] = 0
 
     loader: Annotated[
-        str | None, Flag(DATA, "data loader; 'ddpbench list' describes each", automatic="synthetic; torch with --data-dir, and in diagnose")
+        EntryName | None,
+        Flag(DATA, "data loader; 'ddpbench list' describes each", automatic="synthetic; torch with --data-dir, and in diagnose"),
     ] = None
     data_dir: Annotated[
-        str | None,
+        Folder | None,
         Flag(
             DATA,
             "ImageNet folder tree, CIFAR-10 Python batches, or MNIST IDX files",
@@ -202,6 +204,6 @@ class ResolvedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     momentum: Annotated[float, Meta(ge=0, lt=1)]
     weight_decay: Annotated[float, NonNegative]
     channels_last: bool
-    loader: str
+    loader: EntryName
     workers: Annotated[int, NonNegative]
     warmup: Annotated[int, Positive]

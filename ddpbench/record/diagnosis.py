@@ -8,6 +8,7 @@ import msgspec
 
 from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.prediction import Prediction
+from ddpbench.record.private import EntryName, Folder, HostName
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds, NonZero, Seconds
 from ddpbench.record.roles import SkippedMeasurement
 
@@ -48,7 +49,7 @@ NoColdRateReason = Literal[
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
     """The files of a dataset, and how fast a node reads them. Rates are files/s per node, None if not measured."""
 
-    path: str
+    path: Folder
     file_system: str  # "ext4", "nfs4", "tmpfs"
     num_files: Count
     bytes_per_file: Amount
@@ -79,7 +80,7 @@ class RankNumaNodes(msgspec.Struct, frozen=True, kw_only=True):
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     """One node: the resources that the job may use, and the load from other processes."""
 
-    host: str
+    host: HostName
     affinity_cores: AtLeastOne
     cpu_quota_cores: NonZero | None  # cores: the minimum over the cgroup and its ancestors
     slurm_cores: AtLeastOne | None
@@ -95,7 +96,7 @@ class AlternativeLoader(msgspec.Struct, frozen=True, kw_only=True):
     Or of the same loader with another ``hw_decoder_load``.
     """
 
-    loader: str
+    loader: EntryName
     workers: Count
     hw_decoder_load: Fraction | None = None
     loader_benchmarks: list[LoaderBenchmark]
@@ -108,7 +109,7 @@ class AlternativeLoader(msgspec.Struct, frozen=True, kw_only=True):
 class Diagnosis(msgspec.Struct, kw_only=True):
     """All measurements of a diagnosis outside its training arms."""
 
-    loader: str
+    loader: EntryName
     node_states: list[NodeState] = []  # one per node
     loader_benchmarks: list[LoaderBenchmark] = []  # one per rank, all ranks at once
     single_rank_loader_benchmark: LoaderBenchmark | None = None  # rank 0 while the others idle

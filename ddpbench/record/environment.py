@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from ddpbench.record.private import FreeText, GpuId, HostName
 from ddpbench.record.ranges import AtLeastOne, Count, NonZero
 
 DeviceType = Literal["cuda", "cpu"]
@@ -30,12 +31,12 @@ class RankPlacement(msgspec.Struct, frozen=True, kw_only=True):
     """Where one rank runs."""
 
     rank: Count
-    host: str
+    host: HostName
     pid: Count
     local_rank: Count
     node_rank: Count
     device_name: str  # the GPU's or the CPU's name
-    device_id: str  # the GPU's UUID; empty on the CPU
+    device_id: GpuId  # the GPU's UUID; empty on the CPU
     device_total_bytes: Count | None = None
     usable_cores: NonZero = 1.0  # of the node: the minimum of affinity, cgroup quota and SLURM allocation
 
@@ -60,7 +61,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     placements: list[RankPlacement]
     os: str = ""
     cpu: str = ""
-    variables: dict[str, str] = {}  # those that affect speed: see machine.speed_variables
+    variables: dict[str, FreeText] = {}  # those that affect speed: see machine.speed_variables
     transport: list[Transport] = []  # empty if unknown, and for one rank
     infiniband_devices: list[str] = []  # active devices of the first node; empty unless every node has some
-    health_unavailable_reason: str = ""  # why GPU health is unavailable; empty if NVML works
+    health_unavailable_reason: FreeText = ""  # why GPU health is unavailable; empty if NVML works

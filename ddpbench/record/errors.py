@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Literal, Self
 
-from ddpbench.record.text import printable
+from ddpbench.record.text import mask_text, printable
 
 Status = Literal["running", "ok", "failed", "refused", "hung", "interrupted", "invalid"]
 """Status of an arm. One left at "running" by a process that is gone is shown as "interrupted"."""
@@ -41,17 +41,15 @@ ErrorScope = Literal["everywhere", "here", "reported"]
 
 
 class BenchError(Exception):
-    """A failure with a one-line message and a hint. ``status`` is the status stored in the record."""
+    """A failure with a one-line message and a hint, in which secrets are masked. ``status`` is the status stored in the record."""
 
     status: Status = "failed"
     exit_code: int = ExitCode.FAILED
     scope: ErrorScope = "everywhere"
 
     def __init__(self, message: str, hint: str = "", rows: Sequence[str] = ()) -> None:
-        super().__init__("\n".join([message, *(f"  {row}" for row in rows)]))
-        self.message = message
-        self.hint = hint
-        self.rows = rows
+        self.message, self.hint, self.rows = mask_text(message), mask_text(hint), [mask_text(row) for row in rows]
+        super().__init__("\n".join([self.message, *(f"  {row}" for row in self.rows)]))
 
     @property
     def text(self) -> str:

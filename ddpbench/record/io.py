@@ -1,4 +1,4 @@
-"""Job files: written atomically, validated on load, found in a folder."""
+"""Job files: written atomically, upgraded and validated on load, found in a folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from ddpbench.record.errors import UsageError
-from ddpbench.record.record import Job, Record
+from ddpbench.record.private import redact
+from ddpbench.record.record import SCHEMA, Job, Record
 from ddpbench.record.request import OutputOptions
-from ddpbench.record.upgrade import OLDEST_SCHEMA, SCHEMA, upgrade
 from ddpbench.record.validate import find_inconsistency
 
 
@@ -80,6 +80,12 @@ def _escape_surrogates(value: object) -> object:
     return [_escape_surrogates(each) for each in value] if isinstance(value, list | tuple) else value
 
 
+UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {}
+"""By the schema that it reads: changes a decoded job file in place to the next schema."""
+
+OLDEST_SCHEMA = min(UPGRADES, default=SCHEMA)
+"""Oldest schema that can still be read. Schema 1 held sentences in place of codes."""
+
 NOT_A_RECORD_HINT = "give a FILE that ddpbench wrote; 'ddpbench report' without FILE prints the latest run"
 """The hint for a file that is not a record."""
 
@@ -112,8 +118,8 @@ def reserve_path(folder: Path, stem: str) -> Path:
 
 
 def save(job: Job, path: Path) -> None:
-    """Write ``job`` to ``path`` atomically. Raises OSError and keeps the old file if that fails."""
-    atomic_write(path, encode_json(job))
+    """Write ``job``, redacted if it says so, to ``path`` atomically. Raises OSError and keeps the old file if that fails."""
+    atomic_write(path, encode_json(redact(job) if job.redacted else job))
 
 
 def load(path: Path) -> Job:
@@ -133,7 +139,9 @@ def load(path: Path) -> Job:
         )
     if header.schema < SCHEMA:
         job_data = _decode(path, text, dict[str, Any])
-        upgrade(job_data)
+        for schema in range(header.schema, SCHEMA):
+            UPGRADES[schema](job_data)
+            job_data["schema"] = schema + 1
         text = encode_json(job_data)
     job = _decode(path, text, Job)
     if inconsistency := find_inconsistency(job):

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from ddpbench.record.private import FileMessage
 from ddpbench.record.ranges import AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds, Seconds
 
 STAGES = ("read", "decode", "augment", "sample", "collate")
@@ -35,7 +36,7 @@ class LoaderStats(msgspec.Struct, frozen=True, kw_only=True):
     batch_ms: list[Milliseconds] = []  # wall time of each batch in its worker; only one of every n batches above 64 ranks
     handoff_ms: Difference | None = None  # mean wait after a batch was ready, over the batches that the trainer waited for
     head_of_line_fraction: Fraction | None = None  # fraction of the wait for data in which a later batch was ready but not the next one
-    skipped_files: list[str] = []  # one message per unreadable file (--skip-bad), once per loader, before or during the round
+    skipped_files: list[FileMessage] = []  # one message per unreadable file (--skip-bad), once per loader, before or during the round
 
     def prepend_skipped_files(self, earlier: LoaderStats | None) -> LoaderStats:
         """A copy that also lists the files skipped in ``earlier``, which is not recorded."""

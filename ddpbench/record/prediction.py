@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from ddpbench.record.config import DATA, RANKS, TRAINING, Positive
 from ddpbench.record.flags import Flag, flag_fields, to_argv
+from ddpbench.record.private import EntryName
 from ddpbench.record.ranges import Amount, AtLeastOne, Fraction, NonZero
 
 UNCHANGED = "unchanged"
@@ -18,7 +19,7 @@ MAX_RANKS = 1024
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Changed settings or hardware of a training. ``None`` means unchanged."""
 
-    loader: Annotated[str | None, Flag(DATA, "data loader", automatic=UNCHANGED, sweep=False)] = None
+    loader: Annotated[EntryName | None, Flag(DATA, "data loader", automatic=UNCHANGED, sweep=False)] = None
     hw_decoder_load: Annotated[
         Annotated[float, Meta(ge=0, le=1)] | None,
         Flag(DATA, "fraction of JPEGs that dali-gpu decodes on the hardware decoder", automatic=UNCHANGED, sweep=False),
@@ -88,7 +89,7 @@ class Assumption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost_fraction: Fraction | None = None
     ranks: AtLeastOne | None = None
     measured_ranks: AtLeastOne | None = None
-    loader: str | None = None
+    loader: EntryName | None = None
     hw_decoder_load: Fraction | None = None  # of ``loader``, if it is not the default
 
 
@@ -113,7 +114,7 @@ class MissingMeasurement(msgspec.Struct, frozen=True, kw_only=True, omit_default
     """The measurement that a prediction requires. A name or number that ``code`` does not need is None."""
 
     code: MeasurementCode
-    loader: str | None = None
+    loader: EntryName | None = None
     hw_decoder_load: Fraction | None = None  # of ``loader``, if it is not the default
     precision: str | None = None
     compile_mode: str | None = None

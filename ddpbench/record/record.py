@@ -11,20 +11,24 @@ from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.environment import Environment, RankPlacement
 from ddpbench.record.errors import Status
+from ddpbench.record.private import EntryName, FreeText
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Elapsed, Fraction, Milliseconds, NonZero, Seconds
 from ddpbench.record.request import SweepShard
 from ddpbench.record.roles import RUN, Role
 from ddpbench.record.scaling import Scaling
+from ddpbench.record.text import mask_command
 from ddpbench.record.trace import Trace
-from ddpbench.record.upgrade import SCHEMA
 from ddpbench.record.verdict import Verdict
+
+SCHEMA = 2
+"""Schema version that this release writes."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """Why an arm failed."""
 
-    message: str
-    hint: str = ""
+    message: FreeText
+    hint: FreeText = ""
     rank: Count | None = None
     step: Count | None = None
     phase: str = ""
@@ -77,12 +81,12 @@ FileKind = Literal["jpegs", "images", ""]
 class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The dataset of an arm, and how its loader reads it."""
 
-    loader: str
+    loader: EntryName
     dataset: str = ""  # a key of record.registry.DATASETS; empty for another image folder, and if unknown
     file_kind: FileKind = ""
     num_samples: Count | None = None
     num_batches: Count | None = None  # batches that repeat, of the loaders synthetic and replay
-    replayed_loader: str = ""  # whose batches the loader replay repeats
+    replayed_loader: EntryName = ""  # whose batches the loader replay repeats
     skipped_extensions: dict[str, Count] = {}  # files in class folders that are no images, by extension; "" for files without one
     generated: bool = False  # deterministic, learnable, generated images: accuracy only shows that training converges
     reread: bool = False  # timed rounds read the same files more than once
@@ -221,10 +225,14 @@ class Job(msgspec.Struct, kw_only=True):
 
     schema: int = SCHEMA
     started: str  # UTC, ISO 8601
-    command: list[str]  # exact, as typed
+    command: list[str]  # as typed, with secrets masked
     kind: str = "run"  # the command: "run", "sweep", "crossover", "diagnose", "scale", or "reproduce NAME"
     swept: list[str] = []  # the Config fields in which the arms differ
     records: list[Record]
     diagnosis: Diagnosis | None = None
     scaling: Scaling | None = None
     sweep_shard: SweepShard | None = None  # set if several jobs share the sweep
+    redacted: bool = False  # its files and pages have placeholders for private values, and no command
+
+    def __post_init__(self) -> None:
+        self.command = mask_command(self.command)

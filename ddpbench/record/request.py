@@ -56,6 +56,7 @@ class OutputOptions(msgspec.Struct, frozen=True, kw_only=True):
     force: Annotated[bool, Flag(OUTPUT, "overwrite an existing --json file")] = False
     quiet: Annotated[bool, Flag(OUTPUT, "print only the result", "-q")] = False
     verbose: Annotated[bool, Flag(OUTPUT, "print every check, setting, note and hint", "-v")] = False
+    redact: Annotated[bool, Flag(OUTPUT, "leave host, user, paths and command out of record and report")] = False
 
 
 class DiagnoseOptions(msgspec.Struct, frozen=True, kw_only=True):

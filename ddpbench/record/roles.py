@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from ddpbench.record.prediction import Scenario
+from ddpbench.record.private import EntryName, FreeText
 from ddpbench.record.ranges import AtLeastOne
 
 RoleKind = Literal[
@@ -92,5 +93,5 @@ class SkippedMeasurement(msgspec.Struct, frozen=True):
 
     what: Role | Measurement
     reason: SkipReason
-    loader: str = ""  # the loader that is the reason, or whose batches are
-    error: str = ""  # message of the error, if it failed
+    loader: EntryName = ""  # the loader that is the reason, or whose batches are
+    error: FreeText = ""  # message of the error, if it failed

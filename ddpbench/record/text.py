@@ -1,7 +1,8 @@
-"""Formatting of numbers in sentences, and of untrusted text."""
+"""Formatting of numbers in sentences, and of untrusted text; masking of secrets."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 MAX_NUMBERED = 8
@@ -33,3 +34,45 @@ def printable(text: str) -> str:
     """
     decodable = text.encode(errors="backslashreplace").decode()
     return "".join(character if character.isprintable() else " " for character in decodable)
+
+
+MASK = "***"
+"""Replaces a secret."""
+
+SECRET_WORDS = frozenset({"secret", "password", "passwd", "passphrase", "credential", "credentials"})
+"""Words that make the name of a flag or variable secret."""
+
+SECRET_LAST_WORDS = frozenset({"token", "key", "auth", "pass", "apikey", "authtoken", "accesstoken"})
+"""Words that do so at the end of the name only: ``--api-key`` is secret, ``--key-frames`` is not."""
+
+NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+USERINFO = re.compile(r"(\b[A-Za-z][\w+.-]*://)[^\s/]+@")
+ASSIGNMENT = re.compile(r"""(?<![\w-])(-{0,2}[A-Za-z][\w.-]*)=("[^"]*"|'[^']*'|[^\s&,;'"]+)""")
+BEARER = re.compile(r"\b(bearer )\S+", re.IGNORECASE)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a flag or variable of that name looks like it holds a token, a key or a password."""
+    words = [word.lower() for word in NAME_WORD.findall(name)]
+    return bool(words) and (words[-1] in SECRET_LAST_WORDS or not SECRET_WORDS.isdisjoint(words))
+
+
+def mask_text(text: str) -> str:
+    """``text`` with ``***`` for secrets: the user and password of a URL, and the value in ``NAME=VALUE`` if the name is secret."""
+    text = BEARER.sub(rf"\g<1>{MASK}", USERINFO.sub(rf"\g<1>{MASK}@", text))
+    return ASSIGNMENT.sub(lambda match: f"{match[1]}={MASK}" if is_secret_name(match[1]) else match[0], text)
+
+
+def mask_command(words: Sequence[str]) -> list[str]:
+    """The words of a command with secrets masked, also a word that follows a flag with a secret name."""
+    masked: list[str] = []
+    follows_secret_flag = False
+    for word in words:
+        name, separator, _ = word.partition("=")
+        is_secret = re.fullmatch(r"-{0,2}[A-Za-z][\w.-]*", name) is not None and is_secret_name(name)
+        if follows_secret_flag and not word.startswith("--"):
+            masked.append(MASK)
+        else:
+            masked.append(f"{name}={MASK}" if is_secret and separator else mask_text(word))
+        follows_secret_flag = is_secret and not separator and word.startswith("-")
+    return masked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ddpbench.record.bottleneck import Bottleneck, BottleneckEvidence
+from ddpbench.record.private import ShellCommand
 from ddpbench.record.ranges import AtLeastOne, Count, Fraction
 from ddpbench.record.root_cause import Cause, CauseEvidence
 from ddpbench.record.scaling_loss import ScalingEvidence, ScalingVerdictKind
@@ -16,7 +17,7 @@ CONFIDENT_FRACTION, PROBABLE_FRACTION = 0.99, 0.70
 class RunCommand(msgspec.Struct, frozen=True, tag_field="code", tag="run"):
     """Run a command."""
 
-    command: str  # shell, to copy
+    command: ShellCommand  # shell, to copy
 
 
 class RaiseTimeLimit(msgspec.Struct, frozen=True, tag_field="code", tag="raise-time-limit"):

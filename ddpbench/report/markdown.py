@@ -51,7 +51,7 @@ def to_markdown(job: Job) -> str:
         "",
         *map(_bullet, findings),
         *([""] if findings else []),
-        _code(shlex.join(job.command)),
+        "command redacted" if job.redacted else _code(shlex.join(job.command)),
     ]
     return "\n".join(lines)
 

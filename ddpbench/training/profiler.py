@@ -19,6 +19,8 @@ PROFILED_STEPS = 5
 KINETO_LOG_OFF = "99"
 """Above all of kineto's log levels."""
 
+PRIVATE_TRACE_FIELD = re.compile(r'("(?:host_name|traceName)": )"(?:[^"\\]|\\.)*"')
+
 NCCL_KERNEL = re.compile("nccl", re.IGNORECASE)
 ALL_REDUCE_KERNEL = re.compile("nccl.*AllReduce", re.IGNORECASE)
 """Excludes DDP's broadcast of buffers, which cannot overlap with anything."""
@@ -27,10 +29,11 @@ NON_COMPUTE = re.compile("nccl|memcpy HtoD", re.IGNORECASE)
 """GPU activity other than training: communication, which spins while it waits, and copies that overlap training."""
 
 
-def profile_kernel_ms(session: Session, trace_file: Path | None) -> float | None:
+def profile_kernel_ms(session: Session, trace_file: Path | None, redact_trace: bool = False) -> float | None:
     """Milliseconds per step in which at least one kernel of this rank ran.
 
-    None on a CPU. The trace is written to ``trace_file``, in the format of Perfetto and chrome://tracing.
+    None on a CPU. The trace is written to ``trace_file``, in the format of Perfetto and chrome://tracing; if ``redact_trace``, without the
+    name of the host and the path of the file.
     """
     cuda = torch.cuda.is_initialized()
     activities = {ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU}
@@ -42,6 +45,8 @@ def profile_kernel_ms(session: Session, trace_file: Path | None) -> float | None
         session.train(PROFILED_STEPS)
     if trace_file is not None:
         window.export_chrome_trace(str(trace_file))
+        if redact_trace:
+            trace_file.write_text(PRIVATE_TRACE_FIELD.sub(r'\1""', trace_file.read_text()))
     if not cuda:
         return None
     spans = sorted(

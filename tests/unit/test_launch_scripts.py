@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import secrets_in_commands as secrets
 
 from ddpbench.record.errors import UsageError
 from ddpbench.record.io import load
@@ -51,6 +52,11 @@ def test_bash_parses_the_script(script: Path) -> None:
 
 
 # decisions of setup.sh
+
+
+@pytest.mark.parametrize(("typed", "masked"), secrets.COMMANDS)
+def test_logged_command_masks_the_same_secrets_as_a_record(typed: str, masked: str) -> None:
+    assert shlex.split(bash('masked "$@"', *typed.split())) == masked.split()
 
 
 @pytest.mark.parametrize(

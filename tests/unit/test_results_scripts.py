@@ -19,7 +19,7 @@ import two_hosts
 from open_loaders import NO_DALI
 from sample_datasets import image_tree
 
-from ddpbench.record.io import load
+from ddpbench.record.io import encode_json, load
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -95,6 +95,8 @@ def test_script_writes_a_record_like_the_stored_one(words: str, kept: str, ranks
     script, *rest = [str(made.get(word, word)) for word in words.split()]
     run(RESULTS / script, *rest, ranks=ranks)
     written, there = json.loads(made["OUT"].read_bytes()), json.loads((RESULTS / kept).read_bytes())
+    if "schema" in there:
+        there = json.loads(encode_json(load(RESULTS / kept)))  # with the optional fields that later releases added
     assert written.keys() == there.keys()
 
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 from ddpbench.bench.arm_specs import build_request
 from ddpbench.bench.diagnose.control_runs import control_runs, with_loader
 from ddpbench.bench.diagnose.job_spec import DiagnoseJobSpec
-from ddpbench.bench.journal import Journal, new_job, reserve_timestamped_path
+from ddpbench.bench.journal import Journal, config_in_name, new_job, reserve_timestamped_path
 from ddpbench.bench.runner import run_job
 from ddpbench.distributed.exit_status import exit_with_error
 from ddpbench.machine.rank_env import from_env
@@ -40,7 +40,8 @@ def run_diagnosis(request: Request, options: DiagnoseOptions = DEFAULT_DIAGNOSE_
     def open_journal(job_request: Request, records: list[Record]) -> Journal:
         job = new_job(job_request, records)
         job.kind, job.diagnosis = "diagnose", Diagnosis(loader=config.loader or "", skipped=skipped)
-        return Journal(job, reserve_timestamped_path(job_request, slug(f"diagnose {config.workload} {config.precision} {config.loader}")))
+        named = config_in_name(config, request.output)
+        return Journal(job, reserve_timestamped_path(job_request, slug(f"diagnose {named.workload} {named.precision} {named.loader}")))
 
     run_job(
         build_request(arms, {}, request.output, request.command),

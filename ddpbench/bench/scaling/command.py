@@ -8,7 +8,7 @@ from typing import NoReturn
 import msgspec
 
 from ddpbench.bench.arm_specs import ArmSpec, build_request
-from ddpbench.bench.journal import Journal, new_job, reserve_timestamped_path
+from ddpbench.bench.journal import Journal, config_in_name, new_job, reserve_timestamped_path
 from ddpbench.bench.resolve import default_batch_size, default_loader
 from ddpbench.bench.runner import run_job
 from ddpbench.bench.scaling.job_spec import ScaleJobSpec
@@ -120,8 +120,9 @@ def run_scaling(request: Request, strong: bool) -> NoReturn:
     def open_journal(job_request: Request, records: list[Record]) -> Journal:
         job = new_job(job_request, records)
         job.kind, job.scaling = "scale", Scaling(world_sizes=world_sizes, strong_scaling=strong, skipped=skipped)
+        named = config_in_name(config, request.output)
         return Journal(
-            job, reserve_timestamped_path(job_request, slug(f"scale {config.workload} {config.precision}{' strong' if strong else ''}"))
+            job, reserve_timestamped_path(job_request, slug(f"scale {named.workload} {named.precision}{' strong' if strong else ''}"))
         )
 
     run_job(

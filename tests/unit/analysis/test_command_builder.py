@@ -76,7 +76,11 @@ def test_command_parses_back_to_the_same_config(config: Config) -> None:
     name, again = parsed(CommandBuilder(record).command())
     assert (name, again.arms, again.output.gpus) == ("run", [config], 4)
     name, again = parsed(CommandBuilder(record).diagnose_command())
-    assert (name, again.arms, again.output.gpus) == ("diagnose", [replace(config, steps=None, rounds=5, launches=1, time_limit=None, fail_if_data_wait=None)], 4)
+    assert (name, again.arms, again.output.gpus) == (
+        "diagnose",
+        [replace(config, steps=None, rounds=5, launches=1, time_limit=None, fail_if_data_wait=None)],
+        4,
+    )
 
 
 def test_record_without_requested_config_uses_resolved_config() -> None:

@@ -12,17 +12,16 @@ import pytest
 from records import job as job_of
 from records import record as example_record
 
-from ddpbench.record import upgrade
+from ddpbench.record import io
 from ddpbench.record.bottleneck import Bottleneck
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import flag_fields, to_argv
 from ddpbench.record.io import load, reserve_path, save, slug
 from ddpbench.record.names import lookup
-from ddpbench.record.record import DatasetInfo, FileKind
+from ddpbench.record.record import SCHEMA, DatasetInfo, FileKind
 from ddpbench.record.request import OutputOptions
 from ddpbench.record.scaling_loss import ScalingVerdictKind
-from ddpbench.record.upgrade import SCHEMA
 from ddpbench.record.verdict import ScalingVerdict, Verdict
 
 SCHEMA_1, SCHEMA_2 = (Path(__file__).parent / f"schema-{schema}.json" for schema in (1, 2))
@@ -59,9 +58,8 @@ def test_older_schemas_are_upgraded_one_by_one(tmp_path: Path, monkeypatch: pyte
     older["command_name"] = older.pop("kind")
     older["schema"] = 2
     path.write_text(json.dumps(older))
-    monkeypatch.setattr(upgrade, "UPGRADES", {2: without_kind})
-    monkeypatch.setattr(upgrade, "SCHEMA", 3)
-    monkeypatch.setattr("ddpbench.record.io.SCHEMA", 3)
+    monkeypatch.setattr(io, "UPGRADES", {2: without_kind})
+    monkeypatch.setattr(io, "SCHEMA", 3)
     assert load(path) == msgspec.structs.replace(job, schema=3)
 
 
