@@ -114,7 +114,7 @@ def test_fault_is_found_with_its_line(check: Check, text: str, expected: list[st
 def test_report_must_have_lines_of_its_record_in_order(lines: str, faults: list[str], named: str, tmp_path: Path) -> None:
     record = "results/h200/resnet18-1gpu-torch-loader.json"
     shown = lines.format(
-        step="step         66.1 ms   first step after 8.6 s   loss 4.65 -> 4.63",
+        step="step         66.1 ms   first step 8.6 s   loss 4.65 -> 4.63",
         memory="memory       3.5 of 139.8 GiB per GPU   0.065 J/image   MFU 6.4% of measured",
     )
     before = f"ddpbench report {record}" if named == "before" else "ddpbench list"

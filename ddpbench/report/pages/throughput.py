@@ -91,7 +91,7 @@ def _step(record: Record, summary: Summary, within: ThroughputInterval | None) -
     else:
         yield f"{MISSING} ms"
     if record.warmup:
-        yield f"first step after {format_significant(record.warmup.first_step_s, 2)} s"
+        yield f"first step {format_significant(record.warmup.first_step_s, 2)} s"
     on = " (synthetic)" if record.config.loader == SYNTHETIC else ""  # which only shows that the model trains
     yield f"loss {_loss(summary.first_loss)} -> {_loss(summary.last_loss)}{on}"
     if (accuracy := last_accuracy(record)) is not None:
