@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -246,7 +247,14 @@ def _note_if_unused(
 
 
 def startup_warnings(world: World, record: Record, variables: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Warnings about a single rank despite several GPUs or nodes, and about unequal nodes; one sentence each."""
+    """Warnings about unused GPUs, about a single rank despite several GPUs or nodes, and about unequal nodes; one sentence each."""
+    allocated = variables.get("CUDA_VISIBLE_DEVICES", "")
+    if (
+        re.match(r"\d|GPU-|MIG-", allocated)
+        and record.environment.device_type == "cpu"
+        and (record.requested or record.config).device == "auto"
+    ):
+        yield f"trains on the CPU, since torch sees no GPU, but CUDA_VISIBLE_DEVICES is {allocated}; 'ddpbench env' shows the driver"
     if world.size == 1:
         yield from _single_rank_warnings(world, variables)
     if imbalance := check_node_balance(record):

@@ -71,11 +71,11 @@ def header_lines(record: Record, page: Page) -> Iterator[Text]:
     yield from labelled_lines("conf", _texts_in_common([*_settings(record), *_warmup_and_round_items(record)]), page)
 
 
-def shared_header_lines(records: Sequence[Record], page: Page) -> Iterator[Text]:
-    """The header of a page of arms: what all of them share. Their table shows the rest."""
+def shared_header_lines(records: Sequence[Record], page: Page, order: str = "interleaved") -> Iterator[Text]:
+    """The header of a page of arms: what all of them share, and the order of their rounds. Their table shows the rest."""
     record = records[0]
     differing = {name for name in Config.__struct_fields__ if len({getattr(each.config, name) for each in records}) > 1}
-    title = [_workload(record), ("", _common_machine_text(records)), ("", f"{_rounds(records)}, interleaved")]
+    title = [_workload(record), ("", _common_machine_text(records)), ("", f"{_rounds(records)}, {order}")]
     yield from styled(wrap_text("", ", ".join(_texts_in_common(title, differing)), page), LABEL)
     yield from styled(
         wrap_items(

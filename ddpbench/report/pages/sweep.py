@@ -37,8 +37,10 @@ def render_sweep(job: Job, console: Console, path: Path | None, *, verbose: bool
         print_sections(console, ([*table] for table in sweep_tables(job, page)))
         return
     named = {arm_name(record.config, job.swept): record for record in job.records}
+    is_merged = job.sweep_shard is not None and len(job.sweep_shard.parts) > 1
+    order = "each part in a job of its own" if is_merged else "interleaved"
     sections = [
-        [*shared_header_lines(job.records, page), *_shard_lines(job, path, page)],
+        [*shared_header_lines(job.records, page, order), *_shard_lines(job, path, page)],
         *([*table] for table in sweep_tables(job, page)),
         [*status_lines(named, page), *resume_hint_lines(job, page)],
         [*check_lines(named, page, verbose)],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import records
 from msgspec.structs import replace as with_fields
 from training import unjoined_world
 
 from ddpbench.bench.preflight import startup_warnings
+from ddpbench.record.config import Config
 
 ALONE = records.record([{"forward": 1.0}])
 
@@ -33,3 +35,12 @@ def test_unequal_nodes_are_noted() -> None:
     (said,) = startup_warnings(two, record, {})
     assert said.startswith("8 usable cores on ")
     assert said.endswith("the slowest node sets the pace")
+
+
+@pytest.mark.parametrize(
+    ("device", "allocated", "warns"), [("auto", "0,1", True), ("auto", "GPU-5a1c", True), ("auto", "-1", False), ("cpu", "0,1", False)]
+)
+def test_cpu_training_despite_allocated_gpus_is_noted(device: str, allocated: str, warns: bool) -> None:
+    record = records.cpu_run(requested=Config(workload="resnet50", device=device))
+    said = [*startup_warnings(unjoined_world("gloo"), record, {"CUDA_VISIBLE_DEVICES": allocated})]
+    assert any(f"CUDA_VISIBLE_DEVICES is {allocated}" in each for each in said) == warns

@@ -16,6 +16,7 @@ from ddpbench.published.crossover_page import render_crossover
 from ddpbench.published.publications import load_publication, published_names
 from ddpbench.published.reproduction_page import render_published, render_reproduction
 from ddpbench.record.record import Job
+from ddpbench.record.request import SweepShard
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.sweep import render_sweep
 
@@ -291,3 +292,10 @@ def test_verbose_page_lists_passed_checks() -> None:
 def test_published_list_names_every_experiment() -> None:
     text = printed(PAGES["published"])
     assert all(name in text for name in published_names())
+
+
+@pytest.mark.parametrize(("parts", "order"), [([1], "interleaved"), ([1, 2], "each part in a job of its own")])
+def test_parts_of_a_sweep_are_not_called_interleaved(parts: list[int], order: str) -> None:
+    job = sweeps.job(*(sweeps.sweep_point(batch=batch, seconds=[5.0] * 3) for batch in (128, 256)[: len(parts)]))
+    job.sweep_shard = SweepShard(parts=parts, num_parts=2, num_sweep_points=2, sweep_id="0")
+    assert f" steps, {order}" in sweep_page(job).replace(" steps each,", " steps,")
