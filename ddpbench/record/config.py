@@ -70,7 +70,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seed: Annotated[Annotated[int, Meta(ge=0, lt=2**32)], Flag(TRAINING, "random seed for weights, data and shuffling")] = 0
 
     loader: Annotated[
-        str | None, Flag(DATA, "data loader; 'ddpbench list' describes each", automatic="synthetic; torch with --data-dir, and in diagnose")
+        str | None,
+        Flag(
+            DATA,
+            "data loader; 'ddpbench list' describes each",
+            automatic="synthetic; torch with --data-dir, in diagnose, and for CIFAR-10 and MNIST in sweep and with --epochs or --fresh",
+        ),
     ] = None
     data_dir: Annotated[
         str | None,
