@@ -9,5 +9,8 @@ set -euo pipefail
 # shellcheck source=launch/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
+if [ -n "${DDPBENCH_DRIVER:-}" ] && [ "$(venv_state)" = current ]; then
+  say "DDPBENCH_DRIVER has no effect on an installed environment; to apply it, remove $venv first"
+fi
 prepare ""
 say "the environment in $venv is ready"

@@ -159,12 +159,23 @@ install_into_venv() {
   fi
 }
 
-# Prints the stamp of an up-to-date environment.
+# Refuses the environment of another clone, which installing would redirect to this one. That of a clone that was moved is not refused.
+require_own_environment() {
+  local owner=''
+  [ ! -f "$venv/installed" ] || owner=$(<"$venv/installed")
+  owner=${owner%  -} # the stamp is 'CLONE DIGEST  -'
+  owner=${owner% *}
+  if [ -f "$owner/launch/setup.sh" ] && ! [ "$owner" -ef "$root" ]; then
+    refuse "the environment in $venv belongs to the clone in $owner" "set DDPBENCH_VENV to another folder; to share its torch: PYTHON=$venv/bin/python DDPBENCH_VENV=~/venv bash launch/install.sh"
+  fi
+}
+
+# Prints the stamp of an up-to-date environment: the clone and the digest of its pyproject.toml.
 current_stamp() {
   echo "$root $(sha256sum <"$root/pyproject.toml")"
 }
 
-# venv_state [EXTRA]: prints missing, stale (created from another pyproject.toml or clone) or current.
+# venv_state [EXTRA]: prints missing, stale (created from another pyproject.toml, or before the clone was moved) or current.
 venv_state() {
   local stamp=$venv/installed${1:+-$1}
   if [ ! -f "$stamp" ]; then
@@ -178,10 +189,12 @@ venv_state() {
 
 # prepare [EXTRA]: creates or updates the environment unless it is current.
 prepare() {
+  require_own_environment
   [ "$(venv_state "${1:-}")" != current ] || return 0
   mkdir -p "$venv"
   (
     flock 9 # another job may be installing
+    require_own_environment
     [ "$(venv_state "${1:-}")" != current ] || exit 0
     install_into_venv "${1:-}"
     current_stamp | tee "$venv/installed${1:+-$1}" >"$venv/installed"

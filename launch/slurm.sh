@@ -7,15 +7,17 @@
 # shellcheck source=launch/setup.sh
 . launch/setup.sh
 
-# One task on each node.
+# One task on each node, with all GPUs of the job. srun would inherit --gpus-per-node, although --gres may have requested the GPUs.
+unset SLURM_GPUS_PER_NODE
 run_per_node=(srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1)
 
 # Ends the job unless the environment is current and its Python runs on every node.
 require_environment() {
   local failing_nodes install="run bash launch/install.sh on the login node; or set DDPBENCH_VENV=/path to another one, or DDPBENCH_INSTALL=1 to install in the job"
+  require_own_environment
   case $(venv_state) in
     missing) refuse "no environment in $venv" "$install" ;;
-    stale) refuse "the environment in $venv is stale: it was created from another pyproject.toml or clone" "$install" ;;
+    stale) refuse "the environment in $venv is stale: it was created from another pyproject.toml, or before the clone was moved" "$install" ;;
   esac
   # shellcheck disable=SC2016 # for the shells on the nodes
   failing_nodes=$("${run_per_node[@]}" bash -c '"$0" -c "" 2>/dev/null || echo "$SLURMD_NODENAME"' "$venv/bin/python" | sort | paste -sd ' ')

@@ -72,7 +72,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     loader: Annotated[
         EntryName | None,
-        Flag(DATA, "data loader; 'ddpbench list' describes each", automatic="synthetic; torch with --data-dir, and in diagnose"),
+        Flag(
+            DATA,
+            "data loader; 'ddpbench list' describes each",
+            automatic="synthetic; torch with --data-dir, in diagnose, and for CIFAR-10 and MNIST in sweep and with --epochs or --fresh",
+        ),
     ] = None
     data_dir: Annotated[
         Folder | None,

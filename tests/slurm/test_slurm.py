@@ -126,6 +126,15 @@ def test_two_node_job_writes_one_record_with_traces_of_all_ranks(
 
 
 @pytest.mark.slow
+def test_job_that_requests_gpus_with_gres_uses_them_all(
+    sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
+) -> None:
+    job = sbatch("--gpus-per-node=0", "--gres=gpu:3", SINGLE, *RESNET)
+    assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
+    assert finished().world_size == 3
+
+
+@pytest.mark.slow
 def test_default_resources_give_four_ranks_per_node(sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
     job = sbatch(MULTI, *RESNET)
     assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
@@ -215,8 +224,19 @@ def test_job_without_an_environment_names_the_install_command_once(sbatch: Calla
 def test_job_with_a_stale_environment_says_so(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "installed").write_text(f"{ROOT} of another pyproject.toml\n")
     job = sbatch("--gpus-per-node=1", "--cpus-per-task=1", SINGLE, *RESNET, DDPBENCH_VENV=str(tmp_path))
-    error = f"ddpbench: error: the environment in {tmp_path} is stale: it was created from another pyproject.toml or clone"
-    assert refusal(cluster, job) == [error, INSTALL]
+    reason = "it was created from another pyproject.toml, or before the clone was moved"
+    assert refusal(cluster, job) == [f"ddpbench: error: the environment in {tmp_path} is stale: {reason}", INSTALL]
+
+
+@pytest.mark.slow
+def test_job_does_not_use_the_environment_of_another_clone(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "clone" / "launch").mkdir(parents=True)
+    (tmp_path / "clone" / "launch" / "setup.sh").touch()
+    (tmp_path / "installed").write_text(f"{tmp_path / 'clone'} digest  -\n")
+    job = sbatch("--gpus-per-node=1", "--cpus-per-task=1", SINGLE, *RESNET, DDPBENCH_VENV=str(tmp_path))
+    error, hint = refusal(cluster, job)
+    assert error == f"ddpbench: error: the environment in {tmp_path} belongs to the clone in {tmp_path / 'clone'}"
+    assert f"PYTHON={tmp_path}/bin/python DDPBENCH_VENV=~/venv bash launch/install.sh" in hint
 
 
 @pytest.mark.slow

@@ -142,12 +142,48 @@ def test_environment_is_stale_when_pyproject_toml_has_changed(tmp_path: Path) ->
     assert bash(script, DDPBENCH_VENV=str(tmp_path)).split() == ["missing", "current", "stale"]
 
 
+def run_install_script(venv: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DDPBENCH_VENV": str(venv), **variables}
+    return subprocess.run([BASH, str(LAUNCH / "install.sh")], capture_output=True, text=True, env=environment, timeout=60)
+
+
 def test_install_script_leaves_a_current_environment_unchanged(tmp_path: Path) -> None:
     bash('current_stamp >"$venv/installed"', DDPBENCH_VENV=str(tmp_path))
-    environment = {**os.environ, "DDPBENCH_VENV": str(tmp_path)}
-    done = subprocess.run([BASH, str(LAUNCH / "install.sh")], check=True, capture_output=True, text=True, env=environment, timeout=60)
+    done = run_install_script(tmp_path)
+    assert done.returncode == 0
     assert done.stderr == f"setup: the environment in {tmp_path} is ready\n"
     assert [path.name for path in tmp_path.iterdir()] == ["installed"]
+
+
+@pytest.mark.parametrize("name", ["clone", "a clone"])
+def test_environment_of_another_clone_is_refused_until_that_is_gone(name: str, tmp_path: Path) -> None:
+    clone, venv = tmp_path / name, tmp_path / "venv"
+    shutil.copytree(LAUNCH, clone / "launch")
+    venv.mkdir()
+    stamp = f"{clone} digest  -\n"
+    (venv / "installed").write_text(stamp)
+    done = run_install_script(venv)
+    assert done.returncode == 2
+    error, hint = done.stderr.splitlines()
+    assert error == f"ddpbench: error: the environment in {venv} belongs to the clone in {clone}"
+    assert f"PYTHON={venv}/bin/python DDPBENCH_VENV=~/venv bash launch/install.sh" in hint
+    assert [path.name for path in venv.iterdir()] == ["installed"]
+    assert (venv / "installed").read_text() == stamp
+    clone.rename(tmp_path / "moved")
+    assert bash("require_own_environment; venv_state", DDPBENCH_VENV=str(venv)) == "stale"
+
+
+def test_environment_of_the_same_clone_under_another_path_is_not_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(ROOT)
+    (tmp_path / "installed").write_text(f"{tmp_path / 'link'} digest  -\n")
+    assert bash("require_own_environment; venv_state", DDPBENCH_VENV=str(tmp_path)) == "stale"
+
+
+def test_install_script_says_that_an_installed_environment_keeps_its_driver(tmp_path: Path) -> None:
+    bash('current_stamp >"$venv/installed"', DDPBENCH_VENV=str(tmp_path))
+    first, last = run_install_script(tmp_path, DDPBENCH_DRIVER="550").stderr.splitlines()
+    assert first == f"setup: DDPBENCH_DRIVER has no effect on an installed environment; to apply it, remove {tmp_path} first"
+    assert last == f"setup: the environment in {tmp_path} is ready"
 
 
 @pytest.mark.parametrize(("named", "major"), [("550", "550"), ("550.54.15", "550"), ("none", "0")])

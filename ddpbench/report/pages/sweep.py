@@ -38,7 +38,7 @@ def render_sweep(job: Job, console: Console, path: Path | None, *, verbose: bool
         return
     named = {arm_name(record.config, job.swept): record for record in job.records}
     is_merged = job.sweep_shard is not None and len(job.sweep_shard.parts) > 1
-    order = "each part in a job of its own" if is_merged else "interleaved"
+    order = "parts in separate jobs" if is_merged else "interleaved"
     sections = [
         [*shared_header_lines(job.records, page, order), *_shard_lines(job, path, page)],
         *([*table] for table in sweep_tables(job, page)),

@@ -294,8 +294,8 @@ def test_published_list_names_every_experiment() -> None:
     assert all(name in text for name in published_names())
 
 
-@pytest.mark.parametrize(("parts", "order"), [([1], "interleaved"), ([1, 2], "each part in a job of its own")])
+@pytest.mark.parametrize(("parts", "order"), [([1], "interleaved"), ([1, 2], "parts in separate jobs")])
 def test_parts_of_a_sweep_are_not_called_interleaved(parts: list[int], order: str) -> None:
     job = sweeps.job(*(sweeps.sweep_point(batch=batch, seconds=[5.0] * 3) for batch in (128, 256)[: len(parts)]))
     job.sweep_shard = SweepShard(parts=parts, num_parts=2, num_sweep_points=2, sweep_id="0")
-    assert f" steps, {order}" in sweep_page(job).replace(" steps each,", " steps,")
+    assert f", {order} " in " ".join(sweep_page(job).split())
