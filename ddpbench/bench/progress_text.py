@@ -10,6 +10,7 @@ from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.record import PeakThroughput, Round
 from ddpbench.record.request import Request
+from ddpbench.record.roles import ALLREDUCE_ONLY
 from ddpbench.report.format import format_rounded
 from ddpbench.report.messages.roles import role_name
 from ddpbench.report.pages.arms import arm_name
@@ -30,4 +31,7 @@ def log_round(journal: Journal, index: int, arm: Arm, measured: Round | ConfigFa
         journal.fail_arm(index, measured)
         return measured.message
     journal.add_round(index, measured, data=arm.data, observed_precision=arm.observed_precision, warmup=arm.warmup, peak_throughput=peaks)
-    return f"{format_rounded(measured.samples_per_s, 4)} {throughput_unit(journal.job.records[index])}"
+    record = journal.job.records[index]
+    if record.role == ALLREDUCE_ONLY:
+        return f"{format_rounded(1000 * measured.wall_s / measured.traces[0].steps)} ms per step"
+    return f"{format_rounded(measured.samples_per_s, 4)} {throughput_unit(record)}"

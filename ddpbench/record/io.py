@@ -17,6 +17,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.private import redact
 from ddpbench.record.record import SCHEMA, Job, Record
 from ddpbench.record.request import OutputOptions
+from ddpbench.record.text import format_validation_error
 from ddpbench.record.validate import find_inconsistency
 
 
@@ -155,7 +156,7 @@ def _decode(path: Path, text: bytes, kind: type[Decoded]) -> Decoded:
         text.decode()  # msgspec does not report where a byte is wrong
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as problem:
-        raise _not_a_record(path, _format_validation_error(str(problem))) from problem
+        raise _not_a_record(path, format_validation_error(problem)) from problem
     except msgspec.DecodeError as problem:
         byte = re.search(r"byte (\d+)", str(problem))  # None if the text is truncated
         raise _not_a_record(path, f"truncated or invalid JSON, near line {_line_number(text, int(byte[1]) if byte else None)}") from problem
@@ -168,13 +169,6 @@ def _decode(path: Path, text: bytes, kind: type[Decoded]) -> Decoded:
 def _not_a_record(path: Path, reason: str) -> UsageError:
     """The error for a file that is not a record, or an inconsistent one."""
     return UsageError(f"'{path}' is not a ddpbench record: {reason}", NOT_A_RECORD_HINT)
-
-
-def _format_validation_error(problem: str) -> str:
-    """msgspec's ``problem``, which ends with a field path, as ``records[0].status: expected ...``."""
-    reason, _, field = problem.partition(" - at `$")
-    reason = reason[:1].lower() + reason[1:]
-    return f"{field[:-1].removeprefix('.')}: {reason}" if field else reason
 
 
 def _line_number(text: bytes, byte: int | None) -> int:

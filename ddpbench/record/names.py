@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import importlib
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from ddpbench.record.errors import UsageError
+from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.packages import INSTALL_COMMANDS, missing_module_error
 
 Entry = TypeVar("Entry")
+Result = TypeVar("Result")
 
 SYNONYMS = {
     "train": "run",
@@ -53,7 +54,7 @@ def find(kind: str, name: str, registry: Mapping[str, Entry], entry_type: type[E
     if ":" not in name:
         return lookup(kind, name, registry)
     found = import_object(name)
-    entry = found() if callable(found) else found
+    entry = call_object(name, found) if callable(found) else found
     if not isinstance(entry, entry_type):
         raise UsageError(
             f"'{name}' is not a {kind}", f"it must be a {entry_type.__module__}.{entry_type.__name__}, or a function that returns one"
@@ -75,10 +76,28 @@ def import_object(target: str) -> Any:
         raise UsageError(
             f"cannot load '{target}': {problem}", "use package.module:name, importable from the working directory"
         ) from problem
+    except BenchError:
+        raise
     except Exception as problem:  # a user module may raise anything
-        frame = traceback.extract_tb(problem.__traceback__)[-1]
-        raised = f"{type(problem).__name__}: {problem}"
-        raise UsageError(f"cannot load '{target}': {raised}", f"raised in {frame.filename}:{frame.lineno}") from problem
+        raise user_code_error(f"cannot load '{target}'", problem) from problem
+
+
+def call_object(target: str, function: Callable[..., Result], *arguments: object) -> Result:
+    """What ``function``, imported from ``target``, returns for ``arguments``. Raises UsageError if it fails."""
+    try:
+        return function(*arguments)
+    except BenchError:
+        raise
+    except Exception as problem:
+        if problem.__traceback__ and problem.__traceback__.tb_next is None:  # it does not accept these arguments
+            raise UsageError(f"cannot call '{target}': {problem}", f"its arguments are ({', '.join(map(repr, arguments))})") from problem
+        raise user_code_error(f"'{target}' failed", problem) from problem
+
+
+def user_code_error(what_failed: str, problem: Exception) -> UsageError:
+    """The error for ``problem``, which user-defined code raised; the hint names the line."""
+    frame = traceback.extract_tb(problem.__traceback__)[-1]
+    return UsageError(f"{what_failed}: {type(problem).__name__}: {problem}", f"raised in {frame.filename}:{frame.lineno}")
 
 
 def _spelled(name: str) -> str:

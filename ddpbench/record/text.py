@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import msgspec
+
 MAX_NUMBERED = 8
 
 
@@ -12,6 +14,13 @@ def format_3sig(value: float) -> str:
     """``value`` with three significant digits, without trailing zeros: ``3``, not ``3.00`` as in tables."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
+
+
+def format_validation_error(problem: msgspec.ValidationError) -> str:
+    """``problem``, which ends with a field path, as ``records[0].status: expected ...``."""
+    reason, _, field = str(problem).partition(" - at `$")
+    reason = reason[:1].lower() + reason[1:]
+    return f"{field[:-1].removeprefix('.')}: {reason}" if field else reason
 
 
 def pluralize(number: float, noun: str, plural: str = "s") -> str:

@@ -8,13 +8,17 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
-from ddpbench.record.errors import UsageError
-from ddpbench.record.names import import_object
+from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.names import call_object, import_object, user_code_error
+from ddpbench.record.text import pluralize
 from ddpbench.workloads.init_model import clone
 from ddpbench.workloads.registry import find_workload
+
+MIN_BATCH = 2
+"""Batch norm needs more than one value per channel."""
 
 
 @dataclass(frozen=True)
@@ -32,26 +36,59 @@ def workload_cost(workload: str, image_size: int | None) -> ModelCost:
     Raises UsageError if its model does not support ``image_size``.
     """
     spec = find_workload(workload)
-    return model_cost(import_object(spec.model)(image_size, spec.classes), spec.input_shape(image_size))
+    model = call_object(spec.model, import_object(spec.model), image_size, spec.classes)
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"'{spec.model}' returns {type(model).__name__}", "it must return a torch.nn.Module")
+    return model_cost(model, spec.input_shape(image_size), spec.classes)
 
 
-def model_cost(model: nn.Module, input_shape: tuple[int, ...]) -> ModelCost:
+def model_cost(model: nn.Module, input_shape: tuple[int, ...], classes: int) -> ModelCost:
     """The cost of training ``model`` on inputs of ``input_shape``.
 
     The shape has no batch dimension. Counted by torch.utils.flop_counter in 0.1 to 1.5 s on one core; ``model`` is not modified. Raises
-    UsageError if the model does not support such inputs.
+    UsageError if the model does not support such inputs, or does not return scores (B, classes).
     """
     meta_model = clone(model, torch.device("meta")).train()
-    samples, batch = torch.empty(2, *input_shape, device="meta"), 2  # batch norm needs more than one value per channel
+    samples = torch.empty(MIN_BATCH, *input_shape, device="meta")
     counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward})
     try:
         with counter:
-            meta_model(samples).sum().backward()
+            output = meta_model(samples)
+            _check_output(output, classes)
+            output.sum().backward()
+    except BenchError:
+        raise
     except (RuntimeError, ValueError, AssertionError) as problem:
-        inputs = f"images of {input_shape[-1]} px" if len(input_shape) == 3 else f"rows of {input_shape[-1]:,} numbers"
-        raise UsageError(f"the model does not support {inputs}: {problem}", "choose another --image-size") from problem
+        raise _unsupported_input(input_shape, problem) from problem
+    except Exception as problem:  # a user-defined model may raise anything
+        raise user_code_error("the model failed", problem) from problem
     parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    return ModelCost(parameters, counter.get_total_flops() / batch)
+    return ModelCost(parameters, counter.get_total_flops() / MIN_BATCH)
+
+
+def _check_output(output: object, classes: int) -> None:
+    """Raise UsageError unless ``output`` holds scores (B, classes) of MIN_BATCH samples."""
+    if isinstance(output, Tensor):
+        if output.shape == (MIN_BATCH, classes):
+            return
+        sizes = ("B", *output.shape[1:]) if output.shape[:1] == (MIN_BATCH,) else output.shape
+        returned = f"({', '.join(map(str, sizes))})"
+    else:
+        returned = type(output).__name__
+    raise UsageError(
+        f"the model returns {returned}, but the workload has {pluralize(classes, 'class', 'es')}", f"it must return scores (B, {classes})"
+    )
+
+
+def _unsupported_input(input_shape: tuple[int, ...], problem: Exception) -> UsageError:
+    if len(input_shape) == 1:
+        rows = f"rows of {input_shape[0]:,} numbers"
+        return UsageError(f"the model does not support {rows}: {problem}", f"the model must take {rows}")
+    inputs = ", ".join(map(str, input_shape))
+    return UsageError(
+        f"the model does not support images of {input_shape[-1]} px: {problem}",
+        f"choose another --image-size; the model must take (B, {inputs})",
+    )
 
 
 def _convolution_backward(

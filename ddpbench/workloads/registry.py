@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ddpbench.record import names
 from ddpbench.workloads.families import FAMILIES, disc_mlp, gemm_mlp, vgg16, wide_resnet
-from ddpbench.workloads.spec import WorkloadSpec
+from ddpbench.workloads.spec import WorkloadSpec, check_spec
 
 _NAMES = """
 alexnet
@@ -105,13 +105,15 @@ WORKLOADS: Mapping[str, WorkloadSpec] = {name: _torchvision_spec(name) for name 
 def find_workload(name: str) -> WorkloadSpec:
     """The workload called ``name``, or the one at ``package.module:name``.
 
-    Raises UsageError if there is none, or if a number in the name is out of its family's range.
+    Raises UsageError if there is none, if its fields are invalid, or if a number in the name is out of its family's range.
     """
     if name not in WORKLOADS:
         for family in FAMILIES:
             if spec := family.find(name):
                 return spec
-    return names.find("workload", name, WORKLOADS, WorkloadSpec)
+    spec = names.find("workload", name, WORKLOADS, WorkloadSpec)
+    check_spec(spec)
+    return spec
 
 
 def is_workload(name: str) -> bool:

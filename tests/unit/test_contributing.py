@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
@@ -31,6 +33,16 @@ def test_names_are_defined_in_the_files_that_follow_them() -> None:
     for name, path in named:
         (source,) = (folder / path for folder in (ROOT, ROOT / "ddpbench") if (folder / path).exists())
         assert re.search(rf"^(?:class |def )?{name}\b.*[:=(]", source.read_text(), re.MULTILINE), f"{name} in {path}"
+
+
+def test_command_that_counts_a_workload_prints_both_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    (program,) = re.findall(r'python -c "(.*\bworkload_cost\b.*)"', CONTRIBUTING)
+    for call in ("'mnist-cnn', 28", "'disc-mlp-10', None"):
+        exec(program.replace("'NAME', 28", call), {})
+    assert capsys.readouterr().out.splitlines() == [
+        "ModelCost(parameters=1199882, flops_per_sample=71565312.0)",
+        "ModelCost(parameters=703142, flops_per_sample=4206560.0)",
+    ]
 
 
 def test_words_are_sorted() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from document_checks import block_faults, command_faults, guide_faults, link_faults, path_faults, report_faults, reports
 from documents import ROOT, Document
 
 from ddpbench.cli.program import program
+from ddpbench.record.checks import AnyCheck, code_of
 
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "launch/README.md")),
@@ -59,6 +61,12 @@ def test_readme_lists_every_command(command: str) -> None:
 @pytest.mark.parametrize("name", ["README.md", "docs/diagnose.md", "docs/compare.md"])
 def test_document_shows_the_report_of_a_kept_record(name: str) -> None:
     assert list(reports(Document(ROOT / name)))
+
+
+def test_methodology_lists_every_check() -> None:
+    table = (ROOT / "docs" / "methodology.md").read_text().partition("| check | fires if")[2].partition("\n\n")[0]
+    codes = re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)
+    assert sorted(codes) == sorted(code_of(check) for check in get_args(AnyCheck))
 
 
 def test_launch_readme_lists_every_file() -> None:

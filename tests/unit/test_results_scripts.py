@@ -15,11 +15,14 @@ from typing import Any
 
 import msgspec
 import pytest
+import records
 import two_hosts
 from open_loaders import NO_DALI
 from sample_datasets import image_tree
 
-from ddpbench.record.io import encode_json, load
+from ddpbench.analysis.judge import judge_all
+from ddpbench.record.checks import Noisy
+from ddpbench.record.io import encode_json, load, save
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -110,6 +113,28 @@ def test_script_runs_on_every_gpu(words: str, run: Run, tmp_path: Path) -> None:
 
     script, *rest = words.replace("OUT", str(tmp_path / "record.json")).split()
     assert run(RESULTS / script, *rest, ranks=torch.cuda.device_count(), gpus=True)
+
+
+def test_judging_again_changes_only_checks_and_verdicts(run: Run, tmp_path: Path) -> None:
+    kept, copy = load(RESULTS / "h200" / "resnet50-1gpu-10-launches.json"), tmp_path / "record.json"
+    (record,) = kept.records
+    assert record.throughput
+    assert len(record.throughput.launch_samples_per_s) == 10
+    assert record.verdict
+    unjudged = msgspec.structs.replace(record, checks=[Noisy(round_cv=0.1)], verdict=None, status="invalid")
+    save(msgspec.structs.replace(kept, records=[unjudged]), copy)
+    run(RESULTS / "judge_again.py", str(copy))
+    assert encode_json(load(copy)) == encode_json(kept)
+
+
+def test_judging_again_drops_the_figure_of_a_record_with_an_error() -> None:
+    job = records.job(records.record())
+    judge_all(job)
+    (record,) = job.records
+    assert record.throughput
+    record.rounds[0] = msgspec.structs.replace(record.rounds[0], params_in_sync=False)
+    runpy.run_path(str(RESULTS / "judge_again.py"))["judge_again"](job)
+    assert (record.status, record.throughput) == ("invalid", None)
 
 
 @pytest.mark.slow

@@ -8,19 +8,15 @@ import torchvision
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from ddpbench.cli.listing import named_workloads
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import import_object
 from ddpbench.workloads.init_model import clone
 from ddpbench.workloads.model_cost import model_cost
-from ddpbench.workloads.registry import TORCHVISION_NAMES, WORKLOADS, find_workload, is_workload
+from ddpbench.workloads.registry import _MEASURED, TORCHVISION_NAMES, WORKLOADS, find_workload, is_workload
 from ddpbench.workloads.spec import WorkloadSpec
 
 NAMED = [spec for spec in WORKLOADS.values() if spec.parameters is not None]
-TINY = WorkloadSpec(name="tiny", help="", dataset="cifar10", image_size=8, classes=2, model="nowhere:build", batch_cuda=1, batch_cpu=1)
-
-
-def tiny() -> WorkloadSpec:
-    return TINY
 
 
 def test_names_equal_torchvision_models() -> None:
@@ -35,6 +31,11 @@ def test_named_workloads() -> None:
     assert all(name == spec.name for name, spec in WORKLOADS.items())
 
 
+def test_list_shows_every_measured_workload_in_order() -> None:
+    assert [spec.name for spec in _MEASURED if spec.parameters is None or spec.gflop_per_sample is None] == []
+    assert named_workloads() == [*_MEASURED]
+
+
 @pytest.mark.parametrize("spec", NAMED, ids=lambda spec: spec.name)
 def test_parameters_and_flops_of_named_workloads_are_correct(spec: WorkloadSpec) -> None:
     model = import_object(spec.model)(spec.image_size, spec.classes)
@@ -43,16 +44,16 @@ def test_parameters_and_flops_of_named_workloads_are_correct(spec: WorkloadSpec)
         samples, labels = torch.empty(2, *spec.input_shape(None)), torch.zeros(2, dtype=torch.long)
     with FlopCounterMode(display=False) as counter:
         nn.functional.cross_entropy(twin(samples), labels).backward()
-    counted = model_cost(model, spec.input_shape(None))
+    counted = model_cost(model, spec.input_shape(None), spec.classes)
     assert counted.parameters == spec.parameters == sum(parameter.numel() for parameter in twin.parameters())
     assert counted.flops_per_sample == counter.get_total_flops() / 2
     assert counted.flops_per_sample == pytest.approx((spec.gflop_per_sample or 0) * 1e9, rel=1e-3)
 
 
 def test_flops_of_grouped_convolution_are_counted_per_group() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 3, 1, groups=3, bias=False), nn.Conv2d(3, 3, 1, groups=3, bias=False))
+    model = nn.Sequential(nn.Conv2d(3, 3, 1, groups=3, bias=False), nn.Conv2d(3, 3, 1, groups=3, bias=False), nn.Flatten())
     forward = 2 * 3 * 8 * 8  # per layer: one multiply-add per channel and pixel
-    assert model_cost(model, (3, 8, 8)).flops_per_sample == 2 * forward + 3 * forward, (
+    assert model_cost(model, (3, 8, 8), 192).flops_per_sample == 2 * forward + 3 * forward, (
         "two weight gradients, one input gradient, none for the images"
     )
 
@@ -60,7 +61,7 @@ def test_flops_of_grouped_convolution_are_counted_per_group() -> None:
 def test_counting_leaves_the_model_unchanged() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 36, 2)).eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    model_cost(model, (3, 8, 8))
+    model_cost(model, (3, 8, 8), 2)
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert not model.training
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -97,7 +98,7 @@ def test_vgg16_matches_the_publication() -> None:
 
 def parameters(name: str) -> int:
     spec = find_workload(name)
-    return model_cost(import_object(spec.model)(spec.image_size, spec.classes), spec.input_shape(None)).parameters
+    return model_cost(import_object(spec.model)(spec.image_size, spec.classes), spec.input_shape(None), spec.classes).parameters
 
 
 @pytest.mark.parametrize("width", [1, 4, 64])
@@ -222,7 +223,7 @@ def test_every_torchvision_model_can_be_built_and_counted(name: str) -> None:
     spec = find_workload(name)
     with torch.device("cpu" if name.startswith("regnet") else "meta"):  # meta skips initialisation; regnet needs real tensors
         model = import_object(spec.model)(spec.image_size, spec.classes)
-    counted = model_cost(model, spec.input_shape(None))
+    counted = model_cost(model, spec.input_shape(None), spec.classes)
     assert counted.parameters > 1e6
     assert 1e8 < counted.flops_per_sample < 1e12
 
@@ -237,21 +238,10 @@ def test_impossible_image_size_is_rejected_when_building(name: str) -> None:
 
 def test_impossible_image_size_is_rejected_when_counting() -> None:
     with pytest.raises(UsageError, match="does not support images of 16 px"):
-        model_cost(import_object(find_workload("alexnet").model)(16, 10), (3, 16, 16))
+        model_cost(import_object(find_workload("alexnet").model)(16, 10), (3, 16, 16), 10)
 
 
 def test_similar_workload_name_is_suggested() -> None:
     with pytest.raises(UsageError, match="unknown workload 'resnet5'") as refused:
         find_workload("resnet5")
     assert "resnet50" in refused.value.hint
-
-
-@pytest.mark.parametrize("attribute", ["TINY", "tiny"])
-def test_user_defined_workload_is_found(attribute: str) -> None:
-    assert find_workload(f"test_workloads:{attribute}") is TINY
-
-
-@pytest.mark.parametrize("attribute", ["NAMED", "nothing"])
-def test_object_that_is_no_workload_is_rejected(attribute: str) -> None:
-    with pytest.raises(UsageError, match=attribute):
-        find_workload(f"test_workloads:{attribute}")
