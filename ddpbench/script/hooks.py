@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from ddpbench.machine.step_timer import BACKWARD, FORWARD, OPTIMIZER, SYNC
 from ddpbench.script.models import ModelWatch
-from ddpbench.script.observer import Observer
+from ddpbench.script.observer import Observer, contained
 
 MAX_OPTIMIZERS = 4
 """Optimizers whose models are looked for. Scripts with one optimizer per layer would search for each."""
@@ -39,7 +39,7 @@ class Hooks:
     """All hooks of one observer, from construction until ``remove``."""
 
     def __init__(self, observer: Observer) -> None:
-        self._observer = observer
+        self.observer = observer
         self._replaced: list[tuple[Any, str, Any]] = []
         self._in_backward = False
         self._known_optimizers: set[int] = set()
@@ -83,11 +83,13 @@ class Hooks:
     def _hook_loader_class(self, cls: type) -> None:
         if "__iter__" not in vars(cls):
             return
-        iterate, observer = vars(cls)["__iter__"], self._observer
+        iterate, observer = vars(cls)["__iter__"], self.observer
 
         @wraps(iterate)
         def watched_iter(loader: Any) -> Any:
-            return observer.watch(loader, iterate(loader), may_wrap=cls is not DataLoader)
+            iterator = iterate(loader)
+            watched = observer.watch(loader, iterator, cls is not DataLoader)
+            return iterator if watched is None else watched
 
         self._replace(cls, "__iter__", watched_iter)
 
@@ -95,7 +97,7 @@ class Hooks:
 
     def _timed_backward(self, backward: Callable[..., None]) -> Callable[..., None]:
         """``backward`` with marks before and after its outermost call: activation checkpointing calls it inside."""
-        observer = self._observer
+        observer = self.observer
 
         @wraps(backward)
         def timed_backward(*arguments: Any, **options: Any) -> None:
@@ -113,7 +115,7 @@ class Hooks:
         return timed_backward
 
     def _timed_save(self, save: Callable[..., None]) -> Callable[..., None]:
-        observer = self._observer
+        observer = self.observer
 
         @wraps(save)
         def timed_save(*arguments: Any, **options: Any) -> None:
@@ -128,20 +130,21 @@ class Hooks:
     # updates
 
     def _before_update(self, optimizer: Optimizer, *_: Any) -> None:
-        if self._observer.is_active:
-            self._observer.clock.mark(OPTIMIZER)
+        if self.observer.is_active:
+            self.observer.clock.mark(OPTIMIZER)
 
+    @contained
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
-        if not self._observer.is_active:
+        if not self.observer.is_active:
             return
-        self._observer.end_update()
+        self.observer.end_update()
         if id(optimizer) not in self._known_optimizers and len(self._known_optimizers) < MAX_OPTIMIZERS:
             self._known_optimizers.add(id(optimizer))
             self._meet(optimizer)
 
     def _meet(self, optimizer: Optimizer) -> None:
         """Learn of an optimizer after its first step: the device, and the model that it updates."""
-        observer, parameters = self._observer, [each for group in optimizer.param_groups for each in group["params"]]
+        observer, parameters = self.observer, [each for group in optimizer.param_groups for each in group["params"]]
         if not observer.optimizers:
             self.optimizer_settings = optimizer_settings(optimizer)
         observer.optimizers.append(type(optimizer).__name__)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import wraps
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,12 +21,27 @@ from ddpbench.machine.step_timer import DATA, OPTIMIZER
 from ddpbench.record.script import OutsideKind
 from ddpbench.script.rows import is_kept, make_row
 from ddpbench.script.source import LoaderSource
-from ddpbench.script.step_clock import PAUSE, SCRIPT, StepClock
+from ddpbench.script.step_clock import SCRIPT, StepClock
 from ddpbench.script.watched_iterator import WatchedIterator
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 
-@dataclass(frozen=True)
-class StepLabel:
+
+def contained(method: Method) -> Method:
+    """Decorator of methods that the script's own calls reach: an error in one ends the watching, not the script. It returns None then."""
+
+    @wraps(method)
+    def call(self: Any, *arguments: Any) -> Any:
+        try:
+            return method(self, *arguments)
+        except Exception as problem:
+            self.observer.fail(problem)
+            return None
+
+    return call  # type: ignore[return-value]
+
+
+class StepLabel(NamedTuple):
     """What a row has besides the times of its step."""
 
     number: int  # of the batch, from 0
@@ -50,6 +65,7 @@ class Observer:
         self.updates = self.epochs = 0
         self.steps_s = 0.0
         self.outside_s: dict[OutsideKind, float] = {}
+        self.problem = ""  # the error that has ended the watching early
         self._on_first_step = on_first_step
         self._thread = threading.get_ident()
         self._sources: WeakKeyDictionary[Any, LoaderSource] = WeakKeyDictionary()
@@ -64,6 +80,16 @@ class Observer:
         self._is_interrupted = False  # the open step had a pause
         self._outside: tuple[OutsideKind, float] | None = None  # since when the script has been outside of steps
 
+    @property
+    def observer(self) -> Observer:
+        """Itself: what ``contained`` reports errors to."""
+        return self
+
+    def fail(self, problem: Exception) -> None:
+        """Stop watching because of an error in ddpbench."""
+        self.problem = f"{type(problem).__name__}: {problem}".partition("\n")[0]
+        self.deactivate()
+
     def deactivate(self) -> None:
         """Ignore all further calls: this is a forked child."""
         self._thread = -1
@@ -76,6 +102,7 @@ class Observer:
 
     # batches
 
+    @contained
     def watch(self, loader: Any, iterator: Any, may_wrap: bool) -> Any:
         """The iterator that the script gets in place of ``iterator``, which its ``loader`` has just created.
 
@@ -95,7 +122,8 @@ class Observer:
         source.iterations += 1
         return iterator if source.is_wrapper else WatchedIterator(iterator, source, self)
 
-    def begin_batch(self, iterator: WatchedIterator) -> bool:
+    @contained
+    def begin_batch(self, iterator: WatchedIterator) -> bool | None:
         if self._requested is not None or not self.is_active:
             return False
         self._requested = iterator
@@ -105,6 +133,7 @@ class Observer:
             self._begin_foreign_batch()
         return True
 
+    @contained
     def end_batch(self, iterator: WatchedIterator, batch: Any) -> None:
         if self._requested is not iterator:  # it has turned out to be a wrapper
             return
@@ -114,6 +143,7 @@ class Observer:
         if self._foreign_batches == 0:
             self._step_samples = iterator.source.num_samples_in(batch)
 
+    @contained
     def end_iteration(self, iterator: WatchedIterator) -> None:
         if self._requested is not iterator:
             return
@@ -166,6 +196,7 @@ class Observer:
 
     # time outside of steps
 
+    @contained
     def pause(self) -> OutsideKind | None:
         """A checkpoint begins. Returns what it interrupts, for ``resume``."""
         if not self.is_active:
@@ -175,12 +206,13 @@ class Observer:
         self._go_outside("checkpoint")
         return before
 
+    @contained
     def resume(self, before: OutsideKind | None) -> None:
         """The checkpoint has ended."""
         if not self.is_active:
             return
         if self.clock.is_open:
-            self.clock.mark(PAUSE)
+            self.clock.mark_pause()
             self._is_interrupted = True
         if before is None:
             self._leave_outside()
@@ -204,6 +236,7 @@ class Observer:
         self.device = device
         self.clock.use_device(device)
 
+    @contained
     def end_update(self) -> None:
         """An optimizer has made its step."""
         self.clock.mark(OPTIMIZER)

@@ -7,11 +7,9 @@ Steps are contiguous: the last mark of a step is also the first of the next.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter_ns, thread_time
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
@@ -29,8 +27,7 @@ MAX_READ_PER_STEP = 2
 Label = TypeVar("Label")
 
 
-@dataclass(frozen=True)
-class StepTimes(Generic[Label]):
+class StepTimes(NamedTuple, Generic[Label]):
     """Times of one step in ms. ``label`` is what the step was closed with."""
 
     label: Label
@@ -40,13 +37,11 @@ class StepTimes(Generic[Label]):
     thread_cpu_ms: float  # CPU time of the thread
 
 
-@dataclass(frozen=True)
-class Mark:
-    """The end of ``phase``, on the host's clock and, on a GPU, as an event on the stream that trains."""
+Mark = tuple[int, int, Any]
+"""The end of a phase: its number, the host's clock in ns and, on a GPU, a torch.cuda.Event on the stream that trains.
 
-    phase: int
-    host_ns: int
-    event: Any  # torch.cuda.Event, or None
+A plain tuple: a step takes about ten, and each costs time of the script.
+"""
 
 
 class StepClock(Generic[Label]):
@@ -58,6 +53,7 @@ class StepClock(Generic[Label]):
         self._free_events: list[Any] = []
         self._stream: Any = None  # of a GPU
         self._cpu_s = 0.0
+        self._has_pause = False  # in the open step
 
     def use_device(self, device: torch.device) -> None:
         """Time on ``device``, on its current stream. On a GPU the open step, which began on the host's clock alone, is dropped."""
@@ -77,16 +73,21 @@ class StepClock(Generic[Label]):
     @property
     def last_phase(self) -> int | None:
         """The phase of the last mark; None if no step is open."""
-        return self._marks[-1].phase if self._marks else None
+        return self._marks[-1][0] if self._marks else None
 
     def open(self) -> None:
         """Begin a step now, in place of an open one."""
-        self._marks, self._cpu_s = [Mark(SCRIPT, perf_counter_ns(), self._event())], thread_time()
+        self._marks, self._cpu_s = [(SCRIPT, perf_counter_ns(), self._event())], thread_time()
 
     def mark(self, phase: int) -> None:
         """Mark the end of ``phase``, if a step is open."""
         if self._marks is not None:
-            self._marks.append(Mark(phase, perf_counter_ns(), self._event()))
+            self._marks.append((phase, perf_counter_ns(), None if self._stream is None else self._event()))
+
+    def mark_pause(self) -> None:
+        """Mark the end of time that is no part of the open step."""
+        self.mark(PAUSE)
+        self._has_pause = True
 
     def truncate(self, num_marks: int) -> None:
         """Drop all but the first ``num_marks`` marks of the open step."""
@@ -98,28 +99,31 @@ class StepClock(Generic[Label]):
         marks, now_s = self._marks, thread_time()
         assert marks is not None, "no step is open"
         self._pending.append((label, marks, now_s - self._cpu_s))
-        self._marks, self._cpu_s = ([Mark(SCRIPT, marks[-1].host_ns, marks[-1].event)] if reopen else None), now_s
-        paused_ns = sum(later.host_ns - earlier.host_ns for earlier, later in pairwise(marks) if later.phase == PAUSE)
-        return (marks[-1].host_ns - marks[0].host_ns - paused_ns) / 1e9
+        self._marks, self._cpu_s = ([(SCRIPT, *marks[-1][1:])] if reopen else None), now_s
+        paused_ns = sum(later[1] - earlier[1] for earlier, later in pairwise(marks) if later[0] == PAUSE) if self._has_pause else 0
+        self._has_pause = False
+        return (marks[-1][1] - marks[0][1] - paused_ns) / 1e9
 
     def drop(self) -> None:
         """Drop the open step."""
         self._marks = None
 
-    def finished(self) -> Iterator[StepTimes[Label]]:
+    def finished(self) -> list[StepTimes[Label]]:
         """The next closed steps that the device has finished; on a GPU at most ``MAX_READ_PER_STEP``."""
-        for _ in range(min(len(self._pending), MAX_READ_PER_STEP)):
-            last = self._pending[0][1][-1].event
+        found: list[StepTimes[Label]] = []
+        while self._pending and len(found) < MAX_READ_PER_STEP:
+            last = self._pending[0][1][-1][2]
             if last is not None and not last.query():
-                return
-            yield self._read(*self._pending.popleft())
+                break
+            found.append(self._read(*self._pending.popleft()))
+        return found
 
-    def finish(self) -> Iterator[StepTimes[Label]]:
+    def finish(self) -> list[StepTimes[Label]]:
         """All closed steps, after waiting for the device. For the end of the script."""
-        if self._pending and (last := self._pending[-1][1][-1].event) is not None:
+        if self._pending and (last := self._pending[-1][1][-1][2]) is not None:
             last.synchronize()
-        while self._pending:
-            yield self._read(*self._pending.popleft())
+        pending, self._pending = self._pending, deque()
+        return [self._read(*step) for step in pending]
 
     def _event(self) -> Any:
         """An event on the training stream; None on the CPU, and while a CUDA graph is captured, which would capture the event."""
@@ -130,20 +134,23 @@ class StepClock(Generic[Label]):
         return event
 
     def _read(self, label: Label, marks: list[Mark], cpu_s: float) -> StepTimes[Label]:
-        if self._stream is not None:
-            marks = [mark for mark in marks if mark.event is not None]
         phases_ms, host_data_ms = [0.0] * (NUM_PHASES + 1), 0.0
-        for earlier, later in pairwise(marks):
-            host_ms = (later.host_ns - earlier.host_ns) / 1e6
-            phases_ms[later.phase] += host_ms if later.event is None else earlier.event.elapsed_time(later.event)
-            if later.phase == DATA:
+        if self._stream is not None:
+            marks = [mark for mark in marks if mark[2] is not None]
+        _, earlier_ns, earlier_event = marks[0]
+        for phase, ns, event in marks[1:]:
+            host_ms = (ns - earlier_ns) / 1e6
+            phases_ms[phase] += host_ms if event is None else earlier_event.elapsed_time(event)
+            if phase == DATA:
                 host_data_ms += host_ms
-        times = StepTimes(label, phases_ms[:NUM_PHASES], host_data_ms, self._host_lead_ms(marks), 1e3 * cpu_s)
-        self._free_events += [mark.event for mark in marks[:-1] if mark.event is not None]  # the last one begins the next step
-        return times
+            earlier_ns, earlier_event = ns, event
+        lead_ms = 0.0 if self._stream is None else _host_lead_ms(marks)
+        self._free_events += [event for _, _, event in marks[:-1] if event is not None]  # the last one begins the next step
+        return StepTimes(label, phases_ms[:NUM_PHASES], host_data_ms, lead_ms, 1e3 * cpu_s)
 
-    def _host_lead_ms(self, marks: list[Mark]) -> float:
-        first, last = marks[0], next((mark for mark in reversed(marks) if mark.phase < SCRIPT), marks[0])
-        if last.event is None or last is first:
-            return 0.0
-        return float(first.event.elapsed_time(last.event)) - (last.host_ns - first.host_ns) / 1e6
+
+def _host_lead_ms(marks: list[Mark]) -> float:
+    """How far the host was ahead of the GPU at the last mark of a step before the script's own phase."""
+    _, first_ns, first = marks[0]
+    _, last_ns, last = next((mark for mark in reversed(marks) if mark[0] < SCRIPT), marks[0])
+    return 0.0 if last is first else float(first.elapsed_time(last)) - (last_ns - first_ns) / 1e6

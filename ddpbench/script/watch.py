@@ -57,7 +57,13 @@ class WatchSession:
         self._reporter: Reporter | None = None
 
     def begin(self) -> None:
-        """Hook torch, which has just been imported."""
+        """Hook torch, which has just been imported. An error in that must not be one of the import."""
+        try:
+            self._begin()
+        except Exception as problem:
+            self._print(f"ddpbench: error: cannot watch {self._program.name}: {type(problem).__name__}: {problem}")
+
+    def _begin(self) -> None:
         from ddpbench.script.hooks import Hooks
         from ddpbench.script.observation import Observation
         from ddpbench.script.observer import Observer
@@ -132,11 +138,12 @@ class WatchSession:
             return "interrupted", Fault(message="interrupted by SIGINT")
         if ending.exit_code:
             return "failed", Fault(message=ending.text)
-        problem = self._reporter.problem if self._reporter else ""
+        if problem := self._observation.observer.problem:
+            return "failed", Fault(message=f"ddpbench stopped watching: {problem}", hint="the script ran to its end")
         missing = self._observation.missing(record)
-        if missing or problem:
-            return "failed", missing or Fault(message=problem, hint="the figures are those of rank 0")
-        return "ok", None
+        if missing is None and self._reporter and self._reporter.problem:
+            missing = Fault(message=self._reporter.problem, hint="the figures are those of rank 0")
+        return "failed" if missing else "ok", missing
 
     def _print(self, text: str) -> None:
         """Print one line on the stderr that the script started with; a closed one is no error."""

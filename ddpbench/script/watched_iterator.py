@@ -11,8 +11,8 @@ from ddpbench.script.source import LoaderSource
 class BatchListener(Protocol):
     """What learns of every batch."""
 
-    def begin_batch(self, iterator: WatchedIterator) -> bool:
-        """The script requests a batch. Returns False if this request is not to be reported on."""
+    def begin_batch(self, iterator: WatchedIterator) -> bool | None:
+        """The script requests a batch. Returns False or None if this request is not to be reported on."""
 
     def end_batch(self, iterator: WatchedIterator, batch: Any) -> None:
         """The script gets ``batch``."""

@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader, IterableDataset
 from watched import BATCH, FEATURES, Training, loader, points, watched
 
 from ddpbench.machine.step_timer import BACKWARD, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER, SYNC
-from ddpbench.record.script import OutsideKind
 from ddpbench.script.rounds import batches_per_update
 from ddpbench.script.rows import FIRST_PHASE, NUMBER, SAMPLES, STRETCH, UPDATES
 from ddpbench.script.step_clock import SCRIPT
@@ -253,10 +252,36 @@ def test_watching_leaves_the_training_and_torch_unchanged() -> None:
     assert "__call__" not in vars(nn.Sequential)
 
 
-def test_kinds_of_time_outside_are_known_to_the_record() -> None:
+def test_error_of_ddpbench_ends_the_watching_and_not_the_script() -> None:
+    class Odd(DataLoader[Any]):
+        prefetch_factor = property(lambda self: 1 / 0, lambda self, value: None)  # type: ignore[assignment]
+
     training = Training()
     with watched() as seen:
-        for _ in range(2):
-            training.train(loader(2))
-    kinds: dict[OutsideKind, float] = seen.observer.outside_s
-    assert set(kinds) <= {"between-epochs", "validation"}
+        training.train(loader(4))
+        assert len(list(Odd(points(5), BATCH))) == 5
+        training.train(loader(4))
+    assert seen.observer.problem == "ZeroDivisionError: division by zero"
+    assert len(seen.rows) <= 4
+
+
+@pytest.mark.cuda
+def test_training_on_a_gpu_is_timed_on_the_device() -> None:
+    device = torch.device("cuda", 0)
+    model = nn.Sequential(nn.Linear(2048, 2048), nn.Linear(2048, 2048)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    data = torch.utils.data.TensorDataset(torch.randn(40 * 64, 2048))
+    with watched() as seen:
+        for (x,) in DataLoader(data, 64, pin_memory=True):
+            with torch.autocast("cuda", torch.float16):
+                loss = model(x.to(device, non_blocking=True)).float().square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert seen.observer.device == device
+    assert seen.hooks.models.precision == "amp-fp16"
+    assert len(seen.rows) == 40 - 1  # the first step shows the device
+    steady = seen.rows[5:]
+    for phase in (DATA, HOST_TO_DEVICE, FORWARD, BACKWARD, OPTIMIZER, SCRIPT):
+        assert phase_ms(steady, phase).min() > 0
+    assert phase_ms(steady, SYNC).max() == 0

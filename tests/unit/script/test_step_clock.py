@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ddpbench.machine.step_timer import BACKWARD, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER
-from ddpbench.script.step_clock import PAUSE, SCRIPT, StepClock
+from ddpbench.script.step_clock import SCRIPT, StepClock
 
 
 def test_steps_are_contiguous() -> None:
@@ -36,7 +36,7 @@ def test_pause_is_no_part_of_the_step() -> None:
     clock.open()
     clock.mark(FORWARD)
     sleep(0.05)
-    clock.mark(PAUSE)
+    clock.mark_pause()
     clock.mark(SCRIPT)
     assert clock.close(None, reopen=False) < 0.05
     assert not clock.is_open
