@@ -71,10 +71,12 @@ def previous_figures(record: Record, previous: Sequence[Record]) -> list[float]:
 def _is_repeat(other: Record, record: Record) -> bool:
     """Whether ``other`` is another valid launch of the same Config on the same machine.
 
-    Records with the same process ids are of one launch. A merged record is of several, and does not count.
+    Records with the same process ids are of one launch. A merged record is of several, and does not count; nor does a watched script, which
+    may have been edited since.
     """
     if (
         other.status != "ok"
+        or other.script is not None
         or any(check.severity != "info" for check in other.checks)
         or (other.throughput and other.throughput.launch_samples_per_s)
     ):

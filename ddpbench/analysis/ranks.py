@@ -25,7 +25,7 @@ class RankRow:
     host: str
     device_index: int  # the local rank
     step_ms: float  # wall
-    phases_ms: Mapping[str, float]  # every name of PHASES
+    phases_ms: Mapping[str, float]  # every name of PHASES, and SCRIPT_PHASE of a watched script
     peak_allocated_bytes: int | None  # allocated on the device
     device_total_bytes: int | None  # capacity of the device
     rss_bytes: int | None  # of the rank and its loader workers on the host
@@ -58,8 +58,8 @@ class RankRow:
 
     @property
     def unexplained_ms(self) -> float:
-        """The part of its step that no phase covers."""
-        return self.step_ms - fsum(self.phases_ms.values())
+        """The part of its step that no phase of training covers; in a watched script, that is the phase of the script."""
+        return self.step_ms - fsum(self.phases_ms[phase] for phase in PHASES)
 
 
 def rank_rows(record: Record) -> list[RankRow]:
@@ -84,7 +84,7 @@ def _row(placement: RankPlacement, traces: list[Trace]) -> RankRow:
         host=placement.host,
         device_index=placement.local_rank,
         step_ms=1000 * fsum(trace.wall_s for trace in traces) / steps,
-        phases_ms={phase: fsum(trace.total_ms(phase) for trace in traces) / steps for phase in PHASES},
+        phases_ms={phase: fsum(trace.total_ms(phase) for trace in traces) / steps for phase in traces[0].phases},
         peak_allocated_bytes=max(drop_none(each.allocated_bytes for each in memory), default=None),
         device_total_bytes=max(drop_none(each.device_total_bytes for each in memory), default=placement.device_total_bytes),
         rss_bytes=max(

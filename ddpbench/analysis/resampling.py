@@ -21,7 +21,7 @@ from ddpbench.analysis.collective_wait import collective_waits, subsample_round
 from ddpbench.analysis.stats import coefficient_of_variation
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.record import CollectiveWait, KernelActivity, Record, Round
-from ddpbench.record.trace import PHASES, Trace
+from ddpbench.record.trace import Trace
 
 RESAMPLES = 100
 SEED = 1
@@ -44,9 +44,10 @@ def resamples(records: Sequence[Record | None], number: int = RESAMPLES) -> Iter
     reference = max((arm for arm in arms if arm), key=lambda arm: len(arm.by_index), default=None)
     paired_deviations = [arm.paired_deviation(reference) if arm else 0.0 for arm in arms]
     ranks = {rank for arm in arms if arm for rank, _ in arm.deviation}
+    phases = dict.fromkeys(phase for arm in arms if arm for _, phase in arm.deviation)
     for _ in range(number):
         drawn = random.choices(indices, k=len(indices))
-        noise = {(rank, phase): random.gauss(0, 1) for rank in sorted(ranks) for phase in PHASES}
+        noise = {(rank, phase): random.gauss(0, 1) for rank in sorted(ranks) for phase in phases}
         yield [
             arm.resample(drawn, noise, reference, deviation, random) if arm else record
             for arm, record, deviation in zip(arms, records, paired_deviations, strict=True)
@@ -90,7 +91,7 @@ class _RoundSampler:
         """By rank and phase, the standard deviation over rounds as a fraction of the mean, at most 1; 0 for a single round."""
         found = {}
         for rank, traces in self.record.traces_by_rank.items():
-            for phase in PHASES:
+            for phase in traces[0].phases:
                 means = [trace.total_ms(phase) / trace.steps for trace in traces]
                 found[rank, phase] = min(1.0, stdev(means) / fmean(means)) if len(means) > 1 and fmean(means) > 0 else 0.0
         return found
@@ -182,12 +183,12 @@ def _scaled(timed: Round, factors: dict[tuple[int, str], float]) -> Round:
 
 
 def _total_ms(trace: Trace) -> float:
-    return sum(trace.totals_ms.values()) if trace.totals_ms else sum(trace.total_ms(phase) for phase in PHASES)
+    return sum(trace.totals_ms.values()) if trace.totals_ms else sum(trace.total_ms(phase) for phase in trace.phases)
 
 
 def _scaled_trace(trace: Trace, factors: dict[tuple[int, str], float]) -> Trace:
     return msgspec.structs.replace(
         trace,
         phases_ms={phase: [factors[trace.rank, phase] * span for span in spans] for phase, spans in trace.phases_ms.items()},
-        totals_ms={phase: factors[trace.rank, phase] * trace.total_ms(phase) for phase in PHASES},
+        totals_ms={phase: factors[trace.rank, phase] * trace.total_ms(phase) for phase in trace.phases},
     )

@@ -11,7 +11,7 @@ from ddpbench.analysis.collective_wait import peer_data_wait_ms
 from ddpbench.analysis.ranks import RankRow, drop_none, mean_or_none, rank_rows
 from ddpbench.analysis.straggler import Straggler, find_straggler
 from ddpbench.record.record import ObservedPrecision, Record, Round
-from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES
+from ddpbench.record.trace import COLLECTIVE_PHASES
 
 BOTTLENECK_FRACTION = 0.10
 """A wait is a bottleneck from this fraction of the step."""
@@ -24,7 +24,7 @@ class Summary:
     rounds: int
     steps: int  # timed, of all rounds
     step_ms: float | None  # wall, of the slowest rank
-    phases_ms: Mapping[str, float]  # every name of PHASES, then "unexplained": they sum to step_ms; empty without rounds
+    phases_ms: Mapping[str, float]  # PHASES, SCRIPT_PHASE of a watched script, "unexplained": they sum to step_ms; empty without rounds
     collective_wait_ms: float | None  # waits for other ranks: the phases broadcast and sync
     peer_data_wait_ms: float | None  # the part of sync_ms that waits for another rank's data
     data_wait_fraction: float | None  # own data wait and peer_data_wait_ms, as a fraction of the step
@@ -100,7 +100,7 @@ def _steps(timed: Round) -> int:
 def _phases_ms(rows: Sequence[RankRow], step_ms: float | None) -> dict[str, float]:
     if step_ms is None:
         return {}
-    phases_ms = {phase: fmean(row.phases_ms[phase] for row in rows) for phase in PHASES}
+    phases_ms = {phase: fmean(row.phases_ms[phase] for row in rows) for phase in rows[0].phases_ms}
     return {**phases_ms, "unexplained": step_ms - fsum(phases_ms.values())}
 
 

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+import msgspec
+
 from ddpbench.bench.merge_launches import merge_launches, save_and_print
 from ddpbench.distributed.exit_status import (
     ExitStatus,
@@ -29,8 +31,9 @@ from ddpbench.machine.signals import HANDLED_SIGNALS, set_parent_death_signal
 from ddpbench.machine.streams import print_error
 from ddpbench.machine.variables import EnvVar
 from ddpbench.record.errors import BenchError, ExitCode, UsageError
+from ddpbench.record.flags import flag_fields, to_argv
 from ddpbench.record.io import check_output_paths, load
-from ddpbench.record.request import TORCHRUN_MODULE, Request
+from ddpbench.record.request import TORCHRUN_MODULE, OutputOptions, Request
 from ddpbench.record.text import mask_command, pluralize, printable
 
 FORWARDED_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
@@ -81,8 +84,7 @@ def child_command(request: Request) -> list[str]:
     handled = ("--gpus", "--launches") + (("--json",) if request.arms[0].launches > 1 else ())
     arguments = strip_flags(request.command[request.command.index("ddpbench") + 1 :], handled)
     if request.output.gpus:
-        torchrun = ["-m", TORCHRUN_MODULE, "--standalone", f"--nproc_per_node={request.output.gpus}"]
-        return [sys.executable, *torchrun, "-m", "ddpbench", *arguments]
+        return torchrun_command(request.output.gpus, arguments)
     return [sys.executable, "-m", "ddpbench", *arguments]
 
 
@@ -103,11 +105,29 @@ def run_launch(request: Request, forwarder: SignalForwarder, stdout: TextIO | No
     Prints the torchrun command as a user would type it, masked, unless the request is redacted. The report goes to ``stdout``, by
     default that of this process.
     """
-    command, variables = child_command(request), dict(os.environ)
+    return run_child(child_command(request), request.output, forwarder, stdout)
+
+
+def launch_script(request: Request, words: Sequence[str]) -> int:
+    """Watch a script, given as the ``words`` of a command line, in ``--gpus`` ranks; returns its exit code."""
+    assert request.output.gpus, "it is launched with --gpus"
+    forwarder = prepare_launch(request)
+    flags = to_argv(msgspec.structs.replace(request.output, gpus=None), flag_fields(OutputOptions))
+    return run_child(torchrun_command(request.output.gpus, ["watch", *flags, *words]), request.output, forwarder).exit_code
+
+
+def torchrun_command(ranks: int, arguments: Sequence[str]) -> list[str]:
+    """The command that starts ``ranks`` ranks of ddpbench."""
+    return [sys.executable, "-m", TORCHRUN_MODULE, "--standalone", f"--nproc_per_node={ranks}", "-m", "ddpbench", *arguments]
+
+
+def run_child(command: Sequence[str], output: OutputOptions, forwarder: SignalForwarder, stdout: TextIO | None = None) -> ExitStatus:
+    """Run ``command``, which starts the ranks of ``output``, like ``run_launch``."""
+    variables = dict(os.environ)
     if began_s := process_start_s(os.getpid()):
         variables[EnvVar.DDPBENCH_BEGAN] = str(began_s)
     if TORCHRUN_MODULE in command:
-        if not request.output.redact:
+        if not output.redact:
             print(printable(shlex.join(["torchrun", *mask_command(command[3:])])), file=sys.stderr, flush=True)
         variables.setdefault(EnvVar.OMP_NUM_THREADS, "1")  # torchrun's own default, without its notice
         variables.setdefault(EnvVar.PET_SIGNALS_TO_HANDLE, FORWARDED_SIGNALS)
@@ -120,7 +140,7 @@ def run_launch(request: Request, forwarder: SignalForwarder, stdout: TextIO | No
             preexec_fn=partial(set_parent_death_signal, signal.SIGTERM),
             start_new_session=True,  # Ctrl-C reaches it only through this process: torchrun aborts its own shutdown at a second one
         )
-        code = forwarder.wait(child, is_signal_ready=lambda: all_signal_ready(request.output.gpus or 1, exit_status_file))
+        code = forwarder.wait(child, is_signal_ready=lambda: all_signal_ready(output.gpus or 1, exit_status_file))
         if status := read_exit_status(exit_status_file):
             return status
         return ExitStatus(forwarder.report_interrupted() if forwarder.received else code if code > 0 else ExitCode.FAILED)

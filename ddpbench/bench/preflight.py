@@ -21,14 +21,13 @@ from ddpbench.data.preflight import check_loader, dataset_fingerprint
 from ddpbench.distributed.interconnect import gloo_transports
 from ddpbench.distributed.rank_store import RankInfo
 from ddpbench.distributed.world import World, rendezvous
-from ddpbench.machine.device import Device, open_device
+from ddpbench.machine.device import Device, open_device, placement_of
 from ddpbench.machine.fingerprint import collect_environment, collect_software
 from ddpbench.machine.host import machine_id, usable_cores
 from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.machine.streams import print_note, redirect_stdout
 from ddpbench.machine.variables import EnvVar
 from ddpbench.record.config import Config, ResolvedConfig
-from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import flag_fields
 from ddpbench.record.io import check_output_paths
@@ -117,19 +116,8 @@ def requested_flags(request: Request) -> dict[str, str]:
 
 def rendezvous_ranks(rank_env: RankEnv, device: Device, config: Config, data: str, requested: dict[str, str]) -> World:
     """Rendezvous with the other ranks; each publishes its placement, software, data and flags."""
-    placement = RankPlacement(
-        rank=rank_env.rank,
-        host=rank_env.host,
-        pid=os.getpid(),
-        local_rank=rank_env.local_rank,
-        node_rank=rank_env.node_rank,
-        device_name=device.name,
-        device_id=device.uuid,
-        device_total_bytes=device.total_bytes,
-        usable_cores=usable_cores(),
-    )
     hang_timeout_s = config.hang_timeout
-    info = RankInfo(placement, collect_software(device.is_cuda), data, machine_id(), requested)
+    info = RankInfo(placement_of(device, rank_env), collect_software(device.is_cuda), data, machine_id(), requested)
     return rendezvous(
         rank_env, device, info, config.share_gpu, RENDEZVOUS_TIMEOUT_FACTOR * hang_timeout_s, COLLECTIVE_TIMEOUT_FACTOR * hang_timeout_s
     )

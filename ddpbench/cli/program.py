@@ -12,6 +12,7 @@ from ddpbench.cli.make_data import make_data
 from ddpbench.cli.options import HELP_COLUMNS, complete_names, help_flag, version_flag
 from ddpbench.cli.report import env, list_, plot, report
 from ddpbench.cli.train import crossover, diagnose, reproduce, run, scale, sweep
+from ddpbench.cli.watch import watch
 from ddpbench.cli.whatif import whatif
 from ddpbench.distributed.exit_status import exit_with_error
 from ddpbench.record.errors import BenchError, ExitCode, UsageError
@@ -41,6 +42,7 @@ Examples:
   ddpbench resnet50 --precision fp32,amp-fp16                  two arms
   ddpbench diagnose resnet50 --amp --data-dir DIR --gpus 4     the bottleneck
   ddpbench whatif RECORD --workers 16 --cores-per-gpu 8        a prediction
+  ddpbench watch --gpus 4 train.py --epochs 3                  your own script
   ddpbench sweep vgg16-cifar10 --precision fp32,o2 -b 128,256  four arms
   ddpbench report                                              the latest run
 """
@@ -66,7 +68,7 @@ class CommandGroup(click.RichGroup):
 
 @click.group(
     cls=CommandGroup,
-    commands=[run, diagnose, whatif, scale, sweep, reproduce, crossover, make_data, report, plot, list_, env],
+    commands=[run, diagnose, whatif, watch, scale, sweep, reproduce, crossover, make_data, report, plot, list_, env],
     context_settings=CONTEXT_SETTINGS,
     options_metavar="COMMAND|WORKLOAD",
     subcommand_metavar="[FLAGS]",

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from ddpbench.machine.gpu import Gpu
-from ddpbench.machine.host import cpu_name, host_memory_bytes, peak_rss_bytes, rss_bytes
+from ddpbench.machine.host import cpu_name, host_memory_bytes, peak_rss_bytes, rss_bytes, usable_cores
 from ddpbench.machine.rank_env import RankEnv
+from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import UsageError
 from ddpbench.record.text import pluralize
 from ddpbench.record.trace import Memory
@@ -114,7 +115,7 @@ def open_device(requested: str, rank_env: RankEnv, share_gpu: bool) -> Device:
     if requested == "cuda" and not gpus:
         raise UsageError("no CUDA device is visible to torch", "'ddpbench env' shows what is missing; --device cpu trains on the CPU")
     if not gpus:
-        return Device(torch.device("cpu"), cpu_name(), "", host_memory_bytes())
+        return describe_device(torch.device("cpu"))
     if rank_env.local_world_size > gpus and not share_gpu:
         raise UsageError(
             f"{rank_env.local_world_size} ranks on {rank_env.host}, which has {pluralize(gpus, 'GPU')}",
@@ -122,7 +123,29 @@ def open_device(requested: str, rank_env: RankEnv, share_gpu: bool) -> Device:
         )
     index = rank_env.local_rank % gpus
     torch.cuda.set_device(index)
-    properties = torch.cuda.get_device_properties(index)
+    return describe_device(torch.device("cuda", index))
+
+
+def describe_device(torch_device: torch.device) -> Device:
+    """The Device for a GPU, or for the CPU."""
+    if torch_device.type != "cuda":
+        return Device(torch_device, cpu_name(), "", host_memory_bytes())
+    properties = torch.cuda.get_device_properties(torch_device)
     uuid = f"GPU-{properties.uuid}"
     gpu, unavailable_reason = Gpu.find(uuid)
-    return Device(torch.device("cuda", index), properties.name, uuid, properties.total_memory, gpu, unavailable_reason, gpus)
+    return Device(torch_device, properties.name, uuid, properties.total_memory, gpu, unavailable_reason, torch.cuda.device_count())
+
+
+def placement_of(device: Device, rank_env: RankEnv) -> RankPlacement:
+    """Where this process runs, on ``device``."""
+    return RankPlacement(
+        rank=rank_env.rank,
+        host=rank_env.host,
+        pid=os.getpid(),
+        local_rank=rank_env.local_rank,
+        node_rank=rank_env.node_rank,
+        device_name=device.name,
+        device_id=device.uuid,
+        device_total_bytes=device.total_bytes,
+        usable_cores=usable_cores(),
+    )

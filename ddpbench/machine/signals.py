@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import NoReturn
 
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -31,15 +32,30 @@ def raise_signal_received(received: signal.Signals) -> NoReturn:
     raise SignalReceived(received)
 
 
+Handler = Callable[[int, FrameType | None], object] | int | None
+
+_handlers_before: dict[signal.Signals, Handler] = {}  # those that handle_signals has replaced
+
+
 @contextmanager
 def handle_signals(callback: Callable[[signal.Signals], object]) -> Iterator[None]:
     """Call ``callback`` in the main thread for each of HANDLED_SIGNALS; restore the previous handlers at the end."""
-    before = {signum: signal.signal(signum, lambda number, _: callback(signal.Signals(number))) for signum in HANDLED_SIGNALS}
+
+    def handle(number: int, _: FrameType | None) -> None:
+        callback(signal.Signals(number))
+
+    _handlers_before.update({signum: signal.signal(signum, handle) for signum in HANDLED_SIGNALS})
     try:
         yield
     finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
+        restore_handlers()
+
+
+def restore_handlers() -> None:
+    """Restore the handlers from before ``handle_signals``, at once: code that handles signals itself follows."""
+    while _handlers_before:
+        signum, handler = _handlers_before.popitem()
+        signal.signal(signum, handler)
 
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h

@@ -179,6 +179,13 @@ class UnexplainedTime(Evidence, frozen=True, kw_only=True, tag="unexplained-time
     step_ms: Milliseconds
 
 
+class ScriptTime(Evidence, frozen=True, kw_only=True, tag="script-time"):
+    """Inconclusive: a watched script spends much of each step between the optimizer's step and the next request to the loader."""
+
+    script_ms: Milliseconds
+    step_ms: Milliseconds
+
+
 RuleEvidence = (
     SlowRank
     | LoaderInBackground
@@ -197,6 +204,7 @@ RuleEvidence = (
     | OversubscribedRanks
     | DecodesOnDevice
     | UnexplainedTime
+    | ScriptTime
 )
 """Evidence of one rule on one set of rounds."""
 

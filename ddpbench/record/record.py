@@ -16,6 +16,7 @@ from ddpbench.record.ranges import Amount, AtLeastOne, Count, Elapsed, Fraction,
 from ddpbench.record.request import SweepShard
 from ddpbench.record.roles import RUN, Role
 from ddpbench.record.scaling import Scaling
+from ddpbench.record.script import WatchedScript
 from ddpbench.record.text import mask_command
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Verdict
@@ -172,6 +173,7 @@ class Record(msgspec.Struct, kw_only=True):
     role: Role = RUN
     num_parameters: Count = 0  # trainable parameters of the model
     flops_per_sample: Amount | None = None  # forward and backward, 2 per multiply-add
+    script: WatchedScript | None = None  # set if a user's own script was watched
     data: DatasetInfo | None = None
     observed_precision: ObservedPrecision | None = None
     warmup: Warmup | None = None
@@ -226,7 +228,7 @@ class Job(msgspec.Struct, kw_only=True):
     schema: int = SCHEMA
     started: str  # UTC, ISO 8601
     command: list[str]  # as typed, with secrets masked
-    kind: str = "run"  # the command: "run", "sweep", "crossover", "diagnose", "scale", or "reproduce NAME"
+    kind: str = "run"  # the command: "run", "sweep", "crossover", "diagnose", "scale", "watch", or "reproduce NAME"
     swept: list[str] = []  # the Config fields in which the arms differ
     records: list[Record]
     diagnosis: Diagnosis | None = None

@@ -22,6 +22,9 @@ sync            exposed gradient all-reduce, or all-reduce that stalled backward
 optimizer       unscale, step, zero_grad
 """
 
+SCRIPT_PHASE = "script"
+"""The last phase of a watched script, which other records lack: from the optimizer's step to the next request to the loader."""
+
 COLLECTIVE_PHASES = ("broadcast", "sync")
 """The phases in which a rank waits for other ranks. The rest of the step is the rank's own time."""
 
@@ -91,6 +94,11 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     cpu_usage: CpuUsage | None = None
     backward_stall_ms: Milliseconds = 0.0  # part of the round's sync that was moved from backward, where it stalled for a late rank
     totals_ms: dict[str, Milliseconds] = {}  # phase -> sum over all steps; empty if phases_ms holds every step
+
+    @property
+    def phases(self) -> list[str]:
+        """Its phases in execution order: PHASES, and SCRIPT_PHASE of a watched script."""
+        return [*PHASES, *({SCRIPT_PHASE} & self.phases_ms.keys())]
 
     def total_ms(self, phase: str) -> float:
         """Sum of a phase over all steps of the round, in ms."""

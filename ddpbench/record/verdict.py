@@ -30,7 +30,14 @@ class ReduceRanks(msgspec.Struct, frozen=True, tag_field="code", tag="reduce-ran
     max_ranks_per_node: AtLeastOne
 
 
-NextStep = RunCommand | RaiseTimeLimit | ReduceRanks
+class ChangeDataLoader(msgspec.Struct, frozen=True, kw_only=True, tag_field="code", tag="change-data-loader"):
+    """Change an argument of the DataLoader of a watched script."""
+
+    num_workers: AtLeastOne | None = None
+    pin_memory: bool | None = None
+
+
+NextStep = RunCommand | RaiseTimeLimit | ReduceRanks | ChangeDataLoader
 
 
 class RepeatedVerdict(msgspec.Struct, frozen=True, kw_only=True):

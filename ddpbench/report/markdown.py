@@ -28,7 +28,7 @@ from ddpbench.report.pages.scaling import EFFICIENCY, LOST_TO, efficiency_text, 
 SINGLE_RUN_FIELDS = ("workload", "precision")
 """Fields that name a run with a single arm."""
 
-KINDS_WITH_OWN_VERDICTS = ("run", "diagnose")
+KINDS_WITH_OWN_VERDICTS = ("run", "diagnose", "watch")
 """Kinds of job in which every record has its own verdict; other kinds have one for the whole job."""
 
 INLINE_MARKUP = re.compile(r"[\\`*_\[\]<|&~$]|(?<=www)\.|:(?=//)", re.IGNORECASE)

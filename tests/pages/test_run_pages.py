@@ -19,19 +19,23 @@ from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import DatasetInfo, Job
 from ddpbench.report.console import make_console
 from ddpbench.report.messages.verdict import next_step_text
+from ddpbench.report.pages.registry import view_of
 from ddpbench.report.pages.run import render_run
 from ddpbench.report.pages.verdict import NOTHING_TO_GAIN
 
 GOLDEN = Path(__file__).parent / "golden"
 RECORD = Path("results/runs/20261121T012930Z-resnet50-amp-fp16-torch.json")
-PHASES = "data wait|host to device|batch preparation|forward|backward|exposed sync|optimizer|unexplained"
+PHASES = "data wait|host to device|batch preparation|forward|backward|exposed sync|optimizer|script|unexplained"
 PHASE_ROW = rf"^  (?:{PHASES}) +(-?[0-9.]+) +(-?[0-9.]+)"
 
 PAGES = [
     *((name, 80, "utf-8", "") for name in PAGE_JOBS),
     ("many-ranks", 60, "ascii", ""),
     *((name, 80, "utf-8", "verbose") for name in ("data-bound", "many-ranks", "precisions")),
-    *((name, 80, "utf-8", "quiet") for name in ("data-bound", "killed", "precisions", "loaders-and-batches", "two-rounds")),
+    *(
+        (name, 80, "utf-8", "quiet")
+        for name in ("data-bound", "killed", "precisions", "loaders-and-batches", "two-rounds", "watched-script")
+    ),
 ]
 
 
@@ -45,7 +49,8 @@ def page(name: str, width: int, encoding: str = "utf-8", mode: str = "") -> str:
     """The page of the example as printed to a file; 80 columns is the default there."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict", newline="\n")
     console = make_console(stream, None if width == 80 else width)
-    render_run(PAGE_JOBS[name](), console, RECORD, verbose=mode == "verbose", quiet=mode == "quiet")
+    job = PAGE_JOBS[name]()
+    view_of(job).render(job, console, RECORD, verbose=mode == "verbose", quiet=mode == "quiet")
     stream.flush()
     return stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
 

@@ -222,6 +222,13 @@ def arm(slower: float, longer: tuple[float, ...] = STEADY, **changes: Any) -> Re
     return records.record(ranks, longer=longer, config=replace(RESNET50, **settings), **changes)
 
 
+def watched_script() -> Job:
+    record = records.watched_script()
+    judge(record)
+    command = ["torchrun", "--nproc_per_node=4", "-m", "ddpbench", "watch", "train.py", "--epochs", "3"]
+    return Job(started="2026-11-21T01:29:30Z", command=command, kind="watch", records=[record])
+
+
 def single_run(record: Record) -> Job:
     return job_of_arms([record])
 
@@ -265,5 +272,6 @@ PAGE_JOBS: Mapping[str, Callable[[], Job]] = {
         accelerate_alone,
         many_arms,
         engines,
+        watched_script,
     )
 }

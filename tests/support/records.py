@@ -12,7 +12,8 @@ from ddpbench.record.environment import Environment, RankPlacement, Software
 from ddpbench.record.flags import flag_fields
 from ddpbench.record.record import DatasetInfo, Job, ObservedPrecision, PeakThroughput, Record, Round, Warmup
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES, Health, Memory, Numerics, Trace
+from ddpbench.record.script import WatchedScript
+from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES, SCRIPT_PHASE, Health, Memory, Numerics, Trace
 from ddpbench.record.verdict import RunCommand, ScalingVerdict, Verdict
 
 GIB = 2**30
@@ -141,7 +142,8 @@ def environment(ranks: int = 4, *, nodes: int = 1, device: str = "NVIDIA H200", 
 def trace(rank: int, step_ms: float, phases: Mapping[str, float], *, steps: int = 20, batch: int = 256, **changes: Any) -> Trace:
     """A round of equal steps of one rank; missing ``phases`` take no time."""
     cpu = changes.get("memory") is CPU_MEMORY
-    phases_ms = {phase: [phases.get(phase, 0.0)] * steps for phase in PHASES}
+    names = [*PHASES, *({SCRIPT_PHASE} & phases.keys())]
+    phases_ms = {phase: [phases.get(phase, 0.0)] * steps for phase in names}
     common: dict[str, Any] = {
         "rank": rank,
         "steps": steps,
@@ -258,6 +260,38 @@ def cpu_run(**changes: Any) -> Record:
         "observed_precision": ObservedPrecision(**{**_fields(OBSERVED_PRECISION), **attested}),
         "num_parameters": 11_689_512,
         "flops_per_sample": 0.9e9,
+    }
+    return record(**{**common, **changes})
+
+
+def watched_script(data_ms: float = 60.0, script_ms: float = 2.0, **changes: Any) -> Record:
+    """A user's own training script on four H200s, watched."""
+    phases = {"data": data_ms, "host_to_device": 3.2, "forward": 13.9, "backward": 27.3, "sync": 1.2, "optimizer": 1.4, "script": script_ms}
+    config = replace(RESNET50, workload="train.py", loader="DataLoader", workers=4)
+    script = WatchedScript(
+        model="DistributedDataParallel(ResNet)",
+        optimizers=["SGD"],
+        dataset="ImageFolder",
+        num_samples=1_281_167,
+        batches=3_753,
+        epochs=3,
+        batches_per_update=2,
+        training_s=500.0,
+        outside_s={"validation": 40.0, "checkpoint": 5.0, "between-epochs": 2.5},
+    )
+    traces = {rank: {"numerics": Numerics(first_loss=None, last_loss=None)} for rank in range(4)}
+    common: dict[str, Any] = {
+        "ranks": [phases] * 4,
+        "unexplained_ms": 0.0,
+        "config": config,
+        "traces": traces,
+        "observed_precision": None,
+        "warmup": None,
+        "peak_throughput": None,
+        "flops_per_sample": None,
+        "sample_unit": "sample",
+        "script": script,
+        "data": DatasetInfo(loader="DataLoader", num_samples=script.num_samples),
     }
     return record(**{**common, **changes})
 

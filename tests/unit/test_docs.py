@@ -58,7 +58,7 @@ def test_readme_lists_every_command(command: str) -> None:
     assert re.search(rf"^\| `(?:ddpbench )?{command}\b", (ROOT / "README.md").read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/diagnose.md", "docs/compare.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/diagnose.md", "docs/compare.md", "docs/own-script.md"])
 def test_document_shows_the_report_of_a_kept_record(name: str) -> None:
     assert list(reports(Document(ROOT / name)))
 

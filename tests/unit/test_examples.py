@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from documents import ROOT
@@ -33,6 +36,14 @@ def test_example_workload_learns_from_its_loader() -> None:
                     parameter -= spec.lr * gradient
             losses.append(loss.item())
     assert losses[-1] < losses[0] / 2
+
+
+def test_example_script_trains() -> None:
+    script = ROOT / "docs" / "examples" / "train_script.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--epochs", "1", "--samples", "64"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.startswith("epoch 0: loss ")
 
 
 def test_example_of_a_slow_loader_delivers_its_shard() -> None:

@@ -17,7 +17,7 @@ LAYERS = [
     ["data", "workloads"],
     ["report", "training"],
     ["bench"],
-    ["published"],
+    ["published", "script"],
     ["cli"],
     ["__main__"],
 ]

@@ -19,12 +19,13 @@ from ddpbench.record.bottleneck import (
     IdleGpu,
     OversubscribedRanks,
     PhaseShares,
+    ScriptTime,
     ShortHostLead,
     SlowRank,
     SyncSlowdown,
     UnexplainedTime,
 )
-from ddpbench.record.trace import COLLECTIVE_PHASES
+from ddpbench.record.trace import COLLECTIVE_PHASES, SCRIPT_PHASE
 from ddpbench.record.verdict import Verdict
 
 MIN_KERNEL_FRACTION = 0.85
@@ -122,8 +123,12 @@ def _sync_evidence(inputs: AnalysisInput) -> CollectiveWaits | SyncSlowdown | No
 
 
 def unexplained(inputs: AnalysisInput) -> Verdict | None:
-    unexplained_ms = inputs.summary.phases_ms["unexplained"]
-    if unexplained_ms < MAX_UNEXPLAINED_FRACTION * inputs.step_ms:
+    """Much of a step belongs to no phase of training: a watched script's own work, or something that no timer sees."""
+    phases_ms, threshold_ms = inputs.summary.phases_ms, MAX_UNEXPLAINED_FRACTION * inputs.step_ms
+    unexplained_ms, script_ms = phases_ms["unexplained"], phases_ms.get(SCRIPT_PHASE, 0.0)
+    if script_ms >= threshold_ms:
+        return Verdict(kind="inconclusive", evidence=ScriptTime(script_ms=script_ms, step_ms=inputs.step_ms))
+    if unexplained_ms < threshold_ms:
         return None
     return Verdict(kind="inconclusive", evidence=UnexplainedTime(unexplained_ms=unexplained_ms, step_ms=inputs.step_ms))
 

@@ -29,6 +29,7 @@ from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.recommend import next_remedy
 from ddpbench.analysis.remedies.remedy import FewerRanks
+from ddpbench.analysis.remedies.script import script_step
 from ddpbench.analysis.run_length import is_too_short_for_verdict, timed_steps
 from ddpbench.analysis.straggler import suspected_straggler
 from ddpbench.analysis.summary import Summary
@@ -57,6 +58,8 @@ def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (),
         found = with_repeatability(found, resampled, partial(_undecided, has_controls=inputs.controls.compute_only is not None))
         if found.kind != "inconclusive":
             found = with_cause_repeatability(found, resampled)
+    if record.script is not None:
+        return msgspec.structs.replace(found, next=script_step(inputs, found))
     builder = CommandBuilder(record, "diagnose" if controls.diagnosis else "run", swept)
     return msgspec.structs.replace(found, next=_next_step(builder, AnalysisInput(record, summary, controls), found))
 

@@ -23,7 +23,7 @@ CUT_SHORT_STATUSES = ("running", "interrupted", "hung")
 def check_noise(record: Record) -> Noisy | None:
     """Only the variation of rounds counts: that of steps is a pattern (bursts of a loader), not noise.
 
-    Twice as many rounds are suggested, once; none for trainings whose command decides their number.
+    Twice as many rounds are suggested, once; none for trainings whose command or script decides their number.
     """
     if len(record.rounds) < 2:
         return None
@@ -33,7 +33,7 @@ def check_noise(record: Record) -> Noisy | None:
     requested_rounds = (record.requested or record.config).rounds
     return Noisy(
         round_cv=round_cv,
-        suggested_rounds=2 * requested_rounds if requested_rounds <= MIN_ROUNDS and not _is_time_limited(record) else None,
+        suggested_rounds=2 * requested_rounds if requested_rounds <= MIN_ROUNDS and _has_length_flags(record) else None,
     )
 
 
@@ -54,6 +54,8 @@ def check_length(record: Record) -> MeasurementTooShort | None:
     rounds, timed, requested = len(record.rounds), timed_steps(record), record.requested or record.config
     if rounds >= MIN_ROUNDS and timed >= MIN_STEPS:
         return None
+    if record.script is not None:
+        return MeasurementTooShort(severity="info", rounds=rounds, steps=timed, limited_by="script")
     limit: Literal["time-limit", "one-minute"] = "time-limit" if _is_time_limited(record) else "one-minute"
     automatic = rounds >= MIN_ROUNDS and not requested.steps and not requested.epochs
     by_time = record.status == "ok" and (limit == "time-limit" or automatic)
@@ -80,6 +82,11 @@ def _remedy(record: Record) -> Literal["longer-time-limit", "run-to-end"] | None
     if record.status == "ok" and requested.time_limit is not None:
         return "longer-time-limit"
     return "run-to-end" if record.status in CUT_SHORT_STATUSES else None
+
+
+def _has_length_flags(record: Record) -> bool:
+    """Whether a flag of its command sets the number of rounds."""
+    return record.script is None and not _is_time_limited(record)
 
 
 def _is_time_limited(record: Record) -> bool:

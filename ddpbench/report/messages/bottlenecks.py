@@ -21,6 +21,7 @@ from ddpbench.record.bottleneck import (
     LoaderInBackground,
     OversubscribedRanks,
     PhaseShares,
+    ScriptTime,
     ShortHostLead,
     SlowRank,
     StarvedRanks,
@@ -171,6 +172,11 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
             return Explanation(
                 f"{evidence.unexplained_ms / evidence.step_ms:.0%} of each step is not explained by its phases",
                 f"{format_3sig(evidence.unexplained_ms)} of {format_3sig(evidence.step_ms)} ms of wall time belong to no phase",
+            )
+        case ScriptTime():
+            return Explanation(
+                f"the script spends {evidence.script_ms / evidence.step_ms:.0%} of each step between its update and the next batch",
+                f"{format_3sig(evidence.script_ms)} of {format_3sig(evidence.step_ms)} ms: logging, metrics, schedules, weight averages",
             )
         case TooShort():
             return Explanation(

@@ -51,6 +51,8 @@ from ddpbench.record.trace import RetryReason
 from ddpbench.report.messages.phrases import format_ranks, format_starved_ranks
 from ddpbench.report.messages.sentence import Quantity, Sentence, counted, sentence_text
 
+LENGTH_LIMITS = {"time-limit": "the time limit allows", "one-minute": "one minute allows", "script": "the script trained long enough for"}
+
 RETRY_REASONS: dict[RetryReason, str] = {"throttle": "GPU clocks throttled"}
 
 
@@ -80,6 +82,8 @@ def check_hint(check: AnyCheck, record: Record) -> str:
             return "gradients are not averaged over all ranks"
         case Noisy():
             return f"`--rounds {check.suggested_rounds}` narrows the interval" if check.suggested_rounds else ""
+        case Drift() if record.script:
+            return "check for heat and other load"
         case Drift():
             return "a longer --warmup if the first rounds are slower; otherwise check for heat and other load"
         case Relocated():
@@ -91,13 +95,14 @@ def check_hint(check: AnyCheck, record: Record) -> str:
         case SharedGpu():
             return "`nvidia-smi` lists them"
         case AllocRetry():
-            return "a smaller --batch-size"
+            return "a smaller batch" if record.script else "a smaller --batch-size"
         case ImplausibleMfu():
             return "the peak was measured on a busy device, or part of the model did not run"
         case ImplausibleEfficiency():
             return "repeat on an otherwise idle machine, with more --rounds"
         case OversubscribedCpu():
-            fewer = f"`-j {check.suggested_workers}`" if check.suggested_workers else "fewer ranks or threads"
+            workers = f"DataLoader(num_workers={check.suggested_workers})" if record.script else f"`-j {check.suggested_workers}`"
+            fewer = workers if check.suggested_workers else "fewer ranks or threads"
             return f"{fewer}, or more cores"
         case NoisyNeighbour():
             return f"`{TOP_COMMAND}` shows the other processes"
@@ -216,7 +221,7 @@ def _limit(check: MeasurementTooShort) -> str:
     """What limited their number, or how many are needed."""
     if check.limited_by is None:
         return f"; the minimum is {MIN_ROUNDS} rounds and {MIN_STEPS} steps"
-    return f", as many as {'the time limit' if check.limited_by == 'time-limit' else 'one minute'} allows"
+    return f", as many as {LENGTH_LIMITS[check.limited_by]}"
 
 
 def _more_rounds(check: MeasurementTooShort) -> Iterator[str]:

@@ -22,7 +22,9 @@ def device_clause(record: Record, verb: str) -> str:
 
 
 def format_rounds(records: Sequence[Record]) -> str:
-    """``3 of 5 rounds``, summed over ``records``."""
+    """``3 of 5 rounds``, summed over ``records``; ``3 rounds`` of a watched script, which has no requested number."""
+    if records[0].script is not None:
+        return pluralize(len(records[0].rounds), "round")
     return f"{sum(len(record.rounds) for record in records):,} of {sum(record.config.rounds for record in records):,} rounds"
 
 

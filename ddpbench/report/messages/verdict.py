@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from msgspec.structs import asdict
+
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import NextStep, RaiseTimeLimit, ReduceRanks, RunCommand, ScalingVerdict, Verdict
+from ddpbench.record.verdict import ChangeDataLoader, NextStep, RaiseTimeLimit, ReduceRanks, RunCommand, ScalingVerdict, Verdict
 from ddpbench.report.messages.bottlenecks import Explanation, explain_bottleneck
 from ddpbench.report.messages.causes import cause_name, cause_text
 
@@ -53,7 +55,7 @@ def verdict_sentence(verdict: Verdict | ScalingVerdict, explanation: Explanation
 
 
 def next_step_text(step: NextStep) -> str:
-    """The command to run, or what to change."""
+    """The command to run, or what to change: ``DataLoader(num_workers=4)``."""
     match step:
         case RunCommand():
             return step.command
@@ -61,6 +63,9 @@ def next_step_text(step: NextStep) -> str:
             return "a longer --time-limit"
         case ReduceRanks():
             return f"at most {step.max_ranks_per_node} ranks per node"
+        case ChangeDataLoader():
+            arguments = {name: value for name, value in asdict(step).items() if value is not None}
+            return f"DataLoader({', '.join(f'{name}={value}' for name, value in arguments.items())})"
         case _:
             assert_never(step)
 

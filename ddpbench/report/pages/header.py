@@ -64,11 +64,11 @@ HeaderItem = tuple[str, str]
 def header_lines(record: Record, page: Page) -> Iterator[Text]:
     """The header of one run: training, machine and batch, data, settings."""
     title = [_workload(record), *_training(record)]
-    machine = [("", machine_text(record.environment)), *_batch_and_version_items(record)]
-    yield from styled(wrap_items("ddpbench  ", _texts_in_common(title), page, gap="  "), LABEL, len("ddpbench"))
-    yield from styled(wrap_items("", _texts_in_common(machine), page, gap="     "))
-    yield from labelled_lines("data", _texts_in_common([("", _description(record)), *loader_items(record)]), page)
-    yield from labelled_lines("conf", _texts_in_common([*_settings(record), *_warmup_and_round_items(record)]), page)
+    machine = [("", machine_text(record.environment)), *batch_and_version_items(record)]
+    yield from styled(wrap_items("ddpbench  ", texts_in_common(title), page, gap="  "), LABEL, len("ddpbench"))
+    yield from styled(wrap_items("", texts_in_common(machine), page, gap="     "))
+    yield from labelled_lines("data", texts_in_common([("", _description(record)), *loader_items(record)]), page)
+    yield from labelled_lines("conf", texts_in_common([*_settings(record), *_warmup_and_round_items(record)]), page)
 
 
 def shared_header_lines(records: Sequence[Record], page: Page, order: str = "interleaved") -> Iterator[Text]:
@@ -76,15 +76,15 @@ def shared_header_lines(records: Sequence[Record], page: Page, order: str = "int
     record = records[0]
     differing = {name for name in Config.__struct_fields__ if len({getattr(each.config, name) for each in records}) > 1}
     title = [_workload(record), ("", _common_machine_text(records)), ("", f"{_rounds(records)}, {order}")]
-    yield from styled(wrap_text("", ", ".join(_texts_in_common(title, differing)), page), LABEL)
+    yield from styled(wrap_text("", ", ".join(texts_in_common(title, differing)), page), LABEL)
     yield from styled(
         wrap_items(
-            "", _texts_in_common([*_training(record), *_without_ddp_items(records), *_batch_and_version_items(record)], differing), page
+            "", texts_in_common([*_training(record), *_without_ddp_items(records), *batch_and_version_items(record)], differing), page
         )
     )
     descriptions = dict.fromkeys(_description(each) for each in records if each.data)
-    yield from labelled_lines("data", [*descriptions, *_texts_in_common(loader_items(record), differing)], page)
-    yield from labelled_lines("conf", _texts_in_common(_settings(record), differing), page)
+    yield from labelled_lines("data", [*descriptions, *texts_in_common(loader_items(record), differing)], page)
+    yield from labelled_lines("conf", texts_in_common(_settings(record), differing), page)
 
 
 def title_lines(command: str, record: Record, page: Page) -> Iterator[Text]:
@@ -154,7 +154,7 @@ def some_arms_text(names: Sequence[str], total: int) -> str:
     return ", ".join(names) if len(names) <= MAX_NAMED else f"{len(names)} of {total} arms"
 
 
-def _texts_in_common(items: Iterable[HeaderItem], differing: Collection[str] = ()) -> list[str]:
+def texts_in_common(items: Iterable[HeaderItem], differing: Collection[str] = ()) -> list[str]:
     """The texts that hold for every arm."""
     return [text for fields, text in items if text and not any(name in differing for name in fields.split())]
 
@@ -185,7 +185,7 @@ def _without_ddp_items(records: Sequence[Record]) -> Iterator[HeaderItem]:
         )
 
 
-def _batch_and_version_items(record: Record) -> Iterator[HeaderItem]:
+def batch_and_version_items(record: Record) -> Iterator[HeaderItem]:
     """The batch size, and the versions of the libraries that train."""
     config, software = record.config, record.environment.software
     yield "batch_size", f"batch {config.batch_size} x {record.world_size} = {record.global_batch_size}"

@@ -9,6 +9,7 @@ from rich.text import Text
 from ddpbench.analysis.summary import Summary
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
+from ddpbench.record.trace import SCRIPT_PHASE
 from ddpbench.report.format import format_decimals, format_summands, step_decimals
 from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_items
 from ddpbench.report.pages.header import uses_ddp
@@ -67,7 +68,8 @@ def _spans(record: Record, summary: Summary) -> dict[str, float]:
     elif record.world_size > 1 or exposed_sync >= 0.5 / 10 ** step_decimals(summary.step_ms or 0.0):  # DDP costs time on a single rank, too
         spans[EXPOSED_SYNC] = exposed_sync
     rest = phases["unexplained"] if loading else phases["unexplained"] + phases["data"] + phases["host_to_device"]
-    return {**spans, "optimizer": phases["optimizer"], "unexplained": rest}
+    script = {"script": phases[SCRIPT_PHASE]} if SCRIPT_PHASE in phases else {}
+    return {**spans, "optimizer": phases["optimizer"], **script, "unexplained": rest}
 
 
 def _exposed_sync_notes(summary: Summary, decimals: int) -> list[str]:

@@ -14,6 +14,7 @@ from ddpbench.report.grid import Grid
 from ddpbench.report.pages import scaling, sweep
 from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.report.pages.run import render_run
+from ddpbench.report.pages.watch import render_watch
 
 
 class PageRenderer(Protocol):
@@ -36,6 +37,7 @@ VIEWS = {
     "sweep": JobView(sweep.render_sweep, tables=sweep.sweep_grids),
     "diagnose": JobView(render_diagnosis),
     "scale": JobView(scaling.render_scaling, findings=scaling.scaling_findings),
+    "watch": JobView(render_watch),
 }
 """View by the first word of a job's kind. Packages above this floor add their own."""
 

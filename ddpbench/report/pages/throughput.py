@@ -92,8 +92,9 @@ def _step(record: Record, summary: Summary, within: ThroughputInterval | None) -
         yield f"{MISSING} ms"
     if record.warmup:
         yield f"first step {format_significant(record.warmup.first_step_s, 2)} s"
-    on = " (synthetic)" if record.config.loader == SYNTHETIC else ""  # which only shows that the model trains
-    yield f"loss {_loss(summary.first_loss)} -> {_loss(summary.last_loss)}{on}"
+    if record.script is None:  # the losses of a watched script are not read, which would synchronise
+        on = " (synthetic)" if record.config.loader == SYNTHETIC else ""  # which only shows that the model trains
+        yield f"loss {_loss(summary.first_loss)} -> {_loss(summary.last_loss)}{on}"
     if (accuracy := last_accuracy(record)) is not None:
         yield f"accuracy {format_percent(accuracy)} on {accuracy_split(record)}"
 
@@ -105,6 +106,8 @@ def _resources(record: Record, summary: Summary, verbose: bool) -> Iterator[str]
     yield f"{format_gib(summary.peak_allocated_bytes)} of {format_gib(summary.device_total_bytes)} GiB per GPU"
     if verbose:
         yield f"{format_gib(summary.rss_bytes)} GiB host memory per rank with its workers"
+    if record.script is not None:
+        return  # neither energy nor FLOPs are measured
     known = record.throughput is not None
     yield f"{format_significant(summary.joules_per_sample if known else None, 2)} J/{record.sample_unit}"
     yield f"MFU {format_percent(summary.mfu if known else None, 2)} of measured"

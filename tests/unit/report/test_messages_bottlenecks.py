@@ -23,6 +23,7 @@ from ddpbench.record.bottleneck import (
     LoaderInBackground,
     OversubscribedRanks,
     PhaseShares,
+    ScriptTime,
     ShortHostLead,
     SlowRank,
     StarvedRanks,
@@ -34,7 +35,7 @@ from ddpbench.record.bottleneck import (
 )
 from ddpbench.record.record import Record
 from ddpbench.record.root_cause import BusyCores
-from ddpbench.record.verdict import NextStep, RaiseTimeLimit, ReduceRanks, RunCommand, Verdict
+from ddpbench.record.verdict import ChangeDataLoader, NextStep, RaiseTimeLimit, ReduceRanks, RunCommand, Verdict
 from ddpbench.report.messages.bottlenecks import (
     DECIDING_MEASUREMENTS,
     STRAGGLER_PHRASES,
@@ -195,6 +196,12 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         "20 of 82.4 ms of wall time belong to no phase",
     ),
     (
+        ScriptTime(script_ms=30.0, step_ms=82.4),
+        GPU,
+        "the script spends 36% of each step between its update and the next batch",
+        "30 of 82.4 ms: logging, metrics, schedules, weight averages",
+    ),
+    (
         TooShort(rounds=1, steps=20, likely_kind="data-bound", likely=WAIT),
         GPU,
         "1 round and 20 steps are too few for a verdict",
@@ -290,6 +297,8 @@ def test_straggler_heading_has_no_separate_cause() -> None:
         (RunCommand("ddpbench resnet50"), "ddpbench resnet50"),
         (RaiseTimeLimit(), "a longer --time-limit"),
         (ReduceRanks(2), "at most 2 ranks per node"),
+        (ChangeDataLoader(num_workers=4), "DataLoader(num_workers=4)"),
+        (ChangeDataLoader(pin_memory=True), "DataLoader(pin_memory=True)"),
     ],
 )
 def test_next_step_has_a_message(step: NextStep, text: str) -> None:

@@ -1,0 +1,51 @@
+"""The command ``watch``: its flags, then a script with arguments that are the script's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rich_click as click
+
+from ddpbench.cli import parse
+from ddpbench.cli.options import add_flags, flag_options, help_flag
+from ddpbench.machine.gpu import gpu_names
+from ddpbench.record.config import Config
+from ddpbench.record.errors import UsageError
+from ddpbench.record.request import OutputOptions, Request
+
+
+@add_flags(flag_options(OutputOptions))
+@click.command(
+    options_metavar="[FLAGS]",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option("-m", "--module", "is_module", is_flag=True, help="run SCRIPT as 'python -m SCRIPT' would")
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENT]...")
+@help_flag
+@click.pass_context
+def watch(context: click.RichContext, /, words: tuple[str, ...], is_module: bool, **given: Any) -> int:
+    """Run your own training script, and report where its steps spend their time.
+
+    Examples:
+        torchrun --nproc_per_node=4 -m ddpbench watch train.py --epochs 3
+        ddpbench watch --gpus 4 -o results/runs train.py --epochs 3
+        accelerate launch -m ddpbench watch -m my_package.train --config x.yaml
+
+    The script runs to its end, and nothing in it changes. Flags of ddpbench come before the script; everything after it belongs
+    to the script. The report goes to stderr.
+    """
+    from ddpbench.script.run_script import Program, check_program
+
+    program, output = Program(words[0], words[1:], is_module), parse.parse_output(given)
+    if output.json == "-":
+        raise UsageError("--json cannot be '-': stdout belongs to the script", "give a file: --json PATH")
+    config = Config(workload=program.name, device="auto" if not output.gpus or gpu_names() else "cpu")  # without GPUs, CPU ranks
+    request = Request(arms=[config], output=output, command=parse.typed_command(context.obj))
+    if output.gpus:
+        from ddpbench.bench.launch import launch_script
+
+        check_program(program)
+        return launch_script(request, program.argv)
+    from ddpbench.script.watch import watch as watch_script
+
+    watch_script(program, request)

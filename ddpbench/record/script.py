@@ -1,0 +1,29 @@
+"""What was observed of a user's own training script, besides its rounds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ddpbench.record.ranges import AtLeastOne, Count, Seconds
+
+OutsideKind = Literal["validation", "checkpoint", "between-epochs"]
+"""What a script does outside of its steps: batches of a loader that no update follows, ``torch.save``, the rest between two epochs."""
+
+
+class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
+    """A training script, as rank 0 observed it.
+
+    Its record has a ``ResolvedConfig`` with the observed settings. Those that a script does not have keep a default there.
+    """
+
+    model: str = ""  # class of the outermost model, and of the model in DDP: "DistributedDataParallel(ResNet)"; empty if unknown
+    optimizers: list[str] = []  # classes, in the order of their first steps
+    dataset: str = ""  # class
+    num_samples: Count | None = None  # of the dataset; None if it has no length
+    batches: Count = 0  # of the training loader, on one rank
+    epochs: Count = 0  # begun
+    batches_per_update: AtLeastOne = 1  # above 1 with gradient accumulation
+    training_s: Seconds = 0.0  # all steps, and the time outside of them until the last step or validation
+    outside_s: dict[OutsideKind, Seconds] = {}

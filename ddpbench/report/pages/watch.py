@@ -1,0 +1,94 @@
+"""The page of a watched script: that of a run, with the script's own header and the time outside of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import fsum
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from ddpbench.analysis.summary import summarize
+from ddpbench.record.record import Job, Record
+from ddpbench.record.script import OutsideKind, WatchedScript
+from ddpbench.record.text import pluralize
+from ddpbench.report.console import page_for, print_lines, print_sections
+from ddpbench.report.format import format_percent, format_significant
+from ddpbench.report.layout import LABEL, Page, styled, wrap_items
+from ddpbench.report.messages.status import status_text
+from ddpbench.report.pages.checks import check_lines
+from ddpbench.report.pages.header import batch_and_version_items, labelled_lines, loader_items, machine_text, texts_in_common, uses_ddp
+from ddpbench.report.pages.phases import phase_table
+from ddpbench.report.pages.ranks import rank_table
+from ddpbench.report.pages.status import status_lines
+from ddpbench.report.pages.throughput import throughput_lines, throughput_text
+from ddpbench.report.pages.verdict import record_verdict_lines
+
+OUTSIDE_NAMES: dict[OutsideKind, str] = {"validation": "validation", "checkpoint": "checkpoints", "between-epochs": "between epochs"}
+
+
+def render_watch(job: Job, console: Console, path: Path | None, verbose: bool = False, quiet: bool = False) -> None:
+    """Print the page of a watched script. ``quiet`` prints one line. ``path`` is the record's file, None if it could not be saved."""
+    record, page = job.records[0], page_for(console)
+    if quiet:
+        print_lines(console, [Text("   ".join([throughput_text(record), *([] if record.status == "ok" else [status_text(record)])]))])
+        return
+    *before, checks = _sections(record, page, verbose)
+    print_sections(console, [*before, [*checks, *([Text(str(path))] if path else [])]])
+
+
+def _sections(record: Record, page: Page, verbose: bool) -> Iterator[Sequence[Text]]:
+    summary = summarize(record)
+    yield [*_header_lines(record, page)]
+    yield [*status_lines({"": record}, page)]
+    yield [*record_verdict_lines(record, page)]
+    yield [*throughput_lines(record, summary, page, verbose), *_outside_lines(record, page)]
+    yield [*phase_table(record, summary, page)]
+    yield [*rank_table(record, summary, page, verbose)]
+    yield [*check_lines({"": record}, page, verbose)]
+
+
+def _header_lines(record: Record, page: Page) -> Iterator[Text]:
+    """Script and model, machine and batch, data, what was measured."""
+    script, name = record.script or WatchedScript(), "ddpbench watch"
+    title = [record.config.workload, *_training_items(record, script)]
+    yield from styled(wrap_items(f"{name}  ", title, page, gap="  "), LABEL, len(name))
+    machine = [machine_text(record.environment), *texts_in_common(batch_and_version_items(record))]
+    yield from styled(wrap_items("", machine, page, gap="     "))
+    if record.data:
+        samples = f", {pluralize(script.num_samples, 'sample')}" if script.num_samples is not None else ""
+        yield from labelled_lines("data", [f"{script.dataset}{samples}", *texts_in_common(loader_items(record))], page)
+    yield from labelled_lines("seen", _measured_items(record, script), page)
+
+
+def _training_items(record: Record, script: WatchedScript) -> Iterator[str]:
+    yield record.config.precision
+    if script.model:
+        yield script.model
+    if script.optimizers:
+        yield ", ".join(dict.fromkeys(script.optimizers))
+    if record.world_size > 1 and not uses_ddp(record):
+        yield "no DDP"
+
+
+def _measured_items(record: Record, script: WatchedScript) -> Iterator[str]:
+    yield f"{pluralize(script.batches, 'batch', 'es')} per rank in {pluralize(script.epochs, 'epoch')}"
+    if script.batches_per_update > 1:
+        yield f"{script.batches_per_update} batches per update"
+    if record.rounds:
+        steps = sorted(timed.traces[0].steps for timed in record.rounds)
+        length = f"{steps[0]:,}" if steps[0] == steps[-1] else f"{steps[0]:,} to {steps[-1]:,}"
+        yield f"{pluralize(len(record.rounds), 'round')} of {length} steps"
+
+
+def _outside_lines(record: Record, page: Page) -> list[Text]:
+    """The time that the training spent outside of its steps; empty if it spent none."""
+    script = record.script
+    if script is None or script.training_s <= 0 or not script.outside_s:
+        return []
+    outside_s = fsum(script.outside_s.values())
+    parts = [f"{OUTSIDE_NAMES[kind]} {format_percent(seconds / script.training_s, 2)}" for kind, seconds in script.outside_s.items()]
+    total = f"{format_percent(outside_s / script.training_s, 2)} of {format_significant(script.training_s)} s of training"
+    label = f"{'outside':13}"
+    return styled(wrap_items(label, [total, *parts], page), LABEL, len("outside"))

@@ -1,0 +1,166 @@
+"""The places where a watched script passes: DataLoader, backward, optimizer, torch.save. The script needs no change.
+
+Nothing is stored in objects of the script, which it may copy or save: functions of torch are replaced, and the call of a model is timed by
+its class, for that one instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader
+
+from ddpbench.machine.step_timer import BACKWARD, FORWARD, OPTIMIZER, SYNC
+from ddpbench.script.models import ModelWatch
+from ddpbench.script.observer import Observer, contained
+
+MAX_OPTIMIZERS = 4
+"""Optimizers whose models are looked for. Scripts with one optimizer per layer would search for each."""
+
+_MISSING = object()
+
+
+@contextmanager
+def hooked(observer: Observer) -> Iterator[Hooks]:
+    """Report to ``observer`` what the script does."""
+    hooks = Hooks(observer)
+    try:
+        yield hooks
+    finally:
+        hooks.remove()
+
+
+class Hooks:
+    """All hooks of one observer, from construction until ``remove``."""
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+        self._replaced: list[tuple[Any, str, Any]] = []
+        self._in_backward = False
+        self._known_optimizers: set[int] = set()
+        self.optimizer_settings: dict[str, Any] = optimizer_settings(None)
+        self.models = ModelWatch(observer.clock, self._replace)
+        self._handles = [
+            register_optimizer_step_pre_hook(self._before_update),
+            register_optimizer_step_post_hook(self._after_update),
+        ]
+        self._replace(torch.autograd, "backward", self._timed_backward(torch.autograd.backward))
+        self._replace(torch, "save", self._timed_save(torch.save))
+        self._hook_loaders()
+
+    def remove(self) -> None:
+        """Restore torch."""
+        for handle in self._handles:
+            handle.remove()
+        self.models.remove()
+        for owner, name, before in reversed(self._replaced):
+            delattr(owner, name) if before is _MISSING else setattr(owner, name, before)
+
+    def _replace(self, owner: Any, name: str, new: Any) -> None:
+        self._replaced.append((owner, name, vars(owner).get(name, _MISSING)))
+        setattr(owner, name, new)
+
+    # loaders
+
+    def _hook_loaders(self) -> None:
+        """Hook DataLoader and every subclass that iterates in its own way, also those that the script defines later."""
+
+        def init_subclass(cls: Any, /, **arguments: Any) -> None:
+            super(DataLoader, cls).__init_subclass__(**arguments)  # type: ignore[misc]  # cls is a subclass
+            self._hook_loader_class(cls)
+
+        classes: list[Any] = [DataLoader]
+        for cls in classes:
+            classes += [each for each in cls.__subclasses__() if each not in classes]
+            self._hook_loader_class(cls)
+        self._replace(DataLoader, "__init_subclass__", classmethod(init_subclass))
+
+    def _hook_loader_class(self, cls: type) -> None:
+        if "__iter__" not in vars(cls):
+            return
+        iterate, observer = vars(cls)["__iter__"], self.observer
+
+        @wraps(iterate)
+        def watched_iter(loader: Any) -> Any:
+            iterator = iterate(loader)
+            watched = observer.watch(loader, iterator, cls is not DataLoader)
+            return iterator if watched is None else watched
+
+        self._replace(cls, "__iter__", watched_iter)
+
+    # backward, checkpoints
+
+    def _timed_backward(self, backward: Callable[..., None]) -> Callable[..., None]:
+        """``backward`` with marks before and after its outermost call: activation checkpointing calls it inside."""
+        observer = self.observer
+
+        @wraps(backward)
+        def timed_backward(*arguments: Any, **options: Any) -> None:
+            if torch.compiler.is_compiling() or self._in_backward or not observer.is_active:
+                return backward(*arguments, **options)
+            self._in_backward = True
+            observer.clock.mark(FORWARD)
+            self.models.begin_backward()
+            try:
+                backward(*arguments, **options)
+            finally:
+                self._in_backward = False
+                observer.clock.mark(SYNC if self.models.end_backward() else BACKWARD)
+
+        return timed_backward
+
+    def _timed_save(self, save: Callable[..., None]) -> Callable[..., None]:
+        observer = self.observer
+
+        @wraps(save)
+        def timed_save(*arguments: Any, **options: Any) -> None:
+            before = observer.pause()
+            try:
+                save(*arguments, **options)
+            finally:
+                observer.resume(before)
+
+        return timed_save
+
+    # updates
+
+    def _before_update(self, optimizer: Optimizer, *_: Any) -> None:
+        if self.observer.is_active:
+            self.observer.clock.mark(OPTIMIZER)
+
+    @contained
+    def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
+        if not self.observer.is_active:
+            return
+        self.observer.end_update()
+        if id(optimizer) not in self._known_optimizers and len(self._known_optimizers) < MAX_OPTIMIZERS:
+            self._known_optimizers.add(id(optimizer))
+            self._meet(optimizer)
+
+    def _meet(self, optimizer: Optimizer) -> None:
+        """Learn of an optimizer after its first step: the device, and the model that it updates."""
+        observer, parameters = self.observer, [each for group in optimizer.param_groups for each in group["params"]]
+        if not observer.optimizers:
+            self.optimizer_settings = optimizer_settings(optimizer)
+        observer.optimizers.append(type(optimizer).__name__)
+        if observer.device is None and parameters:
+            observer.use_device(parameters[0].device)
+        self.models.find(parameters)
+
+
+def optimizer_settings(optimizer: Optimizer | None) -> dict[str, Any]:
+    """The fields of a ResolvedConfig that describe an optimizer. What it does not have is at the default of SGD."""
+    group = optimizer.param_groups[0] if optimizer else {}
+    name = type(optimizer).__name__.lower()
+    return {
+        "optimizer": name if name in ("sgd", "adam", "adamw") else "sgd",
+        "optimizer_impl": next((kind for kind in ("fused", "foreach") if group.get(kind)), "loop"),
+        "lr": max(float(group.get("lr", 0.0)), 1e-12),
+        "momentum": min(max(float(group.get("momentum", 0.0)), 0.0), 0.999),
+        "weight_decay": max(float(group.get("weight_decay", 0.0)), 0.0),
+    }

@@ -1,0 +1,135 @@
+"""What one rank has observed of its script so far, and the record that rank 0 builds from all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+import torch
+
+from ddpbench.distributed.interconnect import gloo_transports
+from ddpbench.machine.device import describe_device, placement_of
+from ddpbench.machine.fingerprint import collect_environment, collect_software
+from ddpbench.machine.rank_env import RankEnv
+from ddpbench.record.config import ResolvedConfig
+from ddpbench.record.record import DatasetInfo, Fault, Record
+from ddpbench.record.script import WatchedScript
+from ddpbench.record.text import pluralize
+from ddpbench.record.trace import Memory
+from ddpbench.script.gather import RankState
+from ddpbench.script.hooks import Hooks
+from ddpbench.script.observer import Observer
+from ddpbench.script.rounds import WARMUP_STEPS, Prefetch, batches_per_update, cut_rounds
+from ddpbench.script.rows import SAMPLES, Rows, to_rows
+
+UNKNOWN_LOADER = "DataLoader"
+
+PROCESSES_HINT = "processes that a script starts are not watched: start ranks with torchrun or --gpus N"
+
+LOADER_HINT = "only a torch.utils.data.DataLoader that is iterated in the thread that trains is watched"
+
+
+class Observation:
+    """One watched script in this process, from the import of torch to the end of the script."""
+
+    def __init__(self, name: str, rank_env: RankEnv, observer: Observer, hooks: Hooks) -> None:
+        self._name, self._rank_env = name, rank_env
+        self.observer, self._hooks = observer, hooks
+        self._num_taken = 0
+
+    def take_rows(self) -> bytes:
+        """The steps since the last call, from any thread."""
+        new = self.observer.rows[self._num_taken :]
+        self._num_taken += len(new)
+        return new.tobytes()
+
+    def rows(self) -> Rows:
+        """All steps of this rank so far, from any thread."""
+        return to_rows(self.observer.rows[:])
+
+    def state(self, has_ended: bool) -> RankState:
+        """What this rank publishes; its memory only at the end, since the peak is read then."""
+        device = describe_device(self._device)
+        memory = msgspec.structs.replace(device.memory_stats([], 0, None), allocator_retries=0) if has_ended else Memory()
+        return RankState(
+            placement=placement_of(device, self._rank_env), software=collect_software(device.is_cuda), memory=memory, has_ended=has_ended
+        )
+
+    def record(self, states: Mapping[int, RankState], rows_of_rank: list[Rows]) -> Record:
+        """The record of the ranks that have published ``states``, which includes this one, rank 0."""
+        is_cuda, placements = self._device.type == "cuda", [states[rank].placement for rank in sorted(states)]
+        config = self._config(rows_of_rank[0])
+        prefetch = Prefetch(config.workers, self.observer.training.prefetched if self.observer.training else 0)
+        rounds = cut_rounds(rows_of_rank, prefetch, config.engine, is_cuda, {rank: state.memory for rank, state in states.items()})
+        backend = self._hooks.models.backend
+        training = self.observer.training
+        return Record(
+            config=msgspec.structs.replace(config, rounds=max(1, len(rounds))),
+            environment=collect_environment(
+                states[0].software,
+                placements,
+                self._rank_env.launcher,
+                backend,
+                "cuda" if is_cuda else "cpu",
+                "",
+                gloo_transports(placements) if backend == "gloo" else [],
+            ),
+            sample_unit="sample",
+            num_parameters=self._hooks.models.num_parameters,
+            script=self._script(rows_of_rank[0]),
+            data=DatasetInfo(loader=config.loader, num_samples=training.num_samples) if training else None,
+            rounds=rounds,
+        )
+
+    def own_record(self) -> Record:
+        """The record of this rank alone."""
+        return self.record({0: self.state(has_ended=True)}, [self.rows()])
+
+    def missing(self, record: Record) -> Fault | None:
+        """Why ``record`` has no round; None if it has one."""
+        if record.rounds:
+            return None
+        updates, training = self.observer.updates, self.observer.training
+        if not updates:
+            return Fault(message=f"{self._name} made no step with an optimizer of torch in this process", hint=PROCESSES_HINT)
+        if training is None:
+            return Fault(message=f"{self._name} made {pluralize(updates, 'update')}, not from batches of a DataLoader", hint=LOADER_HINT)
+        needed = WARMUP_STEPS + training.prefetched + Prefetch(training.workers, training.prefetched).min_round_steps
+        return Fault(message=f"{pluralize(self.observer.num_batches, 'batch', 'es')} are too few for a round", hint=f"{needed} are enough")
+
+    @property
+    def _device(self) -> torch.device:
+        return self.observer.device or torch.device("cpu")
+
+    def _script(self, rows: Rows) -> WatchedScript:
+        observer, training = self.observer, self.observer.training
+        return WatchedScript(
+            model=self._hooks.models.name,
+            optimizers=list(observer.optimizers),
+            dataset=training.dataset if training else "",
+            num_samples=training.num_samples if training else None,
+            batches=observer.num_batches,
+            epochs=observer.epochs,
+            batches_per_update=batches_per_update(rows),
+            training_s=observer.steps_s + sum(observer.outside_s.values()),
+            outside_s=dict(observer.outside_s),
+        )
+
+    def _config(self, rows: Rows) -> ResolvedConfig:
+        """The observed settings. The rest has the defaults of a run, which its page does not show."""
+        models, training = self._hooks.models, self.observer.training
+        return ResolvedConfig(
+            workload=self._name,
+            precision=models.precision,
+            batch_size=max(1, int(np.median(rows[:, SAMPLES]))) if len(rows) else 1,
+            channels_last=False,
+            loader=training.name if training else UNKNOWN_LOADER,
+            workers=training.workers if training else 0,
+            pin_memory=training.pin_memory if training else False,
+            engine="ddp" if models.is_ddp else "none",
+            device="cuda" if self._device.type == "cuda" else "cpu",
+            threads=None if self._device.type == "cuda" else torch.get_num_threads(),
+            warmup=1,
+            **self._hooks.optimizer_settings,
+        )

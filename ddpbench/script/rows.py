@@ -1,0 +1,44 @@
+"""The measurements of one step as a row of numbers: what ranks keep, send to rank 0, and cut into rounds there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ddpbench.script.observer import StepLabel
+    from ddpbench.script.step_clock import StepTimes
+
+NUMBER, STRETCH, SAMPLES, UPDATES, HOST_DATA_MS, HOST_LEAD_MS, THREAD_CPU_MS, FIRST_PHASE = range(8)
+"""Columns; from the last one on, one per phase."""
+
+ROW_LENGTH = FIRST_PHASE + 8
+
+Rows = NDArray[np.float64]
+"""Rows of one rank, of shape (steps, ROW_LENGTH), in the order of their numbers."""
+
+SEGMENT_STEPS, FULL_SEGMENTS = 1024, 16
+"""Steps are kept in segments: all of the first ones, and later ever fewer, so that a training of any length needs little memory."""
+
+
+def is_kept(number: int) -> bool:
+    """Whether the step with that number is kept: after 16 segments every second segment, after 32 every fourth, and so on.
+
+    The same on all ranks.
+    """
+    segment = number // SEGMENT_STEPS
+    return segment % (1 << (segment // FULL_SEGMENTS).bit_length()) == 0
+
+
+def make_row(times: StepTimes[StepLabel]) -> list[float]:
+    """The row of one step."""
+    label = times.label
+    measured = [times.host_data_ms, times.host_lead_ms, times.thread_cpu_ms, *times.phases_ms]
+    return [label.number, label.stretch, label.samples, label.updates, *measured]
+
+
+def to_rows(values: Any) -> Rows:
+    """The rows in a buffer, such as an ``array`` or bytes; a copy."""
+    return np.frombuffer(values, dtype=np.float64).reshape(-1, ROW_LENGTH).copy()

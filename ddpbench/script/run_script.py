@@ -1,0 +1,187 @@
+"""Runs a Python file or module as ``python SCRIPT`` or ``python -m MODULE`` would, in this process.
+
+The interpreter's own start is repeated step by step: ``sys.argv``, ``sys.path[0]``, and a module ``__main__`` that stays in
+``sys.modules`` until the interpreter ends, since pickles, spawned workers and atexit functions look it up. ``runpy`` does part of that,
+and removes its ``__main__`` at the end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import importlib.util
+import io
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+from typing import NoReturn
+
+from ddpbench.record.errors import ExitCode, UsageError
+
+
+@dataclass(frozen=True)
+class Program:
+    """A file, or a module with ``is_module``, and its arguments."""
+
+    target: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name on pages and in records: that of the file, or of the module."""
+        return self.target if self.is_module else Path(self.target).name
+
+    @property
+    def argv(self) -> list[str]:
+        """Its words on a command line of ddpbench."""
+        return [*(["-m"] if self.is_module else []), self.target, *self.arguments]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a program ended: the exception that reached the top, if any. Its traceback is printed already."""
+
+    problem: BaseException | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the process, as a shell shows it."""
+        if isinstance(self.problem, KeyboardInterrupt):
+            return ExitCode.INTERRUPTED
+        if not isinstance(self.problem, SystemExit):
+            return 0 if self.problem is None else 1
+        code = self.problem.code
+        return code if isinstance(code, int) else 0 if code is None else 1
+
+    @property
+    def text(self) -> str:
+        """What ended it, in one line."""
+        if isinstance(self.problem, SystemExit):
+            return f"exit code {self.exit_code}"
+        return f"{type(self.problem).__name__}: {self.problem}".partition("\n")[0].removesuffix(": ")
+
+    def exit_process(self) -> NoReturn:
+        """End this process as the interpreter would have ended the program's."""
+        if isinstance(self.problem, KeyboardInterrupt):
+            _die_of_sigint()
+        raise self.problem if isinstance(self.problem, SystemExit) else SystemExit(self.exit_code)
+
+
+def check_program(program: Program) -> None:
+    """Raises UsageError if the file, or the top-level package of the module, does not exist. Imports nothing."""
+    if not program.is_module:
+        if not Path(program.target).is_file():
+            kind = "a folder" if Path(program.target).is_dir() else "no such file"
+            raise UsageError(f"cannot run '{program.target}': {kind}", "give a Python file, or -m MODULE; flags of ddpbench come first")
+    elif importlib.util.find_spec(program.target.partition(".")[0]) is None:
+        raise _no_module(program.target)
+
+
+def run_program(program: Program) -> Ending:
+    """Run the program to its end. An exception is printed as the interpreter prints it, without frames of ddpbench.
+
+    Raises UsageError if a module does not exist.
+    """
+    try:
+        module, code = _prepare_module(program) if program.is_module else _prepare_file(program)
+        sys.modules["__main__"] = module
+        exec(code, vars(module))
+    except UsageError:
+        raise
+    except SystemExit as ended:
+        return Ending(ended)
+    except BaseException as problem:
+        sys.excepthook(type(problem), problem.with_traceback(_without_own_frames(problem.__traceback__)), problem.__traceback__)
+        ending = Ending(problem)
+    else:
+        ending = Ending()
+    if not program.is_module:  # the interpreter, too, removes both after the last line of a file, but not after SystemExit
+        for name in ("__file__", "__cached__"):
+            vars(sys.modules["__main__"]).pop(name, None)
+    return ending
+
+
+def _prepare_file(program: Program) -> tuple[ModuleType, CodeType]:
+    path = os.path.abspath(program.target)
+    _set_command_line([program.target, *program.arguments], os.path.dirname(os.path.realpath(path)))
+    module = _main_module(file=path, loader=SourceFileLoader("__main__", path))
+    with io.open_code(path) as source:
+        return module, compile(source.read(), path, "exec", dont_inherit=True)
+
+
+def _prepare_module(program: Program) -> tuple[ModuleType, CodeType]:
+    """As ``runpy`` finds it: the ``__main__`` of a package. Its parent packages are imported, and may raise anything."""
+    _set_command_line(["-m", *program.arguments], os.getcwd())
+    spec = _find_spec(program.target)
+    if spec.submodule_search_locations is not None:
+        spec = _find_spec(f"{program.target}.__main__")
+    code = spec.loader.get_code(spec.name) if spec.loader and hasattr(spec.loader, "get_code") else None
+    if code is None:
+        raise UsageError(f"cannot run module '{program.target}': it has no Python code", "give a module or package with Python code")
+    sys.argv[0] = spec.origin or program.target
+    return _main_module(file=spec.origin, loader=spec.loader, spec=spec), code
+
+
+def _find_spec(name: str) -> ModuleSpec:
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError as problem:
+        if problem.name is None or not f"{name}.".startswith(f"{problem.name}."):
+            raise  # an import inside a parent package
+        spec = None
+    if spec is None:
+        raise _no_module(name)
+    return spec
+
+
+def _no_module(name: str) -> UsageError:
+    return UsageError(f"no module named '{name}'", "-m takes a module that can be imported from the working directory, as 'python -m' does")
+
+
+def _set_command_line(argv: list[str], folder: str) -> None:
+    """Set ``sys.argv``, and put ``folder`` in place of the folder from which ddpbench was started."""
+    sys.argv[:] = argv
+    if not sys.flags.safe_path:
+        sys.path[:] = [folder, *(entry for entry in sys.path[1:] if entry)]  # ddpbench itself adds the empty entry
+
+
+def _main_module(file: str | None, loader: object, spec: ModuleSpec | None = None) -> ModuleType:
+    module = ModuleType("__main__")
+    package = spec.parent if spec else None
+    vars(module).update(
+        __annotations__={},
+        __builtins__=builtins,
+        __file__=file,
+        __cached__=spec and spec.cached,
+        __loader__=loader,
+        __spec__=spec,
+        __package__=package,
+    )
+    return module
+
+
+def _without_own_frames(frames: TracebackType | None) -> TracebackType | None:
+    """``frames`` from the first one that is not of this file, or of the import system below it."""
+    own = (__file__, importlib.util.__file__)
+    while frames and (frames.tb_frame.f_code.co_filename in own or frames.tb_frame.f_code.co_filename.startswith("<frozen importlib")):
+        frames = frames.tb_next
+    return frames
+
+
+def _die_of_sigint() -> NoReturn:
+    """End by SIGINT, as the interpreter does after a KeyboardInterrupt, so that a calling shell stops, too."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as the interpreter does
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    raise SystemExit(128 + signal.SIGINT)

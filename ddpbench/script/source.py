@@ -1,0 +1,64 @@
+"""Where a batch comes from: a DataLoader of the script, and the size of its batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+
+@dataclass(eq=False)
+class LoaderSource:
+    """A DataLoader of the script, without a reference to it."""
+
+    name: str  # class of the loader
+    dataset: str  # class of its dataset
+    num_samples: int | None  # of the dataset; None if it has no length
+    batch_size: int | None  # None if the loader does not know it
+    workers: int
+    prefetched: int  # batches that its workers may have ready
+    pin_memory: bool
+    may_wrap: bool = False  # its class iterates in its own way, possibly over another DataLoader
+    is_wrapper: bool = False  # it does
+    iterations: int = 0  # begun
+    batches: int = 0  # handed out
+
+    @classmethod
+    def of(cls, loader: Any, may_wrap: bool) -> LoaderSource:
+        """The source of the batches of ``loader``, a torch.utils.data.DataLoader."""
+        workers = int(getattr(loader, "num_workers", 0) or 0)
+        dataset = getattr(loader, "dataset", None)
+        return cls(
+            name=type(loader).__name__,
+            dataset=type(dataset).__name__,
+            num_samples=_length(dataset),
+            batch_size=_batch_size(loader),
+            workers=workers,
+            prefetched=workers * int(getattr(loader, "prefetch_factor", 0) or 0),
+            pin_memory=bool(getattr(loader, "pin_memory", False)),
+            may_wrap=may_wrap,
+        )
+
+    def num_samples_in(self, batch: Any) -> int:
+        """Samples in ``batch``: the loader's batch size, else the leading dimension of its first tensor; 1 if neither is known."""
+        if self.batch_size is not None:
+            return self.batch_size
+        sizes = (leaf.shape[0] for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.ndim)
+        return next(sizes, 1)
+
+
+def _batch_size(loader: Any) -> int | None:
+    for owner in (getattr(loader, "batch_sampler", None), loader):
+        size = getattr(owner, "batch_size", None)
+        if isinstance(size, int) and size > 0:
+            return size
+    return None
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except Exception:  # an IterableDataset has none, and a user's __len__ may raise anything
+        return None

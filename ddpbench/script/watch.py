@@ -1,0 +1,164 @@
+"""The command ``watch``: runs the user's script as it is, and reports on it at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from ddpbench.bench.journal import Journal, new_job, reserve_timestamped_path, write_json
+from ddpbench.distributed.exit_status import mark_signal_ready, write_exit_status
+from ddpbench.machine.rank_env import RankEnv, from_env
+from ddpbench.machine.signals import restore_handlers
+from ddpbench.record.errors import Status
+from ddpbench.record.io import check_output_paths, slug
+from ddpbench.record.private import redact
+from ddpbench.record.record import Fault, Record
+from ddpbench.record.request import OutputOptions, Request
+from ddpbench.record.text import printable
+from ddpbench.report.console import make_console
+from ddpbench.report.pages.watch import render_watch
+from ddpbench.script.after_import import call_after_import
+from ddpbench.script.run_script import Ending, Program, check_program, run_program
+
+if TYPE_CHECKING:  # these import torch, which the script must do itself
+    from ddpbench.script.hooks import Hooks
+    from ddpbench.script.observation import Observation
+    from ddpbench.script.reporter import Reporter
+
+
+def watch(program: Program, request: Request) -> NoReturn:
+    """Run ``program`` in this process, then end the process as ``program`` would have. Raises UsageError if it does not exist."""
+    rank_env = from_env()
+    check_output_paths(request.output)
+    check_program(program)
+    session = WatchSession(program, request, rank_env)
+    call_after_import("torch", session.begin)
+    restore_handlers()
+    mark_signal_ready(rank_env)
+    ending = run_program(program)
+    session.end(ending)
+    ending.exit_process()
+
+
+class WatchSession:
+    """The watching of one script in one process. A forked child of the script reports nothing."""
+
+    def __init__(self, program: Program, request: Request, rank_env: RankEnv) -> None:
+        self._program, self._rank_env = program, rank_env
+        self._request = msgspec.structs.replace(request, output=_absolute(request.output))  # the script may change the folder
+        self._pid, self._cwd, self._stderr = os.getpid(), os.getcwd(), sys.stderr
+        self._journal: Journal | None = None
+        self._observation: Observation | None = None
+        self._hooks: Hooks | None = None
+        self._reporter: Reporter | None = None
+
+    def begin(self) -> None:
+        """Hook torch, which has just been imported. An error in that must not be one of the import."""
+        try:
+            self._begin()
+        except Exception as problem:
+            self._print(f"ddpbench: error: cannot watch {self._program.name}: {type(problem).__name__}: {problem}")
+
+    def _begin(self) -> None:
+        from ddpbench.script.hooks import Hooks
+        from ddpbench.script.observation import Observation
+        from ddpbench.script.observer import Observer
+
+        observer = Observer(self._begin_reporting)
+        os.register_at_fork(after_in_child=observer.deactivate)
+        self._hooks = Hooks(observer)
+        self._observation = Observation(self._program.name, self._rank_env, observer, self._hooks)
+
+    def end(self, ending: Ending) -> None:
+        """Report on the script, which has ended. An error in that changes neither its exit code nor its output."""
+        if os.getpid() != self._pid:
+            return
+        try:
+            record = self._collect(ending)
+            if self._rank_env.is_rank0:
+                self._report(record, ending)
+            elif ending.exit_code:
+                write_exit_status(self._rank_env, None, ending.exit_code)
+        except Exception as problem:
+            self._print(f"ddpbench: error: cannot report on {self._program.name}: {type(problem).__name__}: {problem}")
+
+    def _begin_reporting(self) -> None:
+        from ddpbench.script.reporter import Reporter
+
+        assert self._observation is not None, "the script is watched"
+        print_line = (lambda text: None) if self._request.output.quiet else self._print
+        self._reporter = Reporter(self._observation, self._rank_env, print_line, self._save)
+
+    def _collect(self, ending: Ending) -> Record | None:
+        """The record so far, without its status; None on other ranks, and without torch."""
+        if self._observation is None or self._hooks is None:
+            return None
+        self._observation.observer.finish()
+        self._hooks.remove()
+        if self._reporter:
+            return self._reporter.finish(after_error=bool(ending.exit_code))
+        return self._observation.own_record() if self._rank_env.is_rank0 else None
+
+    def _report(self, record: Record | None, ending: Ending) -> None:
+        """Print the page, or one line if there is none, and save the record."""
+        if record is None:
+            return self._print(f"ddpbench: note: {self._program.name} did not import torch: there is nothing to report")
+        status, fault = self._outcome(ending, record)
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stdout.flush()  # in a log of both streams, the page follows what the script printed
+        self._save(record)
+        journal = self._journal
+        assert journal is not None, "it has just been saved"
+        journal.close(status, fault)
+        output, path = self._request.output, self._shown(journal.path)
+        if journal.job.records[0].rounds:
+            job = redact(journal.job) if output.redact else journal.job
+            render_watch(job, make_console(self._stderr), None if output.redact else Path(path), verbose=output.verbose, quiet=output.quiet)
+        elif fault:
+            self._print(f"ddpbench: note: {fault.message}{f' ({fault.hint})' if fault.hint else ''}; record: {path}")
+        if output.json:
+            write_json(journal.job, output.json, output.force)
+        write_exit_status(self._rank_env, None, ending.exit_code, journal.path)
+
+    def _save(self, record: Record) -> None:
+        if self._journal is None:
+            job = new_job(self._request, [record])
+            job.kind = "watch"
+            self._journal = Journal(job, reserve_timestamped_path(self._request, slug(f"{self._program.name} watch")))
+        else:
+            self._journal.job.records[0] = record
+            self._journal.save()
+
+    def _outcome(self, ending: Ending, record: Record) -> tuple[Status, Fault | None]:
+        assert self._observation is not None, "there is a record"
+        if isinstance(ending.problem, KeyboardInterrupt):
+            return "interrupted", Fault(message="interrupted by SIGINT")
+        if ending.exit_code:
+            return "failed", Fault(message=ending.text)
+        if problem := self._observation.observer.problem:
+            return "failed", Fault(message=f"ddpbench stopped watching: {problem}", hint="the script ran to its end")
+        missing = self._observation.missing(record)
+        if missing is None and self._reporter and self._reporter.problem:
+            missing = Fault(message=self._reporter.problem, hint="the figures are those of rank 0")
+        return "failed" if missing else "ok", missing
+
+    def _print(self, text: str) -> None:
+        """Print one line on the stderr that the script started with; a closed one is no error."""
+        with suppress(OSError, ValueError):
+            print(printable(text), file=self._stderr, flush=True)
+
+    def _shown(self, path: Path) -> str:
+        """``path`` relative to the folder from which ddpbench was started, if it is inside."""
+        relative = os.path.relpath(path, self._cwd)
+        return str(path) if relative.startswith("..") else relative
+
+
+def _absolute(output: OutputOptions) -> OutputOptions:
+    return msgspec.structs.replace(
+        output, output_dir=os.path.abspath(output.output_dir), json=os.path.abspath(output.json) if output.json else None
+    )

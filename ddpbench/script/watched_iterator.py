@@ -1,0 +1,54 @@
+"""The iterator of a watched DataLoader: hands out the loader's batches, and reports when each was requested and received."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from ddpbench.script.source import LoaderSource
+
+
+class BatchListener(Protocol):
+    """What learns of every batch."""
+
+    def begin_batch(self, iterator: WatchedIterator) -> bool | None:
+        """The script requests a batch. Returns False or None if this request is not to be reported on."""
+
+    def end_batch(self, iterator: WatchedIterator, batch: Any) -> None:
+        """The script gets ``batch``."""
+
+    def end_iteration(self, iterator: WatchedIterator) -> None:
+        """There was no batch: the iterator is exhausted, or it raised."""
+
+
+class WatchedIterator:
+    """Behaves as the ``iterator`` of the loader, and holds its only reference, so that its workers end when the script drops this one.
+
+    A loader may turn out to take its batches from another DataLoader. Then the iterator of that one reports them, and this one nothing.
+    """
+
+    def __init__(self, iterator: Any, source: LoaderSource, listener: BatchListener) -> None:
+        self._iterator, self._listener = iterator, listener
+        self.source = source
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.source.is_wrapper or not self._listener.begin_batch(self):
+            return next(self._iterator)
+        try:
+            batch = next(self._iterator)
+        except BaseException:
+            self._listener.end_iteration(self)
+            raise
+        self._listener.end_batch(self, batch)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._iterator)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_iterator":  # of a copy that has no attributes yet
+            raise AttributeError(name)
+        return getattr(self._iterator, name)

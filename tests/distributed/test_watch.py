@@ -1,0 +1,204 @@
+"""Scripts that are watched: alone, under torchrun and Accelerate, and in every way that a script can end."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launches import PLAIN, SUPPORT, TORCHRUN, errors, only_job, only_record
+
+from ddpbench.record.checks import MeasurementTooShort
+from ddpbench.record.record import Record
+from ddpbench.record.verdict import ChangeDataLoader
+
+pytestmark = pytest.mark.timeout(110)
+
+TRAIN = str(SUPPORT / "scripts" / "train.py")
+LAUNCHED = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+Launch = Callable[..., Any]
+
+
+def phase_ms(record: Record, phase: str, rank: int = 0) -> float:
+    traces = record.traces_by_rank[rank]
+    return sum(trace.total_ms(phase) for trace in traces) / sum(trace.steps for trace in traces)
+
+
+@pytest.fixture(scope="module")
+def plain(launch_once: Launch, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
+    """A script on its own, the same script watched, and its results."""
+    results = tmp_path_factory.mktemp("runs")
+    script = [TRAIN, "--epochs", "4", "--sample-ms", "1", "--validate", "--save"]
+    bare = launch_once([sys.executable, *script], cwd=tmp_path_factory.mktemp("bare"))
+    return bare, launch_once([*PLAIN, "watch", "-o", str(results), *script], cwd=results.parent), results
+
+
+def test_watched_script_prints_and_computes_the_same(plain: tuple[Any, Any, Path]) -> None:
+    bare, watched, _ = plain
+    assert (watched.stdout, watched.returncode) == (bare.stdout, 0)
+    assert "weights" in bare.stdout
+    assert bare.stderr == ""
+
+
+def test_plain_loop_gives_a_page_and_a_record(plain: tuple[Any, Any, Path]) -> None:
+    _, watched, results = plain
+    job = only_job(results)
+    (record,) = job.records
+    assert (job.kind, record.status, record.world_size) == ("watch", "ok", 1)
+    assert (record.config.workload, record.config.loader, record.config.batch_size) == ("train.py", "DataLoader", 8)
+    assert len(record.rounds) == 4
+    assert record.verdict is not None
+    assert (record.verdict.kind, record.verdict.cause) == ("data-bound", None)
+    assert isinstance(record.verdict.next, ChangeDataLoader | None)
+    assert phase_ms(record, "data") >= 8
+    assert record.script is not None
+    assert (record.script.model, record.script.optimizers) == ("Sequential", ["SGD"])
+    assert (record.script.batches, record.script.epochs, record.script.num_samples) == (160, 4, 320)
+    assert set(record.script.outside_s) == {"validation", "checkpoint", "between-epochs"}
+    assert record.script.outside_s["validation"] >= 4 * 8 * 0.005
+    assert [type(check) for check in record.checks if check.severity == "info"] == [MeasurementTooShort]
+    assert watched.stderr.startswith("ddpbench watch  train.py  ")
+    assert watched.stderr.rstrip().endswith(".json")
+
+
+def test_report_prints_the_same_page(plain: tuple[Any, Any, Path], launch: Launch) -> None:
+    _, watched, results = plain
+    (path,) = results.glob("*.json")
+    printed = launch([*PLAIN, "report", str(path)], cwd=results.parent).stdout
+    assert printed.splitlines()[:-1] == watched.stderr.splitlines()[:-1]
+
+
+def test_two_ranks_of_ddp(launch: Launch, results: Path) -> None:
+    done = launch([*TORCHRUN, "watch", "-o", str(results), TRAIN, "--epochs", "4", "--late-rank", "1"])
+    assert done.returncode == 0, done.stderr
+    assert len([line for line in done.stdout.splitlines() if line.startswith("weights")]) == 2
+    record = only_record(results)
+    assert (record.status, record.world_size, record.config.engine, record.environment.backend) == ("ok", 2, "ddp", "gloo")
+    assert record.environment.launcher == "torchrun"
+    assert record.script is not None
+    assert record.script.model == "DistributedDataParallel(Sequential)"
+    assert len(record.rounds) >= 3
+    for timed in record.rounds:
+        assert [trace.rank for trace in timed.traces] == [0, 1]
+        assert timed.samples == 2 * 8 * timed.traces[0].steps
+    assert phase_ms(record, "broadcast", rank=1) > 0
+    assert phase_ms(record, "sync", rank=0) + phase_ms(record, "broadcast", rank=0) > 5, "rank 0 waits for the late rank"
+    assert phase_ms(record, "sync", rank=1) < phase_ms(record, "sync", rank=0)
+    assert record.verdict is not None
+    assert (record.verdict.kind, record.verdict.rank) == ("straggler", 1)
+    assert re.search(r"^  exposed sync ", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_gpus_flag_starts_ranks_and_keeps_the_exit_code(launch: Launch, results: Path) -> None:
+    done = launch([*PLAIN, "watch", "--gpus", "2", "-q", "-o", str(results), TRAIN, "--exit", "3"])
+    assert done.returncode == 3
+    assert only_job(results).command == [
+        *("ddpbench", "watch", "--gpus", "2", "--output-dir", str(results), "--quiet", TRAIN, "--exit", "3")
+    ]
+    record = only_record(results)
+    assert (record.world_size, record.status, record.fault and record.fault.message) == (2, "failed", "exit code 3")
+    assert len(done.stdout.splitlines()) == 4
+
+
+@pytest.mark.slow
+def test_accelerate(launch: Launch, results: Path) -> None:
+    accelerate = [str(Path(sys.executable).with_name("accelerate")), "launch", "--multi_gpu", "--num_processes=2", "-m", "ddpbench"]
+    done = launch([*accelerate, "watch", "-o", str(results), TRAIN, "--accelerate", "--epochs", "4", "--batches", "60"])
+    assert done.returncode == 0, done.stderr
+    record = only_record(results)
+    assert (record.status, record.world_size, record.environment.launcher) == ("ok", 2, "accelerate")
+    assert record.script is not None
+    assert record.script.model == "DistributedDataParallel(Sequential)"
+    assert record.script.epochs == 4
+    assert record.script.num_samples == 60 * 8
+    assert {timed.traces[0].steps for timed in record.rounds} <= set(range(15, 31))
+
+
+OPTIONS = {
+    "persistent workers and a forked child": ["--workers", "1", "--persistent", "--epochs", "3", "--fork"],
+    "dict batches, accumulation and stdin": ["--data", "dict", "--workers", "1", "--accumulate", "4", "--stdin"],
+    "iterable dataset, logging and another folder": ["--data", "stream", "--log", "--chdir"],
+    "compiled": ["--compile"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_script_runs_unchanged_and_has_rounds(options: list[str], launch: Launch, results: Path) -> None:
+    bare = launch([sys.executable, TRAIN, *options])
+    done = launch([*PLAIN, "watch", "-o", str(results), TRAIN, *options])
+    assert (done.stdout, done.returncode) == (bare.stdout, bare.returncode)
+    record = only_record(results)
+    assert record.status == "ok"
+    assert record.rounds
+    assert record.config.batch_size == 8
+    assert record.script is not None
+    assert record.script.batches_per_update == (4 if "--accumulate" in options else 1)
+    if "--log" in options:
+        assert phase_ms(record, "script") >= 5
+
+
+FAULTS = {
+    "never trains": (["--idle"], 0, "made no step with an optimizer of torch in this process"),
+    "no DataLoader": (["--data", "list"], 0, "made 40 updates, not from batches of a DataLoader"),
+    "too short": (["--batches", "8"], 0, "8 batches are too few for a round"),
+    "raises at once": (["--batches", "2", "--fail"], 1, "ValueError: no such luck"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("options", "code", "reason"), FAULTS.values(), ids=FAULTS)
+def test_script_without_a_round_gets_one_line_and_a_record(
+    options: list[str], code: int, reason: str, launch: Launch, results: Path
+) -> None:
+    done = launch([*PLAIN, "watch", "-o", str(results), TRAIN, *options])
+    assert done.returncode == code
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("ddpbench"))
+    assert reason in line
+    assert ("Traceback" in done.stderr) == (code == 1)
+    record = only_record(results)
+    assert (record.status, record.rounds) == ("failed", [])
+    assert record.fault is not None
+    assert reason in record.fault.message
+
+
+ENDINGS = {
+    "exception": (["--fail"], 1, "failed", "ValueError: no such luck"),
+    "KeyboardInterrupt": (["--interrupt"], -signal.SIGINT, "interrupted", "interrupted by SIGINT"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("options", "code", "status", "message"), ENDINGS.values(), ids=ENDINGS)
+def test_script_that_fails_keeps_its_ending_and_has_a_page(
+    options: list[str], code: int, status: str, message: str, launch: Launch, results: Path
+) -> None:
+    bare = launch([sys.executable, TRAIN, *options])
+    done = launch([*PLAIN, "watch", "-o", str(results), TRAIN, *options])
+    assert (done.returncode, done.stdout) == (code, bare.stdout)
+    assert bare.returncode == code
+    assert done.stderr.startswith(bare.stderr)
+    record = only_record(results)
+    assert (record.status, record.fault and record.fault.message) == (status, message)
+    assert record.rounds
+    assert message in done.stderr.removeprefix(bare.stderr)
+
+
+@pytest.mark.slow
+def test_rank_that_fails_does_not_keep_the_others_waiting(launch: Launch, results: Path) -> None:
+    done = launch([*TORCHRUN, "watch", "-o", str(results), TRAIN, "--fail"])
+    assert done.returncode == 1
+    assert done.stderr.count("ValueError: no such luck\n") >= 2
+    assert only_record(results).status == "failed"
+
+
+@pytest.mark.slow
+def test_launch_under_a_launcher_is_refused(launch: Launch, results: Path) -> None:
+    done = launch([*TORCHRUN, "watch", "--gpus", "2", "-o", str(results), TRAIN])
+    assert done.returncode != 0
+    assert "--gpus cannot be used under a launcher: every rank would start further ranks" in errors(done.stderr)

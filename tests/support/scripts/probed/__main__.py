@@ -1,0 +1,5 @@
+"""``python -m probed``."""
+
+import probe
+
+probe.main()

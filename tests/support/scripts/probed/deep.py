@@ -1,0 +1,6 @@
+"""``python -m probed.deep``."""
+
+import probe
+
+if __name__ == "__main__":
+    probe.main()

@@ -1,0 +1,1 @@
+"""A module next to the scripts."""

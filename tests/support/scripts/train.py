@@ -1,0 +1,130 @@
+"""A training script as users write them, without a word of ddpbench. Its flags choose what it does."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
+
+FEATURES, CLASSES, BATCH = 16, 4, 8
+
+
+class Points(Dataset):
+    def __init__(self, batches: int, as_dict: bool, sample_ms: float) -> None:
+        self.length, self.as_dict, self.sample_ms = batches * BATCH, as_dict, sample_ms
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(self.sample_ms / 1000)
+        x, y = torch.randn(FEATURES), index % CLASSES
+        return {"inputs": {"x": x}, "y": y} if self.as_dict else (x, y)
+
+
+class Stream(IterableDataset):
+    def __init__(self, batches: int) -> None:
+        self.length = batches * BATCH
+
+    def __iter__(self) -> Iterator[Any]:
+        return ((torch.randn(FEATURES), index % CLASSES) for index in range(self.length))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--sample-ms", type=float, default=0.0)
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--data", choices=["points", "dict", "stream", "list"], default="points")
+    parser.add_argument("--late-rank", type=int, default=-1)
+    parser.add_argument("--signal", type=int)
+    parser.add_argument("--exit", type=int)
+    for switch in ("persistent", "validate", "save", "accelerate", "compile", "idle", "fail", "interrupt", "fork", "chdir", "stdin", "log"):
+        parser.add_argument(f"--{switch}", action="store_true")
+    return parser.parse_args()
+
+
+def make_loader(options: argparse.Namespace) -> Any:
+    if options.data == "list":
+        return [(torch.randn(BATCH, FEATURES), torch.zeros(BATCH, dtype=torch.long)) for _ in range(options.batches)]
+    if options.data == "stream":
+        return DataLoader(Stream(options.batches), BATCH, num_workers=options.workers)
+    data = Points(options.batches, options.data == "dict", options.sample_ms)
+    sampler = DistributedSampler(data) if dist.is_initialized() else None
+    return DataLoader(data, BATCH, sampler=sampler, num_workers=options.workers, persistent_workers=options.persistent)
+
+
+def main() -> None:
+    options = parse()
+    torch.manual_seed(0)
+    if "RANK" in os.environ and not options.accelerate:
+        dist.init_process_group("gloo")
+    rank = int(os.environ.get("RANK", "0"))
+    if options.chdir:
+        os.chdir("/")
+    if options.stdin:
+        print("read", sys.stdin.readline().strip())
+    if options.idle:
+        return
+    model: nn.Module = nn.Sequential(nn.Linear(FEATURES, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, CLASSES))
+    loader, validation = make_loader(options), DataLoader(TensorDataset(torch.randn(64, FEATURES)), BATCH)
+    accelerator = None
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    if options.accelerate:
+        from accelerate import Accelerator
+
+        accelerator = Accelerator(cpu=True)
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    elif dist.is_initialized():
+        model = nn.parallel.DistributedDataParallel(model)
+    if options.compile:
+        model = torch.compile(model, backend="eager")
+    for _ in range(options.epochs):
+        for index, batch in enumerate(loader):
+            x, y = (batch["inputs"]["x"], batch["y"]) if options.data == "dict" else batch
+            loss = nn.functional.cross_entropy(model(x), y)
+            if rank == options.late_rank:
+                time.sleep(0.01)
+            accelerator.backward(loss) if accelerator else loss.backward()
+            if (index + 1) % options.accumulate == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+            if options.log:
+                time.sleep(0.005)
+        if options.validate:
+            model.eval()
+            with torch.no_grad():
+                for (x,) in validation:
+                    model(x)
+                    time.sleep(0.005)
+            model.train()
+        if options.save:
+            torch.save(model, "model.pt")
+    print("weights", f"{sum(each.double().sum().item() for each in model.parameters()):.9f}")
+    print("random", torch.rand(1).item())
+    if options.fork and os.fork() == 0:
+        return  # the child, too, runs to the end of the script
+    if options.fork:
+        os.wait()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    if options.fail:
+        raise ValueError("no such luck")
+    if options.interrupt:
+        raise KeyboardInterrupt
+    if options.signal:
+        os.kill(os.getpid(), options.signal)
+    if options.exit is not None:
+        sys.exit(options.exit)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The verdict and the next step of a watched script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+import records
+
+from ddpbench.analysis.checks.rules import run_checks
+from ddpbench.analysis.judge import judge, previous_figures
+from ddpbench.analysis.summary import summarize
+from ddpbench.record.bottleneck import ScriptTime, SlowRank
+from ddpbench.record.checks import MeasurementTooShort, Noisy
+from ddpbench.record.record import Record
+from ddpbench.record.verdict import ChangeDataLoader, NextStep, RunCommand, Verdict
+
+
+def judged(record: Record) -> Verdict:
+    judge(record)
+    assert record.verdict is not None
+    return record.verdict
+
+
+def with_config(**changes: Any) -> dict[str, Any]:
+    return {"config": msgspec.structs.replace(records.watched_script().config, **changes)}
+
+
+def test_script_phase_is_part_of_the_step() -> None:
+    summary = summarize(records.watched_script(script_ms=12.0))
+    assert summary.phases_ms["script"] == pytest.approx(12.0, rel=0.01)
+    assert summary.phases_ms["unexplained"] == pytest.approx(0.0, abs=0.01)
+    assert sum(summary.phases_ms.values()) == pytest.approx(summary.step_ms)
+
+
+def test_long_script_phase_is_named() -> None:
+    found = judged(records.watched_script(data_ms=1.0, script_ms=30.0))
+    assert found.kind == "inconclusive"
+    assert found.evidence == ScriptTime(script_ms=pytest.approx(30.0, rel=0.01), step_ms=pytest.approx(78.0, rel=0.01))
+    assert found.next is None
+
+
+@pytest.mark.parametrize(
+    ("data_ms", "workers", "expected"),
+    [
+        (60.0, 4, ChangeDataLoader(num_workers=9)),  # a batch per 27 ms, and 49 ms of training
+        (60.0, 0, ChangeDataLoader(num_workers=2)),
+        (2000.0, 4, ChangeDataLoader(num_workers=14)),  # 60 cores for 4 ranks, one of which each trainer needs
+        (2000.0, 14, None),
+        (1.0, 4, None),
+    ],
+)
+def test_more_workers_are_suggested_up_to_the_cores(data_ms: float, workers: int, expected: NextStep | None) -> None:
+    assert judged(records.watched_script(data_ms=data_ms, **with_config(workers=workers))).next == expected
+
+
+@pytest.mark.parametrize(("pin_memory", "expected"), [(False, ChangeDataLoader(pin_memory=True)), (True, None)])
+def test_pinned_memory_is_suggested_against_slow_copies(pin_memory: bool, expected: NextStep | None) -> None:
+    phases = {"data": 1.0, "host_to_device": 30.0, "forward": 14.0, "backward": 27.0, "optimizer": 1.4, "script": 1.0}
+    found = judged(records.watched_script(ranks=[phases] * 4, **with_config(pin_memory=pin_memory)))
+    assert (found.kind, found.next) == ("host-to-device-bound", expected)
+
+
+def test_slow_rank_is_found_by_resampling() -> None:
+    phases = {"data": 1.0, "forward": 14.0, "backward": 27.0, "optimizer": 1.4, "script": 1.0}
+    found = judged(records.watched_script(ranks=[phases, phases, phases, {**phases, "script": 21.0}]))
+    assert (found.kind, found.rank) == ("straggler", 3)
+    assert isinstance(found.evidence, SlowRank)
+    assert found.evidence.slow_in == "host"
+
+
+def test_no_command_of_ddpbench_is_suggested() -> None:
+    assert not isinstance(judged(records.watched_script(data_ms=1.0)).next, RunCommand)
+
+
+def test_checks_suggest_no_flags_of_a_run() -> None:
+    noisy = next(check for check in run_checks(records.watched_script(longer=[1.0, 1.1, 1.0, 1.2, 1.0])) if isinstance(check, Noisy))
+    assert noisy.suggested_rounds is None
+    short = next(check for check in run_checks(records.watched_script(longer=[1.0] * 3)) if isinstance(check, MeasurementTooShort))
+    assert (short.limited_by, short.severity, short.suggested_rounds) == ("script", "info", None)
+
+
+def test_earlier_runs_of_a_script_are_no_history() -> None:
+    earlier, record = records.watched_script(), records.watched_script()
+    judge(earlier)
+    assert previous_figures(record, [earlier]) == []

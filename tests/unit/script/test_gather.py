@@ -1,0 +1,60 @@
+"""Steps travel from the ranks to rank 0 through the store."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import records
+from torch import distributed as dist
+
+from ddpbench.record.trace import Memory
+from ddpbench.script.gather import RankState, StepCollector, StepSender
+from ddpbench.script.rows import ROW_LENGTH, Rows
+
+
+def state(rank: int, has_ended: bool = False) -> RankState:
+    return RankState(
+        placement=records.environment(4).placements[rank],
+        software=records.SOFTWARE,
+        memory=Memory(host_rss_bytes=rank),
+        has_ended=has_ended,
+    )
+
+
+def rows(first: int, number: int) -> Rows:
+    return np.arange(first, first + number * ROW_LENGTH, dtype=np.float64).reshape(number, ROW_LENGTH)
+
+
+def test_chunks_arrive_in_order_and_leave_the_store() -> None:
+    store = dist.HashStore()
+    senders = {rank: StepSender(store, rank) for rank in (1, 2)}
+    collector = StepCollector(store, 3)
+    collector.collect()
+    assert collector.states == {}
+    senders[1].send(rows(0, 2).tobytes(), state(1))
+    collector.collect()
+    senders[1].send(b"", state(1))  # no step since then
+    senders[1].send(rows(50, 3).tobytes(), state(1, has_ended=True))
+    senders[2].send(rows(7, 1).tobytes(), state(2))
+    collector.collect()
+    assert np.array_equal(collector.rows(1), np.concatenate([rows(0, 2), rows(50, 3)]))
+    assert np.array_equal(collector.rows(2), rows(7, 1))
+    assert [collector.has_ended(rank) for rank in (1, 2)] == [True, False]
+    assert collector.states[1].memory == Memory(host_rss_bytes=1)
+    assert store.num_keys() == 2  # the states
+
+
+def test_rank_0_waits_for_the_others_with_a_deadline() -> None:
+    store = dist.HashStore()
+    collector, sender = StepCollector(store, 2), StepSender(store, 1)
+    begin_s = time.monotonic()
+    collector.collect_all(timeout_s=0.2)
+    assert time.monotonic() - begin_s >= 0.2
+    assert len(collector.rows(1)) == 0
+    late = threading.Timer(0.2, lambda: sender.send(rows(0, 1).tobytes(), state(1, has_ended=True)))
+    late.start()
+    collector.collect_all(timeout_s=60.0)
+    late.join()
+    assert len(collector.rows(1)) == 1

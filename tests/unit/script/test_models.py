@@ -1,0 +1,86 @@
+"""The models of a script are found and timed, and left as they are."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from watched import BATCH, FEATURES, Training, loader, watched
+
+from ddpbench.machine.step_timer import FORWARD, HOST_TO_DEVICE
+from ddpbench.script.models import model_name, outermost_models
+from ddpbench.script.rows import FIRST_PHASE
+
+
+def test_outermost_model_is_found_by_a_parameter() -> None:
+    inner = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    outer = nn.ModuleDict({"inner": inner})
+    other = copy.deepcopy(outer)
+    assert outermost_models([inner[0].weight]) == [outer]
+    assert outermost_models([other["inner"][0].bias]) == [other]
+    assert outermost_models([nn.Parameter(torch.zeros(1))]) == []
+
+
+def test_wrappers_are_named_with_their_model() -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    assert model_name(torch.compile(nn.DataParallel(model), backend="eager")) == "OptimizedModule(DataParallel(Sequential))"
+
+
+def test_copies_and_saved_models_have_no_hooks(tmp_path: Path) -> None:
+    training = Training()
+    with watched() as seen:
+        training.train(loader(4))
+        average = copy.deepcopy(training.model)
+        torch.save(training.model, tmp_path / "model.pt")
+        assert b"ddpbench" not in (tmp_path / "model.pt").read_bytes()
+        assert b"ddpbench" not in pickle.dumps(training.model)
+        marks = seen.observer.clock.num_marks
+        seen.observer.clock.open()
+        average(torch.randn(BATCH, FEATURES))
+        assert seen.observer.clock.num_marks == 0, "only the call of the watched instance is a mark"
+        training.model(torch.randn(BATCH, FEATURES))
+        assert seen.observer.clock.num_marks == 2
+        assert marks >= 0
+
+
+def test_observed_precision_is_that_of_autocast() -> None:
+    training = Training()
+    with watched() as seen:
+        for x, _ in loader(4):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = training.model(x).float().sum()
+            loss.backward()
+            training.optimizer.step()
+    assert seen.hooks.models.precision == "amp-bf16"
+    assert seen.hooks.models.num_parameters == sum(each.numel() for each in training.model.parameters())
+
+
+def test_compiled_model_is_timed_and_not_compiled_again() -> None:
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    training = Training()
+    training.model = torch.compile(training.model, backend=backend)  # type: ignore[assignment]
+    with watched() as seen:
+        training.train(loader(8))
+    assert len(graphs) == 1
+    assert seen.hooks.models.name == "OptimizedModule(Sequential)"
+    assert seen.rows[2:, FIRST_PHASE + FORWARD].min() > 0
+    assert seen.rows[2:, FIRST_PHASE + HOST_TO_DEVICE].min() > 0
+
+
+def test_compiled_step_with_the_model_inside_runs_unchanged() -> None:
+    training = Training()
+    forward = torch.compile(lambda x: training.model(x).sum(), backend="eager", fullgraph=True)
+    with watched() as seen:
+        for x, _ in loader(6):
+            forward(x).backward()
+            training.optimizer.step()
+    assert len(seen.rows) == 6

@@ -1,0 +1,287 @@
+"""Which batches are steps of the training, with real loaders, models and optimizers."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from time import sleep
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+from watched import BATCH, FEATURES, Training, loader, points, watched
+
+from ddpbench.machine.step_timer import BACKWARD, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER, SYNC
+from ddpbench.script.rounds import batches_per_update
+from ddpbench.script.rows import FIRST_PHASE, NUMBER, SAMPLES, STRETCH, UPDATES
+from ddpbench.script.step_clock import SCRIPT
+
+
+def phase_ms(rows: Any, phase: int) -> Any:
+    return rows[:, FIRST_PHASE + phase]
+
+
+def test_every_batch_of_an_epoch_is_a_step() -> None:
+    training = Training()
+    with watched() as seen:
+        training.train(loader(6))
+    assert list(seen.rows[:, NUMBER]) == list(range(6))
+    assert set(seen.rows[:, STRETCH]) == {0}
+    assert set(seen.rows[:, UPDATES]) == {1}
+    assert set(seen.rows[:, SAMPLES]) == {BATCH}
+    assert (seen.observer.epochs, seen.observer.optimizers, seen.hooks.models.name) == (1, ["SGD"], "Sequential")
+    assert seen.first_steps == [1]
+
+
+def test_time_is_charged_to_the_phase_in_which_it_passes() -> None:
+    class Slow(torch.utils.data.Dataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 8 * BATCH
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            sleep(0.010 / BATCH)
+            return torch.randn(FEATURES)
+
+    training, model = Training(), nn.Linear(FEATURES, 1)
+    model.register_forward_hook(lambda *_: sleep(0.020))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer.register_step_pre_hook(lambda *_: sleep(0.030))
+    del training
+    with watched() as seen:
+        for x in DataLoader(Slow(), BATCH):
+            sleep(0.005)
+            loss = model(x).sum()
+            loss.register_hook(lambda grad: sleep(0.040))
+            loss.backward()
+            optimizer.step()
+            sleep(0.050)
+    steady = seen.rows[1:]
+    expected = {DATA: 10, HOST_TO_DEVICE: 5, FORWARD: 20, BACKWARD: 40, OPTIMIZER: 30, SCRIPT: 50}
+    for phase, least_ms in expected.items():
+        assert phase_ms(steady, phase).min() >= least_ms
+    assert phase_ms(steady, SYNC).max() == 0
+    fastest = steady[steady[:, FIRST_PHASE:].sum(axis=1).argmin()]
+    assert all(fastest[FIRST_PHASE + phase] < least_ms + 10 for phase, least_ms in expected.items())
+
+
+def test_validation_and_checkpoints_are_outside_of_steps(tmp_path: Any) -> None:
+    training, batches, validation = Training(), loader(4), loader(5)
+    with watched() as seen:
+        for _ in validation:  # a sanity check before the training
+            pass
+        for _ in range(3):
+            training.train(batches)
+            for x, _ in validation:
+                training.model(x)
+                sleep(0.01)
+            torch.save(training.model, tmp_path / "model.pt")
+    assert len(seen.rows) == 12
+    assert list(seen.rows[:, STRETCH]) == sorted(seen.rows[:, STRETCH])
+    assert len(set(seen.rows[:, STRETCH])) == 3
+    outside_s = seen.observer.outside_s
+    assert outside_s["validation"] >= 3 * 5 * 0.01
+    assert 0 < outside_s["checkpoint"] < outside_s["validation"]
+    assert seen.observer.epochs == 3
+
+
+def test_validation_in_the_middle_of_an_epoch_ends_a_stretch() -> None:
+    training, validation = Training(), loader(4)
+    with watched() as seen:
+        for index, batch in enumerate(loader(9)):
+            training.step(batch)
+            if index == 4:
+                for _ in validation:
+                    sleep(0.01)
+    assert list(seen.rows[:, NUMBER]) == list(range(9))
+    assert list(seen.rows[:, STRETCH]) == [0] * 5 + [1] * 4
+    assert phase_ms(seen.rows, SCRIPT).max() < 10
+    assert seen.observer.outside_s["validation"] >= 0.04
+
+
+def test_checkpoint_in_a_step_does_not_count_in_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training()
+    monkeypatch.setattr(torch, "save", lambda *_: sleep(0.05))
+    with watched() as seen:
+        for index, batch in enumerate(loader(6)):
+            training.step(batch)
+            if index == 2:
+                torch.save(training.model, tmp_path / "model.pt")
+    assert seen.rows[:, FIRST_PHASE:].max() < 50
+    assert list(seen.rows[:, STRETCH]) == [0] * 3 + [1] * 3
+    assert seen.observer.outside_s == {"checkpoint": pytest.approx(0.05, abs=0.03)}
+
+
+def test_gradient_accumulation_counts_batches_per_update() -> None:
+    training = Training()
+    with watched() as seen:
+        for index, (x, _) in enumerate(loader(12)):
+            training.backward(x)
+            if index % 3 == 2:
+                training.optimizer.step()
+    assert len(seen.rows) == 12 - 2  # the first update shows which loader trains, and its batch is the first step
+    assert batches_per_update(seen.rows) == 3
+
+
+def test_two_optimizers_and_zipped_loaders_make_one_step_per_batch() -> None:
+    one, other = Training(), Training()
+    with watched() as seen:
+        for (x, _), (z, _) in zip(loader(8), loader(8), strict=True):
+            one.step((x,))
+            other.step((z,))
+    assert len(seen.rows) == 8
+    assert set(seen.rows[1:, UPDATES]) == {2}
+    assert set(seen.rows[:, STRETCH]) == {0}
+
+
+def test_new_loader_for_every_epoch_continues_the_training() -> None:
+    training = Training()
+    with watched() as seen:
+        for _ in range(3):
+            training.train(loader(5))
+    assert seen.observer.epochs == 3
+    assert len(seen.rows) == 5 + 4 + 4  # the first batch of a new loader could be validation
+
+
+def test_iterable_dataset_and_dict_batches_have_samples() -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            for _ in range(6):
+                yield {"inputs": {"x": torch.randn(3, FEATURES)}, "name": "text"}
+
+    training = Training()
+    with watched() as seen:
+        for batch in DataLoader(Stream(), batch_size=None):
+            training.step((batch["inputs"]["x"],))
+    assert set(seen.rows[:, SAMPLES]) == {3}
+    assert seen.observer.training is not None
+    assert (seen.observer.training.dataset, seen.observer.training.num_samples) == ("Stream", None)
+
+
+def test_manual_iteration_over_epochs_is_watched() -> None:
+    training, batches = Training(), loader(10, num_workers=1, persistent_workers=True)
+    with watched() as seen:
+        for _ in range(2):
+            iterator = iter(batches)
+            assert len(iterator) == 10
+            for _ in range(10):
+                training.step(next(iterator))
+            with pytest.raises(StopIteration):
+                next(iterator)
+    assert len(seen.rows) == 20
+    assert seen.observer.training is not None
+    assert (seen.observer.training.workers, seen.observer.training.prefetched) == (1, 2)
+
+
+def test_loader_that_iterates_over_another_is_not_counted_twice() -> None:
+    class Wrapper(DataLoader[Any]):
+        def __iter__(self) -> Any:  # a generator, as Accelerate's
+            for x, y in super().__iter__():
+                yield x * 2, y
+
+    class Own(DataLoader[Any]):
+        def __iter__(self) -> Any:  # without DataLoader's, as torchdata's
+            return iter([(torch.randn(BATCH, FEATURES),)] * 6)
+
+    for kind in (Wrapper, Own):
+        training = Training()
+        batches = kind(points(6), BATCH)
+        with watched() as seen:
+            for _ in range(2):
+                training.train(batches)
+        assert len(seen.rows) == 12
+        assert seen.observer.epochs == 2
+
+
+def test_updates_without_a_dataloader_are_counted_only() -> None:
+    training = Training()
+    with watched() as seen:
+        training.train([(torch.randn(BATCH, FEATURES),)] * 5)
+    assert (len(seen.rows), seen.observer.updates, seen.observer.training) == (0, 5, None)
+
+
+def test_other_threads_are_ignored() -> None:
+    training, other = Training(), Training()
+    with watched() as seen:
+        thread = threading.Thread(target=other.train, args=(loader(5),))
+        thread.start()
+        thread.join()
+        training.train(loader(3))
+    assert len(seen.rows) == 3
+
+
+def test_forked_child_observes_nothing() -> None:
+    training = Training()
+    with watched() as seen:
+        training.train(loader(3))
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            seen.observer.deactivate()  # as os.register_at_fork calls it
+            training.train(loader(3))
+            os.write(writer, str(len(seen.rows)).encode())
+            os._exit(0)
+        assert os.read(reader, 10) == b"3"
+        os.wait()
+
+
+def test_watching_leaves_the_training_and_torch_unchanged() -> None:
+    def run() -> tuple[Any, ...]:
+        torch.manual_seed(3)
+        training = Training()
+        batches = loader(8, shuffle=True)
+        for _ in range(2):
+            training.train(batches)
+        return *(each.detach().clone() for each in training.model.parameters()), torch.rand(3)
+
+    names = [
+        (DataLoader, "__iter__"),
+        (DataLoader, "__init_subclass__"),
+        (torch.autograd, "backward"),
+        (torch, "save"),
+        (nn.Sequential, "__call__"),
+    ]
+    before = [getattr(owner, name) for owner, name in names]
+    bare = run()
+    with watched() as seen:
+        observed = run()
+    assert len(seen.rows) == 16
+    assert all(torch.equal(one, other) for one, other in zip(bare, observed, strict=True))
+    assert [getattr(owner, name) for owner, name in names] == before
+    assert "__call__" not in vars(nn.Sequential)
+
+
+def test_error_of_ddpbench_ends_the_watching_and_not_the_script() -> None:
+    class Odd(DataLoader[Any]):
+        prefetch_factor = property(lambda self: 1 / 0, lambda self, value: None)  # type: ignore[assignment]
+
+    training = Training()
+    with watched() as seen:
+        training.train(loader(4))
+        assert len(list(Odd(points(5), BATCH))) == 5
+        training.train(loader(4))
+    assert seen.observer.problem == "ZeroDivisionError: division by zero"
+    assert len(seen.rows) <= 4
+
+
+@pytest.mark.cuda
+def test_training_on_a_gpu_is_timed_on_the_device() -> None:
+    device = torch.device("cuda", 0)
+    model = nn.Sequential(nn.Linear(2048, 2048), nn.Linear(2048, 2048)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    data = torch.utils.data.TensorDataset(torch.randn(40 * 64, 2048))
+    with watched() as seen:
+        for (x,) in DataLoader(data, 64, pin_memory=True):
+            with torch.autocast("cuda", torch.float16):
+                loss = model(x.to(device, non_blocking=True)).float().square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert seen.observer.device == device
+    assert seen.hooks.models.precision == "amp-fp16"
+    assert len(seen.rows) == 40 - 1  # the first step shows the device
+    steady = seen.rows[5:]
+    for phase in (DATA, HOST_TO_DEVICE, FORWARD, BACKWARD, OPTIMIZER, SCRIPT):
+        assert phase_ms(steady, phase).min() > 0
+    assert phase_ms(steady, SYNC).max() == 0
