@@ -61,7 +61,7 @@ class Observation:
         is_cuda, placements = self._device.type == "cuda", [states[rank].placement for rank in sorted(states)]
         config = self._config(rows_of_rank[0])
         prefetch = Prefetch(config.workers, self.observer.training.prefetched if self.observer.training else 0)
-        rounds = cut_rounds(rows_of_rank, prefetch, config.engine, is_cuda, {rank: state.memory for rank, state in states.items()})
+        rounds = cut_rounds(rows_of_rank, prefetch, config.engine, {rank: state.memory for rank, state in states.items()})
         backend = self._hooks.models.backend
         training = self.observer.training
         return Record(
@@ -96,7 +96,8 @@ class Observation:
         if training is None:
             return Fault(message=f"{self._name} made {pluralize(updates, 'update')}, not from batches of a DataLoader", hint=LOADER_HINT)
         needed = WARMUP_STEPS + training.prefetched + Prefetch(training.workers, training.prefetched).min_round_steps
-        return Fault(message=f"{pluralize(self.observer.num_batches, 'batch', 'es')} are too few for a round", hint=f"{needed} are enough")
+        batches = f"{pluralize(self.observer.num_batches, 'batch', 'es')} in {pluralize(self.observer.epochs, 'epoch')}"
+        return Fault(message=f"{batches}: no epoch is long enough for a round", hint=f"{needed} batches are")
 
     @property
     def _device(self) -> torch.device:

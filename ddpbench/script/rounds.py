@@ -12,7 +12,7 @@ from ddpbench.analysis.rounds import collect_round
 from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER
 from ddpbench.record.record import Round
 from ddpbench.record.trace import PHASES, SCRIPT_PHASE, Memory, Numerics, Trace
-from ddpbench.script.rows import FIRST_PHASE, HOST_DATA_MS, HOST_LEAD_MS, NUMBER, SAMPLES, STRETCH, THREAD_CPU_MS, UPDATES, Rows
+from ddpbench.script.rows import FIRST_PHASE, HOST_DATA_MS, NUMBER, SAMPLES, STRETCH, THREAD_CPU_MS, UPDATES, Rows
 
 ROUND_MS = 3000.0
 MIN_ROUND_STEPS = 5
@@ -36,7 +36,7 @@ class Prefetch:
         return max(MIN_ROUND_STEPS, MIN_BATCHES_PER_PRODUCER * self.workers)
 
 
-def cut_rounds(rows_of_rank: Sequence[Rows], prefetch: Prefetch, engine: str, is_cuda: bool, memory: Mapping[int, Memory]) -> list[Round]:
+def cut_rounds(rows_of_rank: Sequence[Rows], prefetch: Prefetch, engine: str, memory: Mapping[int, Memory]) -> list[Round]:
     """The rounds of a training. ``rows_of_rank`` has the steps of every rank, ``memory`` the peak memory of ranks where it is known.
 
     Rank 0 decides where a round begins and ends. A round that another rank has not measured, or interrupted by a pause, is left out.
@@ -45,7 +45,7 @@ def cut_rounds(rows_of_rank: Sequence[Rows], prefetch: Prefetch, engine: str, is
     for first, end in _spread(list(_round_bounds(rows_of_rank[0], prefetch))):
         parts = [_part(rows, first, end) for rows in rows_of_rank]
         if all(part is not None for part in parts):
-            traces = [_trace(rank, part, is_cuda, memory.get(rank, Memory())) for rank, part in enumerate(parts) if part is not None]
+            traces = [_trace(rank, part, memory.get(rank, Memory())) for rank, part in enumerate(parts) if part is not None]
             timed = collect_round(len(found), traces, engine)
             found.append(subsample_round(timed, -(-traces[0].steps // MAX_ROUND_STEPS)))
     return found
@@ -100,7 +100,7 @@ def _part(rows: Rows, first: int, end: int) -> Rows | None:
     return part if len(part) == end - first and part[0, STRETCH] == part[-1, STRETCH] else None
 
 
-def _trace(rank: int, rows: Rows, is_cuda: bool, memory: Memory) -> Trace:
+def _trace(rank: int, rows: Rows, memory: Memory) -> Trace:
     phases = {name: rows[:, FIRST_PHASE + index] for index, name in enumerate((*PHASES, SCRIPT_PHASE))}
     return Trace(
         rank=rank,
@@ -109,7 +109,7 @@ def _trace(rank: int, rows: Rows, is_cuda: bool, memory: Memory) -> Trace:
         wall_s=step_ms(rows) / 1000,
         phases_ms={name: _rounded(durations) for name, durations in phases.items()},
         host_data_ms=_rounded(rows[:, HOST_DATA_MS]),
-        host_lead_ms=_rounded(rows[:, HOST_LEAD_MS]) if is_cuda else [],
+        host_lead_ms=[],  # unknown: a script may wait for the GPU anywhere in a step
         memory=memory,
         numerics=Numerics(first_loss=None, last_loss=None),
         thread_cpu_s=float(rows[:, THREAD_CPU_MS].sum()) / 1000,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ddpbench.script.observer import StepLabel
     from ddpbench.script.step_clock import StepTimes
 
-NUMBER, STRETCH, SAMPLES, UPDATES, HOST_DATA_MS, HOST_LEAD_MS, THREAD_CPU_MS, FIRST_PHASE = range(8)
+NUMBER, STRETCH, SAMPLES, UPDATES, HOST_DATA_MS, THREAD_CPU_MS, FIRST_PHASE = range(7)
 """Columns; from the last one on, one per phase."""
 
 ROW_LENGTH = FIRST_PHASE + 8
@@ -35,7 +35,7 @@ def is_kept(number: int) -> bool:
 def make_row(times: StepTimes[StepLabel]) -> list[float]:
     """The row of one step."""
     label = times.label
-    measured = [times.host_data_ms, times.host_lead_ms, times.thread_cpu_ms, *times.phases_ms]
+    measured = [times.host_data_ms, times.thread_cpu_ms, *times.phases_ms]
     return [label.number, label.stretch, label.samples, label.updates, *measured]
 
 

@@ -33,7 +33,6 @@ class StepTimes(NamedTuple, Generic[Label]):
     label: Label
     phases_ms: list[float]  # by phase, the script's own last; on the device's clock
     host_data_ms: float
-    host_lead_ms: float  # host run-ahead at the end of its last phase before the script's own; 0 on the CPU
     thread_cpu_ms: float  # CPU time of the thread
 
 
@@ -144,13 +143,5 @@ class StepClock(Generic[Label]):
             if phase == DATA:
                 host_data_ms += host_ms
             earlier_ns, earlier_event = ns, event
-        lead_ms = 0.0 if self._stream is None else _host_lead_ms(marks)
         self._free_events += [event for _, _, event in marks[:-1] if event is not None]  # the last one begins the next step
-        return StepTimes(label, phases_ms[:NUM_PHASES], host_data_ms, lead_ms, 1e3 * cpu_s)
-
-
-def _host_lead_ms(marks: list[Mark]) -> float:
-    """How far the host was ahead of the GPU at the last mark of a step before the script's own phase."""
-    _, first_ns, first = marks[0]
-    _, last_ns, last = next((mark for mark in reversed(marks) if mark[0] < SCRIPT), marks[0])
-    return 0.0 if last is first else float(first.elapsed_time(last)) - (last_ns - first_ns) / 1e6
+        return StepTimes(label, phases_ms[:NUM_PHASES], host_data_ms, 1e3 * cpu_s)

@@ -39,7 +39,7 @@ def steps(number: int, ms: float, stretch_length: int | None = None, samples: in
 
 
 def cut(*ranks: Rows, prefetch: Prefetch = NO_WORKERS, **changes: Any) -> list[Round]:
-    return cut_rounds(list(ranks), prefetch, **{"engine": "ddp", "is_cuda": False, "memory": {}, **changes})
+    return cut_rounds(list(ranks), prefetch, **{"engine": "ddp", "memory": {}, **changes})
 
 
 def test_a_round_lasts_three_seconds() -> None:

@@ -75,7 +75,6 @@ def test_gpu_steps_are_timed_on_the_device_without_waiting_for_it() -> None:
     steps = list(clock.finish())
     assert [step.label for step in steps] == list(range(5))
     assert all(step.phases_ms[FORWARD] > 0.8 * sum(step.phases_ms) for step in steps[1:])
-    assert steps[-1].host_lead_ms > steps[0].phases_ms[FORWARD]  # the host ran ahead
 
 
 @pytest.mark.cuda
