@@ -18,6 +18,8 @@ from ddpbench.record.verdict import ChangeDataLoader
 
 pytestmark = pytest.mark.timeout(110)
 
+pytestmark = pytest.mark.slow
+
 TRAIN = str(SUPPORT / "scripts" / "train.py")
 LAUNCHED = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 Launch = Callable[..., Any]
@@ -93,7 +95,6 @@ def test_two_ranks_of_ddp(launch: Launch, results: Path) -> None:
     assert re.search(r"^  exposed sync ", done.stderr, re.MULTILINE)
 
 
-@pytest.mark.slow
 def test_gpus_flag_starts_ranks_and_keeps_the_exit_code(launch: Launch, results: Path) -> None:
     done = launch([*PLAIN, "watch", "--gpus", "2", "-q", "-o", str(results), TRAIN, "--exit", "3"])
     assert done.returncode == 3
@@ -105,7 +106,6 @@ def test_gpus_flag_starts_ranks_and_keeps_the_exit_code(launch: Launch, results:
     assert len(done.stdout.splitlines()) == 4
 
 
-@pytest.mark.slow
 def test_accelerate(launch: Launch, results: Path) -> None:
     accelerate = [str(Path(sys.executable).with_name("accelerate")), "launch", "--multi_gpu", "--num_processes=2", "-m", "ddpbench"]
     done = launch([*accelerate, "watch", "-o", str(results), TRAIN, "--accelerate", "--epochs", "4", "--batches", "60"])
@@ -127,7 +127,6 @@ OPTIONS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_script_runs_unchanged_and_has_rounds(options: list[str], launch: Launch, results: Path) -> None:
     bare = launch([sys.executable, TRAIN, *options])
@@ -151,7 +150,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("options", "code", "reason"), FAULTS.values(), ids=FAULTS)
 def test_script_without_a_round_gets_one_line_and_a_record(
     options: list[str], code: int, reason: str, launch: Launch, results: Path
@@ -173,7 +171,6 @@ ENDINGS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("options", "code", "status", "message"), ENDINGS.values(), ids=ENDINGS)
 def test_script_that_fails_keeps_its_ending_and_has_a_page(
     options: list[str], code: int, status: str, message: str, launch: Launch, results: Path
@@ -189,7 +186,6 @@ def test_script_that_fails_keeps_its_ending_and_has_a_page(
     assert message in done.stderr.removeprefix(bare.stderr)
 
 
-@pytest.mark.slow
 def test_rank_that_fails_does_not_keep_the_others_waiting(launch: Launch, results: Path) -> None:
     done = launch([*TORCHRUN, "watch", "-o", str(results), TRAIN, "--fail"])
     assert done.returncode == 1
@@ -197,7 +193,6 @@ def test_rank_that_fails_does_not_keep_the_others_waiting(launch: Launch, result
     assert only_record(results).status == "failed"
 
 
-@pytest.mark.slow
 def test_launch_under_a_launcher_is_refused(launch: Launch, results: Path) -> None:
     done = launch([*TORCHRUN, "watch", "--gpus", "2", "-o", str(results), TRAIN])
     assert done.returncode != 0

@@ -38,6 +38,7 @@ def test_example_workload_learns_from_its_loader() -> None:
     assert losses[-1] < losses[0] / 2
 
 
+@pytest.mark.slow
 def test_example_script_trains() -> None:
     script = ROOT / "docs" / "examples" / "train_script.py"
     done = subprocess.run(
