@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TextIO, TypedDict, Unpack
 
 import psutil
 
@@ -144,17 +144,21 @@ def write_json(job: Job, target: str, force: bool) -> None:
         atomic_write(Path(target), text.encode(), overwrite=force)
 
 
-def print_and_write_json(job: Job, path: Path | None, output: OutputOptions, render: PageRenderer, save_error: str = "") -> str:
-    """Print the report, on stdout unless the record goes there, and write the record to the ``--json`` target.
+def print_and_write_json(
+    job: Job, path: Path | None, output: OutputOptions, render: PageRenderer, save_error: str = "", stream: TextIO | None = None
+) -> str:
+    """Print the report, and write the record to the ``--json`` target; both redacted if ``job`` is.
 
-    Returns the combined text of ``save_error`` and of an error in writing ``--json``, printed once below the report; empty if none.
+    The report goes to ``stream``, by default to stdout unless the record goes there. Returns the combined text of ``save_error`` and of
+    an error in writing ``--json``, printed once below the report; empty if none.
     """
     shown_path = None if job.redacted else path
     if job.redacted:
         job = redact(job)
         if path:
             print_note(f"the redacted record is in {path}")
-    render(job, make_console(sys.stderr if output.json == "-" else sys.stdout), shown_path, verbose=output.verbose, quiet=output.quiet)
+    console = make_console(stream or (sys.stderr if output.json == "-" else sys.stdout))
+    render(job, console, shown_path, verbose=output.verbose, quiet=output.quiet)
     try:
         if output.json:
             write_json(job, output.json, output.force)

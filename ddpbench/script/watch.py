@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
+from rich.console import Console
 
-from ddpbench.bench.journal import Journal, new_job, reserve_timestamped_path, write_json
+from ddpbench.bench.journal import Journal, new_job, print_and_write_json, reserve_timestamped_path
 from ddpbench.distributed.exit_status import mark_signal_ready, write_exit_status
 from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.machine.signals import restore_handlers
 from ddpbench.record.errors import Status
 from ddpbench.record.io import check_output_paths, slug
-from ddpbench.record.private import redact
-from ddpbench.record.record import Fault, Record
+from ddpbench.record.record import Fault, Job, Record
 from ddpbench.record.request import OutputOptions, Request
 from ddpbench.record.text import printable
-from ddpbench.report.console import make_console
 from ddpbench.report.pages.watch import render_watch
 from ddpbench.script.after_import import call_after_import
 from ddpbench.script.run_script import Ending, Program, check_program, run_program
@@ -115,15 +114,15 @@ class WatchSession:
         journal = self._journal
         assert journal is not None, "it has just been saved"
         journal.close(status, fault)
-        output, path = self._request.output, self._shown(journal.path)
-        if journal.job.records[0].rounds:
-            job = redact(journal.job) if output.redact else journal.job
-            render_watch(job, make_console(self._stderr), None if output.redact else Path(path), verbose=output.verbose, quiet=output.quiet)
-        elif fault:
-            self._print(f"ddpbench: note: {fault.message}{f' ({fault.hint})' if fault.hint else ''}; record: {path}")
-        if output.json:
-            write_json(journal.job, output.json, output.force)
+        render = render_watch if journal.job.records[0].rounds else self._render_fault
+        print_and_write_json(journal.job, Path(self._shown(journal.path)), self._request.output, render, stream=self._stderr)
         write_exit_status(self._rank_env, None, ending.exit_code, journal.path)
+
+    def _render_fault(self, job: Job, console: Console, path: Path | None, verbose: bool = False, quiet: bool = False) -> None:
+        """Print why there is no page, in one line."""
+        if fault := job.records[0].fault:
+            hint, file = f" ({fault.hint})" if fault.hint else "", f"; record: {path}" if path else ""
+            self._print(f"ddpbench: note: {fault.message}{hint}{file}")
 
     def _save(self, record: Record) -> None:
         if self._journal is None:

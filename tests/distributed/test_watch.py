@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +14,11 @@ import pytest
 from launches import PLAIN, SUPPORT, TORCHRUN, errors, only_job, only_record
 
 from ddpbench.record.checks import MeasurementTooShort
+from ddpbench.record.io import load
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import ChangeDataLoader
 
-pytestmark = pytest.mark.timeout(110)
-
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
 
 TRAIN = str(SUPPORT / "scripts" / "train.py")
 LAUNCHED = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
@@ -197,3 +197,17 @@ def test_launch_under_a_launcher_is_refused(launch: Launch, results: Path) -> No
     done = launch([*TORCHRUN, "watch", "--gpus", "2", "-o", str(results), TRAIN])
     assert done.returncode != 0
     assert "--gpus cannot be used under a launcher: every rank would start further ranks" in errors(done.stderr)
+
+
+def test_redacted_script_leaves_the_host_out_of_page_record_and_json(launch: Launch, results: Path, tmp_path: Path) -> None:
+    target = tmp_path / "shared.json"
+    script = [TRAIN, "--epochs", "2", "--sample-ms", "1"]
+    done = launch([*PLAIN, "watch", "--redact", "--json", str(target), "-o", str(results), *script])
+    assert done.returncode == 0
+    job, shared = only_job(results), load(target)
+    assert job.redacted
+    assert shared == job
+    for record in (*job.records, *shared.records):
+        assert [each.host for each in record.environment.placements] == ["node-0"]
+    assert ", node-0 " in done.stderr
+    assert f", {socket.gethostname()} " not in done.stderr
