@@ -113,12 +113,12 @@ def _num_readers(context: DiagnosisContext) -> int:
 
 
 def _why_no_files(context: DiagnosisContext) -> SkipReason | None:
-    config = context.config
-    if find_loader(config.loader).user_defined:
+    config, loader = context.config, find_loader(context.config.loader)
+    if loader.user_defined:
         return "user_defined_loader"
     if workloads.find_workload(config.workload).dataset != "imagenet":
         return "dataset_in_memory"
-    return None if find_loader(config.loader).reads_dataset and config.data_dir else "no_image_folder"
+    return None if loader.reads_dataset and config.data_dir else "no_image_folder"
 
 
 STORAGE = DiagnosisExperiment(

@@ -12,6 +12,7 @@ from ddpbench.analysis.controls import baseline_of, controls_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.model import pipeline_model, pipeline_rates
 from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.whatif.outcome import best_outcome, outcomes
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.format import format_percent
@@ -30,7 +31,7 @@ from ddpbench.report.pages.pipeline_table import (
     utilization_lines,
     worker_startup_lines,
 )
-from ddpbench.report.pages.remedies import recommendation_lines, recommended_outcome, remedy_lines
+from ddpbench.report.pages.remedies import recommendation_lines, remedy_lines
 from ddpbench.report.pages.status import diagnosis_status_lines
 from ddpbench.report.pages.verdict import record_verdict_lines
 
@@ -45,7 +46,7 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
     ``quiet`` prints the verdict only. ``path`` is the record's file, None if it could not be saved.
     """
     page, baseline = page_for(console), baseline_of(job) or job.records[0]
-    recommended = recommended_outcome(job)
+    recommended = best_outcome(outcomes(job))
     verdict = [*record_verdict_lines(baseline, page, with_next=recommended is None), *recommendation_lines(job, recommended, page)]
     if quiet:
         print_lines(console, verdict)

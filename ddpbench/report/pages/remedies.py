@@ -11,7 +11,7 @@ from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.whatif.gain import PREDICTION_CONFIDENCE
-from ddpbench.analysis.whatif.outcome import PredictionOutcome, best_outcome, command_with, is_runnable, outcomes
+from ddpbench.analysis.whatif.outcome import PredictionOutcome, command_with, is_runnable, outcomes
 from ddpbench.analysis.whatif.query import predict_gain
 from ddpbench.record.record import Job
 from ddpbench.record.roles import BASELINE_REPEAT
@@ -63,14 +63,8 @@ def _remedy_line(name: str, parts: Sequence[str], page: Page) -> list[Text]:
     return styled(wrap_text("  ", f"{name}: {'; '.join(filter(None, parts))}", page), LABEL, 2 + len(name))
 
 
-def recommended_outcome(job: Job) -> PredictionOutcome | None:
-    """The trial with the largest measured gain; None if no trial gained."""
-    best = best_outcome(outcomes(job))
-    return best if best and best.measured else None
-
-
 def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -> Iterator[Text]:
-    """The command to use from now on, and its gain: of ``best``, the ``recommended_outcome``.
+    """The command to use from now on, and its gain: of ``best``, the ``best_outcome`` of ``job``.
 
     Empty without predictions, or until one that can be tried has been tried.
     """

@@ -12,15 +12,14 @@ from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_hint
-from ddpbench.report.messages.status import status_text
 from ddpbench.report.pages.arms import arm_name, arm_table, best_arm_lines
 from ddpbench.report.pages.checks import check_lines, strict_failure_lines
 from ddpbench.report.pages.header import detail_lines, header_lines, shared_header_lines
 from ddpbench.report.pages.loaders import loader_table, loading_cost_lines
 from ddpbench.report.pages.phases import phase_table
 from ddpbench.report.pages.ranks import rank_table
-from ddpbench.report.pages.status import status_lines
-from ddpbench.report.pages.throughput import throughput_lines, throughput_text
+from ddpbench.report.pages.status import quiet_items, status_lines
+from ddpbench.report.pages.throughput import throughput_lines
 from ddpbench.report.pages.verdict import NO_LOADER_HINT, could_measure_loader, record_verdict_lines
 
 Section = Sequence[Text]
@@ -77,7 +76,7 @@ def _named(job: Job) -> Mapping[str, Record]:
 
 def _quiet_lines(job: Job, page: Page) -> list[str]:
     """One line per arm: its name if there are several, its figure, its status unless it is ok."""
-    rows = [[throughput_text(record), *([] if record.status == "ok" else [status_text(record)])] for record in job.records]
+    rows = [quiet_items(record) for record in job.records]
     if len(rows) == 1:
         return ["   ".join(rows[0])]
     named = [[arm_name(record.config, job.swept), "   ".join(row)] for record, row in zip(job.records, rows, strict=True)]

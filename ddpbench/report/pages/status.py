@@ -11,6 +11,7 @@ from ddpbench.record.text import pluralize
 from ddpbench.report.layout import BAD, LABEL, Page, styled, wrap_text
 from ddpbench.report.messages.status import status_text
 from ddpbench.report.pages.header import some_arms_text
+from ddpbench.report.pages.throughput import throughput_text
 
 
 def status_lines(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
@@ -51,6 +52,11 @@ def diagnosis_status_lines(record: Record, job: Job, page: Page) -> Iterator[Tex
     shown = record if record.status != "ok" else next((each for each in job.records if each.fault and each.fault.arm_index is None), record)
     if shown.status != "ok":
         yield from _status_and_hint_lines("", shown.status, status_text(shown, job.records), _hint(shown), page)
+
+
+def quiet_items(record: Record) -> list[str]:
+    """What ``--quiet`` prints of a record: its figure, and its status unless it is ok."""
+    return [throughput_text(record), *([] if record.status == "ok" else [status_text(record)])]
 
 
 def _status_and_hint_lines(arm_names: str, status: str, text: str, hint: str, page: Page) -> Iterator[Text]:

@@ -16,13 +16,12 @@ from ddpbench.record.text import pluralize
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.format import format_percent, format_significant
 from ddpbench.report.layout import LABEL, Page, styled, wrap_items
-from ddpbench.report.messages.status import status_text
 from ddpbench.report.pages.checks import check_lines
 from ddpbench.report.pages.header import batch_and_version_items, labelled_lines, loader_items, machine_text, texts_in_common, uses_ddp
 from ddpbench.report.pages.phases import phase_table
 from ddpbench.report.pages.ranks import rank_table
-from ddpbench.report.pages.status import status_lines
-from ddpbench.report.pages.throughput import throughput_lines, throughput_text
+from ddpbench.report.pages.status import quiet_items, status_lines
+from ddpbench.report.pages.throughput import throughput_lines
 from ddpbench.report.pages.verdict import record_verdict_lines
 
 OUTSIDE_NAMES: dict[OutsideKind, str] = {"validation": "validation", "checkpoint": "checkpoints", "between-epochs": "between epochs"}
@@ -32,7 +31,7 @@ def render_watch(job: Job, console: Console, path: Path | None, verbose: bool = 
     """Print the page of a watched script. ``quiet`` prints one line. ``path`` is the record's file, None if it could not be saved."""
     record, page = job.records[0], page_for(console)
     if quiet:
-        print_lines(console, [Text("   ".join([throughput_text(record), *([] if record.status == "ok" else [status_text(record)])]))])
+        print_lines(console, [Text("   ".join(quiet_items(record)))])
         return
     *before, checks = _sections(record, page, verbose)
     print_sections(console, [*before, [*checks, *([Text(str(path))] if path else [])]])

@@ -103,7 +103,7 @@ def test_no_private_name_of_a_kept_record_survives(path: Path) -> None:
     assert redacted.redacted
     assert set(redacted.command) <= {"--quick"}
     assert redact(redacted) == redacted
-    assert load(path) == job, "the job in memory and its file stay as they are"
+    assert load(path) == job, "the job in memory and its file are unchanged"
     assert restore_names(redacted, placeholders(job)).records[0].environment == job.records[0].environment
 
 

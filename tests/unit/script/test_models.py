@@ -1,4 +1,4 @@
-"""The models of a script are found and timed, and left as they are."""
+"""The models of a script are found and timed, and not changed."""
 
 from __future__ import annotations
 
