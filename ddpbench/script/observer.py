@@ -119,7 +119,6 @@ class Observer:
         source = sources.get(loader)
         if source is None:
             source = sources[loader] = LoaderSource.of(loader, may_wrap)
-        source.iterations += 1
         return iterator if source.is_wrapper else WatchedIterator(iterator, source, self)
 
     @contained
@@ -139,7 +138,6 @@ class Observer:
             return
         self._requested, self._last = None, iterator.source
         self.clock.mark(DATA)
-        iterator.source.batches += 1
         if self._foreign_batches == 0:
             self._step_samples = iterator.source.num_samples_in(batch)
 

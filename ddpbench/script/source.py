@@ -22,8 +22,6 @@ class LoaderSource:
     pin_memory: bool
     may_wrap: bool = False  # its class iterates in its own way, possibly over another DataLoader
     is_wrapper: bool = False  # it does
-    iterations: int = 0  # begun
-    batches: int = 0  # handed out
 
     @classmethod
     def of(cls, loader: Any, may_wrap: bool) -> LoaderSource:
