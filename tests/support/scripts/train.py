@@ -108,8 +108,8 @@ def main() -> None:
             model.train()
         if options.save:
             torch.save(model, "model.pt")
-    print("weights", f"{sum(each.double().sum().item() for each in model.parameters()):.9f}")
-    print("random", torch.rand(1).item())
+    weights = sum(each.double().sum().item() for each in model.parameters())
+    sys.stdout.write(f"weights {weights:.9f}\nrandom {torch.rand(1).item()}\n")  # one write: two ranks share a pipe
     if options.fork and os.fork() == 0:
         return  # the child, too, runs to the end of the script
     if options.fork:
