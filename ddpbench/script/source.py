@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+DEFAULT_PREFETCH = 2
+"""What a DataLoader prefetches per worker if it is not told."""
+
 
 @dataclass(eq=False)
 class LoaderSource:
@@ -41,10 +44,13 @@ class LoaderSource:
 
     def num_samples_in(self, batch: Any) -> int:
         """Samples in ``batch``: the loader's batch size, else the leading dimension of its first tensor; 1 if neither is known."""
-        if self.batch_size is not None:
-            return self.batch_size
-        sizes = (leaf.shape[0] for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.ndim)
-        return next(sizes, 1)
+        return num_samples(batch) if self.batch_size is None else self.batch_size
+
+
+def num_samples(batch: Any) -> int:
+    """The leading dimension of the first tensor in ``batch``; 1 if it has none."""
+    sizes = (leaf.shape[0] for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.ndim)
+    return next(sizes, 1)
 
 
 def _batch_size(loader: Any) -> int | None:
