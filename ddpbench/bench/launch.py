@@ -109,7 +109,7 @@ def run_launch(request: Request, forwarder: SignalForwarder, stdout: TextIO | No
 
 
 def launch_script(request: Request, words: Sequence[str]) -> int:
-    """Watch a script, given as the ``words`` of a command line, in ``--gpus`` ranks; returns its exit code."""
+    """Watch a script in ``--gpus`` ranks; returns its exit code. ``words`` are the flags of ``watch`` alone, the script, its arguments."""
     assert request.output.gpus, "it is launched with --gpus"
     forwarder = prepare_launch(request)
     flags = to_argv(msgspec.structs.replace(request.output, gpus=None), flag_fields(OutputOptions))

@@ -7,14 +7,15 @@ from typing import Any
 import rich_click as click
 
 from ddpbench.cli import parse
-from ddpbench.cli.options import add_flags, flag_options, help_flag
+from ddpbench.cli.options import add_flags, flag_options, help_flag, parse_given
 from ddpbench.machine.gpu import gpu_names
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
-from ddpbench.record.request import OutputOptions, Request
+from ddpbench.record.flags import flag_fields, to_argv
+from ddpbench.record.request import OutputOptions, Request, WatchOptions
 
 
-@add_flags(flag_options(OutputOptions))
+@add_flags(flag_options(WatchOptions), flag_options(OutputOptions))
 @click.command(
     options_metavar="[FLAGS]",
     context_settings={"allow_interspersed_args": False},
@@ -29,14 +30,16 @@ def watch(context: click.RichContext, /, words: tuple[str, ...], is_module: bool
     Examples:
         torchrun --nproc_per_node=4 -m ddpbench watch train.py --epochs 3
         ddpbench watch --gpus 4 -o results/runs train.py --epochs 3
+        ddpbench watch --steps 500 train.py
         accelerate launch -m ddpbench watch -m my_package.train --config x.yaml
 
-    The script runs to its end, and nothing in it changes. Flags of ddpbench come before the script; everything after it belongs
-    to the script. The report goes to stderr.
+    The script runs to its end, or to that of --steps, and nothing in it changes. Flags of ddpbench come before the script;
+    everything after it belongs to the script. The report goes to stderr.
     """
     from ddpbench.script.run_script import Program, check_program
 
     program, output = Program(words[0], words[1:], is_module), parse.parse_output(given)
+    options = WatchOptions(**parse_given(WatchOptions, given))
     if output.json == "-":
         raise UsageError("--json cannot be '-': stdout belongs to the script", "give a file: --json PATH")
     config = Config(workload=program.name, device="auto" if not output.gpus or gpu_names() else "cpu")  # without GPUs, CPU ranks
@@ -45,7 +48,7 @@ def watch(context: click.RichContext, /, words: tuple[str, ...], is_module: bool
         from ddpbench.bench.launch import launch_script
 
         check_program(program)
-        return launch_script(request, program.argv)
+        return launch_script(request, [*to_argv(options, flag_fields(WatchOptions)), *program.argv])
     from ddpbench.script.watch import watch as watch_script
 
-    watch_script(program, request)
+    watch_script(program, request, options)

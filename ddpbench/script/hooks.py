@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from ddpbench.machine.step_timer import BACKWARD, FORWARD, OPTIMIZER, SYNC
 from ddpbench.script.diagnose.own_loader import timed_get_iterator
-from ddpbench.script.early_end import ScriptEnder
+from ddpbench.script.early_end import ScriptEnder, StepLimit
 from ddpbench.script.models import ModelWatch
 from ddpbench.script.observer import Observer, contained
 
@@ -40,8 +40,8 @@ def hooked(observer: Observer) -> Iterator[Hooks]:
 class Hooks:
     """All hooks of one observer, from construction until ``remove``."""
 
-    def __init__(self, observer: Observer, ender: ScriptEnder | None = None) -> None:
-        self.observer, self._ender = observer, ender
+    def __init__(self, observer: Observer, ender: ScriptEnder | None = None, step_limit: StepLimit | None = None) -> None:
+        self.observer, self._ender, self._step_limit = observer, ender, step_limit
         self._replaced: list[tuple[Any, str, Any]] = []
         self._in_backward = False
         self._known_optimizers: set[int] = set()
@@ -54,6 +54,11 @@ class Hooks:
         self._replace(torch.autograd, "backward", self._timed_backward(torch.autograd.backward))
         self._replace(torch, "save", self._timed_save(torch.save))
         self._hook_loaders()
+
+    @property
+    def has_ended_script(self) -> bool:
+        """Whether the script has got an exception that ends it early."""
+        return self._ender is not None and self._ender.has_raised
 
     def remove(self) -> None:
         """Restore torch."""
@@ -145,10 +150,13 @@ class Hooks:
 
     @contained
     def _observe_update(self, optimizer: Optimizer) -> None:
-        self.observer.end_update()
+        observer = self.observer
+        observer.end_update()
         if id(optimizer) not in self._known_optimizers and len(self._known_optimizers) < MAX_OPTIMIZERS:
             self._known_optimizers.add(id(optimizer))
             self._meet(optimizer)
+        if self._step_limit and observer.training:
+            self._step_limit.count_update(observer.training.received, observer.has_made_all_updates)
 
     def _meet(self, optimizer: Optimizer) -> None:
         """Learn of an optimizer after its first step: the device, and the model that it updates."""

@@ -123,6 +123,7 @@ class Observation:
             epochs=observer.epochs,
             batches_per_update=batches_per_update(rows),
             training_s=observer.steps_s + sum(observer.outside_s.values()),
+            ended_early=self._hooks.has_ended_script,
             outside_s=dict(observer.outside_s),
         )
 

@@ -85,7 +85,7 @@ class Observer:
         self._requested: WatchedIterator | None = None  # waits for its batch
         self._last: LoaderSource | None = None  # of the last batch
         self._number = self._stretch = 0
-        self._step_samples = self._step_updates = 0
+        self._step_samples = self._step_updates = self._updates_before = 0  # of the open step; updates of the one before
         self._foreign_batches = 0  # of other loaders, since the last batch of the training loader
         self._marks_before_foreign, self._foreign_since = 0, 0.0
         self._is_exhausted = False  # the iterator of the training loader has ended
@@ -162,6 +162,7 @@ class Observer:
         if self._requested is not iterator:  # it has turned out to be a wrapper
             return
         self._requested, self._last = None, iterator.source
+        iterator.source.received += 1
         self.clock.mark(DATA)
         if self._foreign_batches == 0:
             self._step_samples = iterator.source.num_samples_in(batch)
@@ -197,7 +198,7 @@ class Observer:
         self.steps_s += self.clock.close(label, reopen)
         self._number += 1
         self._stretch += self._is_interrupted
-        self._step_updates, self._is_interrupted = 0, False
+        self._updates_before, self._step_updates, self._is_interrupted = self._step_updates, 0, False
         self._keep_rows(self.clock.finished())
         if self._number == 1 and self.training is not None:
             self._on_first_step()
@@ -282,9 +283,11 @@ class Observer:
         self.training, self._foreign_batches, self._is_exhausted = source, 0, False
 
     def finish(self) -> None:
-        """The script has ended. A step that it left open is dropped; the time after the last step or validation is no training."""
+        """The script has ended. A step that it left open has no times; the time after the last step or validation is no training."""
         if not self.is_active:
+            self._thread = -1  # called by another thread: the watched one may be in the middle of a step
             return
+        self._number += self.clock.is_open and self._step_updates > 0
         self.clock.drop()
         if self._outside and self._outside[0] != "between-epochs":
             self._leave_outside()
@@ -304,3 +307,8 @@ class Observer:
     def num_batches(self) -> int:
         """Steps so far."""
         return self._number
+
+    @property
+    def has_made_all_updates(self) -> bool:
+        """Whether the open step has made as many updates as the one before, and at least one."""
+        return self._step_updates >= max(1, self._updates_before)

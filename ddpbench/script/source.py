@@ -25,6 +25,7 @@ class LoaderSource:
     pin_memory: bool
     may_wrap: bool = False  # its class iterates in its own way, possibly over another DataLoader
     is_wrapper: bool = False  # it does
+    received: int = 0  # batches that the script has got
 
     @classmethod
     def of(cls, loader: Any, may_wrap: bool) -> LoaderSource:

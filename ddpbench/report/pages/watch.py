@@ -72,7 +72,8 @@ def _training_items(record: Record, script: WatchedScript) -> Iterator[str]:
 
 
 def _measured_items(record: Record, script: WatchedScript) -> Iterator[str]:
-    yield f"{pluralize(script.batches, 'batch', 'es')} per rank in {pluralize(script.epochs, 'epoch')}"
+    end = ", ended by --steps" if script.ended_early else ""
+    yield f"{pluralize(script.batches, 'batch', 'es')} per rank in {pluralize(script.epochs, 'epoch')}{end}"
     if script.batches_per_update > 1:
         yield f"{script.batches_per_update} batches per update"
     if record.rounds:

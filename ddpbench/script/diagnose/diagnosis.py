@@ -15,6 +15,7 @@ from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job
+from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.report.messages.verdict import dataloader_call
 from ddpbench.script.diagnose.channel import StageChannel
 from ddpbench.script.diagnose.job import build_records, update_diagnosis
@@ -25,6 +26,7 @@ from ddpbench.script.observation import Observation
 from ddpbench.script.observer import Observer
 from ddpbench.script.rounds import batches_per_update
 from ddpbench.script.rows import FIRST_PHASE, HOST_DATA_MS
+from ddpbench.script.source import DEFAULT_PREFETCH
 
 CONNECT_TIMEOUT_S, LAST_RESULTS_TIMEOUT_S = 10.0, 10.0
 
@@ -125,7 +127,7 @@ class ScriptDiagnosis:
         return ScriptFacts(
             ranks=self._rank_env.world_size,
             workers=training.workers,
-            prefetched=training.prefetched,
+            prefetch=training.prefetched // training.workers if training.workers else DEFAULT_PREFETCH,
             batches_per_update=group,
             look_ahead=max(0, self.windows.given_before_training - group),
             on_gpu=self.observer.device is not None and self.observer.device.type == "cuda",
@@ -176,6 +178,8 @@ class ScriptDiagnosis:
             job.records = records
         assert job.diagnosis is not None, "the job is a diagnosis"
         update_diagnosis(job.diagnosis, self._results)
+        if self.problem:
+            job.diagnosis.skipped = [SkippedMeasurement("trials", "failed", error=self.problem)]
         self._save()
 
 

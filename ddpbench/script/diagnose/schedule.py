@@ -53,7 +53,7 @@ class ScriptFacts:
 
     ranks: int
     workers: int
-    prefetched: int  # batches that its workers may have ready
+    prefetch: int  # batches per worker
     batches_per_update: int
     look_ahead: int  # batches that it takes before it trains on the first of them
     on_gpu: bool
@@ -135,7 +135,8 @@ class Schedule:
         """Hand out what has been prefetched meanwhile, until a step waits; a loader that never keeps a step waiting is drained once."""
         if source not in ("own", "trial"):
             return
-        batches = self._rounded(self._facts.prefetched + self._unmeasured)
+        workers, prefetch = self._loading(role)
+        batches = self._rounded(workers * prefetch + self._unmeasured)
         for _ in range(1 if source == "own" and self._own_outpaces else MAX_DRAINS):
             yield from self._run(Stage(kind="window", first=self._first, batches=batches, source=source, role=role))
             if self._last and self._last.has_waited:
@@ -149,7 +150,7 @@ class Schedule:
                 Stage(kind="window", first=self._first, batches=self._rounded(MIN_ROUND_STEPS), source="repeated", role=role)
             )
         step_s = self._last.step_s if self._last else 1.0
-        min_steps = MIN_BATCHES_PER_PRODUCER * self._facts.workers if source in ("own", "trial", "background") else 0
+        min_steps = MIN_BATCHES_PER_PRODUCER * self._loading(role)[0] if source in ("own", "trial", "background") else 0
         measured = max(MIN_ROUND_STEPS, min_steps, ceil(ROUND_S * self._scale / step_s))
         yield from self._run(
             Stage(
@@ -163,6 +164,12 @@ class Schedule:
                 unmeasured=self._unmeasured,
             )
         )
+
+    def _loading(self, role: Role) -> tuple[int, int]:
+        """Workers of the loader in that window, and the batches that each prefetches."""
+        scenario = role.scenario or Scenario()
+        workers = self._facts.workers if scenario.workers is None else scenario.workers
+        return workers, scenario.prefetch or self._facts.prefetch
 
     def _run(self, stage: Stage) -> Iterator[Stage]:
         """One window, and then its times."""

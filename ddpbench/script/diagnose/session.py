@@ -16,10 +16,9 @@ from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import Status
 from ddpbench.record.io import check_output_paths, slug
 from ddpbench.record.record import Fault, Record
-from ddpbench.record.request import Request
+from ddpbench.record.request import Request, WatchOptions
 from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.script.after_import import call_after_import
-from ddpbench.script.early_end import ScriptEnder
 from ddpbench.script.run_script import Ending, Program, check_program, run_program
 from ddpbench.script.watch import WatchSession
 
@@ -45,9 +44,8 @@ class DiagnoseSession(WatchSession):
     """The diagnosis of one script in one process."""
 
     def __init__(self, program: Program, request: Request, rank_env: RankEnv, limit_s: float) -> None:
-        super().__init__(program, request, rank_env)
+        super().__init__(program, request, rank_env, WatchOptions())
         self._limit_s = limit_s
-        self._ender = ScriptEnder(lambda: None)
         self._diagnosis: ScriptDiagnosis | None = None
 
     def _begin(self) -> None:

@@ -12,7 +12,7 @@ import psutil
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from ddpbench.data.loaders.start_workers import START_TIMEOUT_S, suppress_worker_count_warning
+from ddpbench.data.loaders.start_workers import START_TIMEOUT_S
 from ddpbench.machine.host import shared_memory_free_bytes
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
@@ -41,16 +41,15 @@ def open_trial(loader: DataLoader[Any], scenario: Scenario, batch_bytes: int) ->
             "worker_init_fn": loader.worker_init_fn,
             "in_order": loader.in_order,
         }
-    with suppress_worker_count_warning():
-        return DataLoader(
-            loader.dataset,
-            num_workers=workers,
-            collate_fn=loader.collate_fn,
-            pin_memory=loader.pin_memory if scenario.pin_memory is None else scenario.pin_memory,
-            generator=_copied(loader.generator),
-            **_order(loader),
-            **worker_arguments,
-        )
+    return DataLoader(
+        loader.dataset,
+        num_workers=workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory if scenario.pin_memory is None else scenario.pin_memory,
+        generator=_copied(loader.generator),
+        **_order(loader),
+        **worker_arguments,
+    )
 
 
 def _order(loader: DataLoader[Any]) -> dict[str, Any]:

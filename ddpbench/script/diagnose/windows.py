@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ddpbench.bench.loader_bench import BenchmarkedLoader, measure_delivery
+from ddpbench.data.loaders.start_workers import suppress_worker_count_warning
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.measurement import LoaderInBackground, LoaderInUse, Measurement, NoLoader, OwnLoader
@@ -146,11 +147,11 @@ class Windows:
         """The iterator of the DataLoader with the arguments of ``scenario``. Its workers live until the last stage."""
         if scenario not in self._trials and scenario.flag_text not in self.results.failed_trials:
             try:
-                with self.observer.paused():
+                with self.observer.paused(), suppress_worker_count_warning():
                     self._trials[scenario] = iter(open_trial(iterator.loader, scenario, self.repeated.batch_bytes))
             except Exception as problem:
                 self._fail_trial(scenario, problem)
-        return self._trials.get(scenario) or NoLoader()
+        return self._trials.get(scenario, NoLoader())
 
     def _fail_trial(self, scenario: Scenario, problem: Exception) -> None:
         """Drop a trial that does not work. Its windows get batches of the script's own loader."""
@@ -172,9 +173,9 @@ class Windows:
         return self.repeated.next_batch()
 
     def _trial_batch(self, scenario: Scenario, iterator: SteeredIterator) -> Any:
-        if loader := self._trials.get(scenario):
+        if scenario in self._trials:
             try:
-                return next(loader)
+                return next(self._trials[scenario])
             except Exception as problem:  # of a worker
                 self._fail_trial(scenario, problem)
         return iterator.next_own()
