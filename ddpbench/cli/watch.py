@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import rich_click as click
 
@@ -13,6 +14,9 @@ from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import flag_fields, to_argv
 from ddpbench.record.request import OutputOptions, Request, WatchOptions
+
+if TYPE_CHECKING:
+    from ddpbench.script.run_script import Program
 
 
 @add_flags(flag_options(WatchOptions), flag_options(OutputOptions))
@@ -36,19 +40,31 @@ def watch(context: click.RichContext, /, words: tuple[str, ...], is_module: bool
     The script runs to its end, or to that of --steps, and nothing in it changes. Flags of ddpbench come before the script;
     everything after it belongs to the script. The report goes to stderr.
     """
-    from ddpbench.script.run_script import Program, check_program
-
-    program, output = Program(words[0], words[1:], is_module), parse.parse_output(given)
+    program, request = parse_script(words, is_module, given, context.obj)
     options = WatchOptions(**parse_given(WatchOptions, given))
-    if output.json == "-":
-        raise UsageError("--json cannot be '-': stdout belongs to the script", "give a file: --json PATH")
-    config = Config(workload=program.name, device="auto" if not output.gpus or gpu_names() else "cpu")  # without GPUs, CPU ranks
-    request = Request(arms=[config], output=output, command=parse.typed_command(context.obj))
-    if output.gpus:
-        from ddpbench.bench.launch import launch_script
-
-        check_program(program)
-        return launch_script(request, [*to_argv(options, flag_fields(WatchOptions)), *program.argv])
+    if request.output.gpus:
+        return launch_script(program, request, ["watch", *to_argv(options, flag_fields(WatchOptions))])
     from ddpbench.script.watch import watch as watch_script
 
     watch_script(program, request, options)
+
+
+def parse_script(words: Sequence[str], is_module: bool, given: Mapping[str, Any], argv: Sequence[str]) -> tuple[Program, Request]:
+    """The script, given by ``words``, and a request with the output flags and the settings of Config that are given."""
+    from ddpbench.script.run_script import Program
+
+    program, output = Program(words[0], tuple(words[1:]), is_module), parse.parse_output(given)
+    if output.json == "-":
+        raise UsageError("--json cannot be '-': stdout belongs to the script", "give a file: --json PATH")
+    device: Literal["auto", "cpu"] = "auto" if not output.gpus or gpu_names() else "cpu"  # without GPUs, CPU ranks
+    config = Config(workload=program.name, device=device, **parse_given(Config, given))
+    return program, Request(arms=[config], output=output, command=parse.typed_command(argv))
+
+
+def launch_script(program: Program, request: Request, command: Sequence[str]) -> int:
+    """Start ``--gpus`` ranks of ``command``, with its own flags, on the script; returns its exit code."""
+    from ddpbench.bench.launch import launch_script as launch
+    from ddpbench.script.run_script import check_program
+
+    check_program(program)
+    return launch(request, command, program.argv)

@@ -38,12 +38,18 @@ class ScriptDiagnosis:
     """``end_script`` ends the script at the next step of an optimizer. On rank 0, ``save`` stores the job so far."""
 
     def __init__(
-        self, rank_env: RankEnv, limit_s: float, end_script: Callable[[], None], save: Callable[[], None], print_line: Callable[[str], None]
+        self,
+        rank_env: RankEnv,
+        limit_s: float,
+        verify: bool,
+        end_script: Callable[[], None],
+        save: Callable[[], None],
+        print_line: Callable[[str], None],
     ) -> None:
         self.windows = Windows(rank_env.rank, self._next_stage, end_script, self._fail)
         self.problem = ""
         self.job: Job
-        self._rank_env, self._limit_s, self._end_script = rank_env, limit_s, end_script
+        self._rank_env, self._limit_s, self._verify, self._end_script = rank_env, limit_s, verify, end_script
         self._save, self._print_line = save, print_line
         self._begin_s = 0.0
         self._observation: Observation
@@ -69,7 +75,10 @@ class ScriptDiagnosis:
     def finish(self) -> None:
         """The script has ended: collect the last results, and on rank 0 enter them into the job."""
         self.windows.close()
-        self._share_results(AT_THE_END, LAST_RESULTS_TIMEOUT_S)
+        try:
+            self._share_results(AT_THE_END, LAST_RESULTS_TIMEOUT_S)
+        except BenchError as problem:  # what was collected before remains
+            self.problem = self.problem or problem.message
         if self._rank_env.is_rank0:
             self._update_job()
 
@@ -167,7 +176,7 @@ class ScriptDiagnosis:
         predictions = predict_remedies(self.job)
         self.job.diagnosis.predictions = predictions
         self._save()
-        found = promising(predictions)
+        found = promising(predictions) if self._verify else []
         for each in found:
             self._print_line(f"trying {dataloader_call(dataloader_change(each, self.job.records[0]))}")
         return found

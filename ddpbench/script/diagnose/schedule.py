@@ -28,7 +28,7 @@ TRIALS_FRACTION = 0.4
 """Fraction of the time that is kept for trials."""
 
 
-ENDLESS = 2**62
+ENDLESS = 2**48
 
 
 Arm = tuple[Role, BatchSource]

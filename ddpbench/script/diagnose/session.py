@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.journal import Journal, new_job, print_and_write_json, reserve_timestamped_path
 from ddpbench.distributed.exit_status import mark_signal_ready, write_exit_status
 from ddpbench.machine.rank_env import RankEnv, from_env
@@ -16,7 +17,7 @@ from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import Status
 from ddpbench.record.io import check_output_paths, slug
 from ddpbench.record.record import Fault, Record
-from ddpbench.record.request import Request, WatchOptions
+from ddpbench.record.request import DiagnoseOptions, Request, WatchOptions
 from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.script.after_import import call_after_import
 from ddpbench.script.run_script import Ending, Program, check_program, run_program
@@ -26,12 +27,12 @@ if TYPE_CHECKING:  # imports torch, which the script must do itself
     from ddpbench.script.diagnose.diagnosis import ScriptDiagnosis
 
 
-def diagnose(program: Program, request: Request, limit_s: float) -> NoReturn:
+def diagnose(program: Program, request: Request, options: DiagnoseOptions) -> NoReturn:
     """Diagnose ``program`` in this process, and end the process. Raises UsageError if it does not exist."""
     rank_env = from_env()
     check_output_paths(request.output)
     check_program(program)
-    session = DiagnoseSession(program, request, rank_env, limit_s)
+    session = DiagnoseSession(program, request, rank_env, options)
     call_after_import("torch", session.begin)
     restore_handlers()
     mark_signal_ready(rank_env)
@@ -43,9 +44,10 @@ def diagnose(program: Program, request: Request, limit_s: float) -> NoReturn:
 class DiagnoseSession(WatchSession):
     """The diagnosis of one script in one process."""
 
-    def __init__(self, program: Program, request: Request, rank_env: RankEnv, limit_s: float) -> None:
+    def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: DiagnoseOptions) -> None:
         super().__init__(program, request, rank_env, WatchOptions())
-        self._limit_s = limit_s
+        self._verify = options.verify
+        self._limit_s = request.arms[0].time_limit or DIAGNOSIS_S + (VERIFY_S if options.verify else 0.0)
         self._diagnosis: ScriptDiagnosis | None = None
 
     def _begin(self) -> None:
@@ -54,7 +56,7 @@ class DiagnoseSession(WatchSession):
         from ddpbench.script.observation import Observation
         from ddpbench.script.observer import Observer
 
-        diagnosis = ScriptDiagnosis(self._rank_env, self._limit_s, self._ender.request_end, self._save_job, self._print)
+        diagnosis = ScriptDiagnosis(self._rank_env, self._limit_s, self._verify, self._ender.request_end, self._save_job, self._print)
         observer = Observer(diagnosis.begin_training, diagnosis.windows)
         os.register_at_fork(after_in_child=observer.deactivate)
         self._hooks = Hooks(observer, self._ender)

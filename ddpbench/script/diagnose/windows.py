@@ -151,7 +151,8 @@ class Windows:
                     self._trials[scenario] = iter(open_trial(iterator.loader, scenario, self.repeated.batch_bytes))
             except Exception as problem:
                 self._fail_trial(scenario, problem)
-        return self._trials.get(scenario, NoLoader())
+        loader: LoaderInUse = self._trials.get(scenario, NoLoader())
+        return loader
 
     def _fail_trial(self, scenario: Scenario, problem: Exception) -> None:
         """Drop a trial that does not work. Its windows get batches of the script's own loader."""
