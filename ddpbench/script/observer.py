@@ -180,8 +180,15 @@ class Observer:
         elif self._outside and self._is_exhausted:
             self._go_outside("between-epochs")
 
+    def is_companion(self, source: LoaderSource) -> bool:
+        """Whether nearly every step has had exactly one batch of ``source``, besides that of the training loader."""
+        return source.paired_steps >= max(1, self._number - 2)
+
     def _begin_step(self) -> None:
-        clock, self._foreign_batches = self.clock, 0
+        clock = self.clock
+        if self._foreign_batches == 1 and self._last is not None:
+            self._last.paired_steps += 1
+        self._foreign_batches = 0
         if clock.is_open:
             if clock.num_marks:
                 clock.mark(SCRIPT)

@@ -25,6 +25,7 @@ class LoaderSource:
     pin_memory: bool
     may_wrap: bool = False  # its class iterates in its own way, possibly over another DataLoader
     is_wrapper: bool = False  # it does
+    paired_steps: int = 0  # steps of the training loader that had one batch of this one
     received: int = 0  # batches that the script has got
 
     @classmethod

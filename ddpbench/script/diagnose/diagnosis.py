@@ -46,7 +46,7 @@ class ScriptDiagnosis:
         save: Callable[[], None],
         print_line: Callable[[str], None],
     ) -> None:
-        self.windows = Windows(rank_env.rank, self._next_stage, end_script, self._fail)
+        self.windows = Windows(rank_env, self._next_stage, end_script, self._fail)
         self.problem = ""
         self.job: Job
         self._rank_env, self._limit_s, self._verify, self._end_script = rank_env, limit_s, verify, end_script
@@ -140,6 +140,7 @@ class ScriptDiagnosis:
             batches_per_update=group,
             look_ahead=max(0, self.windows.given_before_training - group),
             on_gpu=self.observer.device is not None and self.observer.device.type == "cuda",
+            reads_files=bool(self.windows.dataset_files),
         )
 
     def _step_times(self, first: int, end: int) -> StepTimes:

@@ -46,6 +46,9 @@ def update_diagnosis(diagnosis: Diagnosis, results: Sequence[RankResults]) -> No
     """Enter what was measured besides the windows."""
     diagnosis.loader_benchmarks = [benchmark for each in results for benchmark in each.benchmarks]
     diagnosis.single_rank_loader_benchmark = results[0].single_rank_benchmark
+    diagnosis.storage = results[0].storage
+    if bandwidths := [each.h2d_bandwidth for each in results if each.h2d_bandwidth]:
+        diagnosis.h2d_bandwidth = min(bandwidths, key=lambda each: each.pinned_bytes_per_s)
     diagnosis.node_states = [each.node_state for each in results if each.node_state]
 
 

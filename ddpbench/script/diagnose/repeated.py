@@ -51,7 +51,7 @@ class RepeatedBatches:
         self._batches.append(kept)
 
     def next_batch(self) -> Any:
-        """The next of the batches, in host memory of the kind that the script's loader gives."""
+        """The next of the batches, in host memory; beside a GPU it is page-locked."""
         kept = self._batches[self._next % len(self._batches)]
         self._next += 1
         return kept.hand_out()
@@ -127,10 +127,11 @@ class KeptBatch:
 
 
 def _clone(leaf: Any) -> Any:
-    """A copy of a tensor, in page-locked memory if it is; another leaf as it is, since it cannot change."""
+    """A copy of a tensor, in page-locked memory if there is a GPU; another leaf as it is, since it cannot change."""
     if not isinstance(leaf, Tensor):
         return leaf
-    return leaf.detach().clone().pin_memory() if leaf.is_pinned() else leaf.detach().clone()
+    copied = leaf.detach().clone()
+    return copied.pin_memory() if torch.cuda.is_initialized() and not leaf.is_cuda else copied
 
 
 def flatten(batch: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:

@@ -14,8 +14,8 @@ from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADE
 from ddpbench.script.diagnose.stage import BatchSource, Stage
 from ddpbench.training.drain import DATA_WAIT_FRACTION, MAX_DRAINS
 
-BENCHMARK_S, ROUND_S = 3.0, 2.0
-"""Approximate seconds of a loader benchmark and of a round, under the usual time limit of a diagnosis."""
+BENCHMARK_S, STORAGE_S, ROUND_S = 3.0, 3.0, 2.0
+"""Approximate seconds of a benchmark of loader and storage, and of a round, under the usual time limit of a diagnosis."""
 
 MIN_ROUND_STEPS = 5
 MIN_TURNS, MAX_TURNS = 3, 8
@@ -57,6 +57,7 @@ class ScriptFacts:
     batches_per_update: int
     look_ahead: int  # batches that it takes before it trains on the first of them
     on_gpu: bool
+    reads_files: bool  # and their paths are known
 
 
 class Schedule:
@@ -101,6 +102,10 @@ class Schedule:
             yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale, single_rank=True)
         trials_s = TRIALS_FRACTION * (self._end_s - self._begin_s)
         yield from self._turns(self._controls(), MIN_TURNS, MAX_TURNS, self._end_s - trials_s)
+        if self._facts.on_gpu:
+            yield self._at_once(kind="copies")
+        if self._facts.reads_files:
+            yield self._at_once(kind="storage", seconds=STORAGE_S * self._scale)
         yield self._at_once(kind="collect")
         if scenarios := self._candidates():
             trials: list[Arm] = [(BASELINE_REPEAT, "own")]

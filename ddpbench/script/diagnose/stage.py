@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ddpbench.record.diagnosis import LoaderBenchmark, NodeState
+from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.ranges import Count, Seconds
@@ -30,11 +30,11 @@ trial       the script's dataset in a DataLoader with other arguments
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One stage, from batch ``first`` on.
 
-    Windows last ``batches`` batches. A benchmark, and the collection of what all ranks have measured, take place between two batches. The
-    end lasts until the script has made its ``last_update``.
+    Windows last ``batches`` batches. The benchmarks of loader, copies to the GPU and storage, and the collection of what all ranks have
+    measured, take place between two batches. The end lasts until the script has made its ``last_update``.
     """
 
-    kind: Literal["window", "benchmark", "collect", "end"]
+    kind: Literal["window", "benchmark", "copies", "storage", "collect", "end"]
     first: Count
     batches: Count = 0
     source: BatchSource = "own"
@@ -43,7 +43,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     turn: Count = 0  # number of the round
     unmeasured: Count = 0
     seconds: Seconds = 0.0  # of a benchmark
-    single_rank: bool = False  # a benchmark on rank 0 alone
+    single_rank: bool = False  # a benchmark of the loader on rank 0 alone
     last_update: Count = 0  # after which a script ends
 
     @property
@@ -81,5 +81,7 @@ class RankResults(msgspec.Struct, kw_only=True):
     windows: list[WindowResult] = []
     benchmarks: list[LoaderBenchmark] = []  # with all ranks at once
     single_rank_benchmark: LoaderBenchmark | None = None
+    h2d_bandwidth: H2DBandwidth | None = None
+    storage: Storage | None = None  # on rank 0
     node_state: NodeState | None = None  # of the first rank of a node
     failed_trials: dict[str, str] = {}  # flags of a scenario -> why its DataLoader did not work

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from ddpbench.bench.loader_bench import BenchmarkedLoader, measure_delivery
 from ddpbench.data.loaders.start_workers import suppress_worker_count_warning
+from ddpbench.distributed.bandwidth import h2d_bytes_per_s
+from ddpbench.machine.storage import benchmark_storage
+from ddpbench.record.diagnosis import H2DBandwidth
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Scenario
+from ddpbench.script.diagnose.dataset_files import common_folder, dataset_files
 from ddpbench.script.diagnose.measurement import LoaderInBackground, LoaderInUse, Measurement, NoLoader, OwnLoader
 from ddpbench.script.diagnose.own_loader import SteeredIterator
 from ddpbench.script.diagnose.repeated import RepeatedBatches
@@ -28,20 +35,23 @@ NextStage = Callable[[int], Stage]
 class Windows:
     """Chooses the batches of the training loader, stage by stage, from batch ``FIRST_BATCH`` on. Other loaders keep their own.
 
+    A loader that gives one batch in every step besides, as with ``zip``, follows the training loader.
+
     After an error every batch is the script's own until the end, and ``on_failure`` is called once.
     """
 
     observer: Observer
     """Set by its creator, since each of the two needs the other."""
 
-    def __init__(self, rank: int, next_stage: NextStage, end_script: Callable[[], None], on_failure: Callable[[BenchError], None]) -> None:
+    def __init__(self, rank_env: RankEnv, next_stage: NextStage, end_script: Callable[[], None], on_failure: Callable[[BenchError], None]) -> None:
         self.results = RankResults()
-        self.repeated = RepeatedBatches()
-        self._rank, self._next_stage, self._end_script, self._on_failure = rank, next_stage, end_script, on_failure
+        self.dataset_files: Sequence[str] = ()
+        self._rank, self._ranks_per_node = rank_env.rank, rank_env.local_world_size
+        self._next_stage, self._end_script, self._on_failure = next_stage, end_script, on_failure
         self.given_before_training = 0  # batches that the script had taken when it made its first update
         self._stage: Stage | None = None
         self._measurement: Measurement | None = None
-        self._trials: dict[Scenario, Any] = {}
+        self._loaders: dict[LoaderSource, SteeredLoader] = defaultdict(SteeredLoader)
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
         self._has_failed = False
@@ -61,11 +71,11 @@ class Windows:
         """The batch that the script gets. Raises what its own loader raises."""
         if self.observer.training is None:
             self.given_before_training = iterator.num_given + 1
-        if iterator.source is not self.observer.training:
+        is_training = iterator.source is self.observer.training
+        if not is_training and not self.observer.is_companion(iterator.source):
             return iterator.next_own()
-        stage = None
         try:
-            stage = self._stage_of(self.observer.num_batches, iterator)
+            stage = self._stage_of(self.observer.num_batches, iterator) if is_training else self._stage
             if stage and stage.source != "own" and not self._has_failed:
                 return self._other_batch(stage, iterator)
         except BenchError as problem:
@@ -74,7 +84,7 @@ class Windows:
             self._fail(BenchError(f"{type(problem).__name__}: {problem}".partition("\n")[0]))
         batch = iterator.next_own()
         if not self._has_failed:
-            self._keep(batch)
+            self._keep(batch, iterator)
         return batch
 
     def after_update(self, updates: int) -> None:
@@ -85,7 +95,8 @@ class Windows:
     def close(self) -> None:
         """End what runs besides the script's own loader."""
         self._window.close()
-        self._trials.clear()
+        for loader in self._loaders.values():
+            loader.trials.clear()
 
     def _fail(self, problem: BenchError) -> None:
         if not self._has_failed:
@@ -109,20 +120,28 @@ class Windows:
         return stage
 
     def _begin(self, stage: Stage, iterator: SteeredIterator) -> None:
-        if stage.kind == "benchmark" and not (stage.single_rank and self._rank):
-            self._benchmark(stage, iterator)
-        if stage.kind not in ("window", "end"):
-            return
+        if stage.kind in ("window", "end"):
+            self._begin_window(stage, iterator)
+        elif stage.kind == "benchmark" and not (stage.single_rank and self._rank):
+            self._benchmark_loader(stage, iterator)
+        elif stage.kind == "copies" and self.observer.device is not None:
+            self._benchmark_copies(self.observer.device, iterator)
+        elif stage.kind == "storage" and self._rank == 0:
+            files, readers = self.dataset_files, max(1, iterator.source.workers * self._ranks_per_node)
+            self.results.storage = benchmark_storage(common_folder(files), files, readers, stage.seconds)
+
+    def _begin_window(self, stage: Stage, iterator: SteeredIterator) -> None:
         self._loader = NoLoader()
         if stage.source in ("repeated", "background") and self.observer.device is not None:
-            self._window.enter_context(self.repeated.on_device(self.observer.device))
+            for loader in self._loaders.values():
+                self._window.enter_context(loader.repeated.on_device(self.observer.device))
         if stage.source == "own":
             self._loader = OwnLoader(iterator)
         elif stage.source == "background":
             self._loader = background = LoaderInBackground(iterator)
             self._window.callback(background.taker.close)
         elif stage.source == "trial":
-            self._loader = self._open_trial(stage.scenario, iterator)
+            self._loader = self._open_trial(stage.scenario, iterator) or NoLoader()
 
     def _end_window(self) -> None:
         self.observer.flush()
@@ -132,7 +151,7 @@ class Windows:
             self._measurement = None
         self._window.close()
 
-    def _benchmark(self, stage: Stage, iterator: SteeredIterator) -> None:
+    def _benchmark_loader(self, stage: Stage, iterator: SteeredIterator) -> None:
         """Drain the script's own loader while its loop waits."""
         source = iterator.source
         parallel = max(1, source.workers)
@@ -143,21 +162,28 @@ class Windows:
         else:
             self.results.benchmarks = [benchmark]
 
-    def _open_trial(self, scenario: Scenario, iterator: SteeredIterator) -> LoaderInUse:
-        """The iterator of the DataLoader with the arguments of ``scenario``. Its workers live until the last stage."""
-        if scenario not in self._trials and scenario.flag_text not in self.results.failed_trials:
+    def _benchmark_copies(self, device: torch.device, iterator: SteeredIterator) -> None:
+        num_bytes = self._loaders[iterator.source].repeated.batch_bytes
+        pinned, pageable = (h2d_bytes_per_s(device, num_bytes, pinned) for pinned in (True, False))
+        per_sample = num_bytes / (iterator.source.batch_size or 1)
+        self.results.h2d_bandwidth = H2DBandwidth(pinned_bytes_per_s=pinned, pageable_bytes_per_s=pageable, bytes_per_sample=per_sample)
+
+    def _open_trial(self, scenario: Scenario, iterator: SteeredIterator) -> Any:
+        """The iterator of the DataLoader with the arguments of ``scenario``, whose workers live until the last stage; None if it failed."""
+        loader = self._loaders[iterator.source]
+        if scenario not in loader.trials and scenario.flag_text not in self.results.failed_trials:
             try:
                 with self.observer.paused(), suppress_worker_count_warning():
-                    self._trials[scenario] = iter(open_trial(iterator.loader, scenario, self.repeated.batch_bytes))
+                    loader.trials[scenario] = iter(open_trial(iterator.loader, scenario, loader.repeated.batch_bytes))
             except Exception as problem:
                 self._fail_trial(scenario, problem)
-        loader: LoaderInUse = self._trials.get(scenario, NoLoader())
-        return loader
+        return loader.trials.get(scenario)
 
     def _fail_trial(self, scenario: Scenario, problem: Exception) -> None:
         """Drop a trial that does not work. Its windows get batches of the script's own loader."""
         self.results.failed_trials[scenario.flag_text] = str(problem).partition("\n")[0] or type(problem).__name__
-        self._trials.pop(scenario, None)
+        for loader in self._loaders.values():
+            loader.trials.pop(scenario, None)
 
     def rows(self, first: int, end: int) -> Rows:
         """The steps of the batches from ``first`` until ``end``, as far as they have ended."""
@@ -169,20 +195,31 @@ class Windows:
     def _other_batch(self, stage: Stage, iterator: SteeredIterator) -> Any:
         if stage.source == "trial":
             return self._trial_batch(stage.scenario, iterator)
-        if isinstance(self._loader, LoaderInBackground):
+        if isinstance(self._loader, LoaderInBackground) and iterator.source is self.observer.training:
             self._loader.taker.request()
-        return self.repeated.next_batch()
+        return self._loaders[iterator.source].repeated.next_batch()
 
     def _trial_batch(self, scenario: Scenario, iterator: SteeredIterator) -> Any:
-        if scenario in self._trials:
+        trial = self._open_trial(scenario, iterator)
+        if trial is not None:
             try:
-                return next(self._trials[scenario])
+                return next(trial)
             except Exception as problem:  # of a worker
                 self._fail_trial(scenario, problem)
         return iterator.next_own()
 
-    def _keep(self, batch: Any) -> None:
+    def _keep(self, batch: Any, iterator: SteeredIterator) -> None:
+        if not self.dataset_files and self._stage is None and iterator.source is self.observer.training:
+            self.dataset_files = dataset_files(iterator.loader.dataset)
         try:
-            self.repeated.keep(batch)
+            self._loaders[iterator.source].repeated.keep(batch)
         except BenchError as problem:
             self._fail(problem)
+
+
+@dataclass
+class SteeredLoader:
+    """A loader of the script: copies of its batches, and DataLoaders with other arguments in its place."""
+
+    repeated: RepeatedBatches = field(default_factory=RepeatedBatches)
+    trials: dict[Scenario, Any] = field(default_factory=dict)
