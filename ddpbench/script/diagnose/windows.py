@@ -14,6 +14,7 @@ import torch
 from ddpbench.bench.loader_bench import BenchmarkedLoader, measure_delivery
 from ddpbench.data.loaders.start_workers import suppress_worker_count_warning
 from ddpbench.distributed.bandwidth import h2d_bytes_per_s
+from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.storage import benchmark_storage
 from ddpbench.record.diagnosis import H2DBandwidth
 from ddpbench.record.errors import BenchError
@@ -43,7 +44,13 @@ class Windows:
     observer: Observer
     """Set by its creator, since each of the two needs the other."""
 
-    def __init__(self, rank_env: RankEnv, next_stage: NextStage, end_script: Callable[[], None], on_failure: Callable[[BenchError], None]) -> None:
+    def __init__(
+        self,
+        rank_env: RankEnv,
+        next_stage: NextStage,
+        end_script: Callable[[], None],
+        on_failure: Callable[[BenchError], None],
+    ) -> None:
         self.results = RankResults()
         self.dataset_files: Sequence[str] = ()
         self._rank, self._ranks_per_node = rank_env.rank, rank_env.local_world_size
