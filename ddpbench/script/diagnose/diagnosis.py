@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 
 from ddpbench.analysis.remedies.script import dataloader_change, is_dataloader_change
+from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.diagnose.verify import MAX_TRIALS, predict_remedies
 from ddpbench.distributed.rank_store import open_store
 from ddpbench.machine.node_state import collect_node_state
 from ddpbench.machine.rank_env import RankEnv
+from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import NodeState
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import BenchError
@@ -40,7 +42,7 @@ class ScriptDiagnosis:
     def __init__(
         self,
         rank_env: RankEnv,
-        limit_s: float,
+        requested: Config,
         verify: bool,
         end_script: Callable[[], None],
         save: Callable[[], None],
@@ -49,7 +51,8 @@ class ScriptDiagnosis:
         self.windows = Windows(rank_env, self._next_stage, end_script, self._fail)
         self.problem = ""
         self.job: Job
-        self._rank_env, self._limit_s, self._verify, self._end_script = rank_env, limit_s, verify, end_script
+        self._rank_env, self._requested, self._verify, self._end_script = rank_env, requested, verify, end_script
+        self._limit_s = requested.time_limit or DIAGNOSIS_S + (VERIFY_S if verify else 0.0)
         self._save, self._print_line = save, print_line
         self._begin_s = 0.0
         self._observation: Observation
@@ -184,7 +187,7 @@ class ScriptDiagnosis:
 
     def _update_job(self) -> None:
         job, rows = self.job, self.windows.rows(0, self.observer.num_batches)
-        if records := build_records(self._observation, rows, self._results):
+        if records := build_records(self._observation, rows, self._results, self._requested):
             job.records = records
         assert job.diagnosis is not None, "the job is a diagnosis"
         update_diagnosis(job.diagnosis, self._results)

@@ -10,7 +10,7 @@ import numpy as np
 from ddpbench.analysis.collective_wait import subsample_round
 from ddpbench.analysis.rounds import collect_round
 from ddpbench.analysis.whatif.outcome import config_fields
-from ddpbench.record.config import ResolvedConfig
+from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Fault, Record, Round
@@ -23,7 +23,7 @@ from ddpbench.script.rounds import MAX_ROUND_STEPS, make_trace, part_of
 from ddpbench.script.rows import NUMBER, STRETCH, Rows, to_rows
 
 
-def build_records(observation: Observation, own_rows: Rows, results: Sequence[RankResults]) -> list[Record]:
+def build_records(observation: Observation, own_rows: Rows, results: Sequence[RankResults], requested: Config) -> list[Record]:
     """One record per role, the baseline first. ``results`` are those of every rank, ``own_rows`` all steps of rank 0."""
     states = {rank: each.state for rank, each in enumerate(results) if each.state}
     prefetched = observation.observer.training.prefetched if observation.observer.training else 0
@@ -34,7 +34,7 @@ def build_records(observation: Observation, own_rows: Rows, results: Sequence[Ra
         found = rounds.setdefault(role, [])
         if timed := _build_round(windows, prefetched, observation.engine, [state.memory for state in states.values()]):
             found.append(timed)
-    records = [_with_role(observation.record_with(measured, states, own_rows), role) for role, measured in rounds.items()]
+    records = [_with_role(observation.record_with(measured, states, own_rows), role, requested) for role, measured in rounds.items()]
     failed = {flags: message for each in results for flags, message in each.failed_trials.items()}
     for record in records:
         if record.role.scenario and (message := failed.get(record.role.scenario.flag_text)):
@@ -88,12 +88,10 @@ def _trace(rank: int, rows: Rows, window: WindowResult, memory: Memory) -> Trace
     return msgspec.structs.replace(trace, loader_stats=window.loader_stats, cpu_usage=window.cpu_usage, cpu_s=window.cpu_s * trace.steps)
 
 
-def _with_role(record: Record, role: Role) -> Record:
-    record.role, record.config = role, _config_of(role, record.config)
-    return record
-
-
-def _config_of(role: Role, config: ResolvedConfig) -> ResolvedConfig:
+def _with_role(record: Record, role: Role, requested: Config) -> Record:
+    asked: dict[str, object] = {"time_limit": requested.time_limit, "fail_if_data_wait": requested.fail_if_data_wait}
     if role == COMPUTE_ONLY:
-        return msgspec.structs.replace(config, loader=SYNTHETIC)
-    return msgspec.structs.replace(config, **config_fields(role.scenario)) if role.scenario else config
+        asked["loader"] = SYNTHETIC
+    changed = config_fields(role.scenario) if role.scenario else {}
+    record.role, record.config = role, msgspec.structs.replace(record.config, **asked, **changed)
+    return record

@@ -8,13 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
+from ddpbench.bench.gate import gate_error
 from ddpbench.bench.journal import Journal, new_job, print_and_write_json, reserve_timestamped_path
-from ddpbench.distributed.exit_status import mark_signal_ready, write_exit_status
+from ddpbench.distributed.exit_status import exit_with_error, mark_signal_ready, write_exit_status
 from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.machine.signals import restore_handlers
 from ddpbench.record.diagnosis import Diagnosis
-from ddpbench.record.errors import Status
+from ddpbench.record.errors import BenchError, Status
 from ddpbench.record.io import check_output_paths, slug
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import DiagnoseOptions, Request, WatchOptions
@@ -38,6 +38,8 @@ def diagnose(program: Program, request: Request, options: DiagnoseOptions) -> No
     mark_signal_ready(rank_env)
     ending = run_program(program)
     session.end(ending)
+    if session.gate_error and not ending.exit_code:
+        exit_with_error(session.gate_error)
     ending.exit_process()
 
 
@@ -47,8 +49,8 @@ class DiagnoseSession(WatchSession):
     def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: DiagnoseOptions) -> None:
         super().__init__(program, request, rank_env, WatchOptions())
         self._verify = options.verify
-        self._limit_s = request.arms[0].time_limit or DIAGNOSIS_S + (VERIFY_S if options.verify else 0.0)
         self._diagnosis: ScriptDiagnosis | None = None
+        self.gate_error: BenchError | None = None  # the data wait exceeds --fail-if-data-wait
 
     def _begin(self) -> None:
         from ddpbench.script.diagnose.diagnosis import ScriptDiagnosis
@@ -56,7 +58,9 @@ class DiagnoseSession(WatchSession):
         from ddpbench.script.observation import Observation
         from ddpbench.script.observer import Observer
 
-        diagnosis = ScriptDiagnosis(self._rank_env, self._limit_s, self._verify, self._ender.request_end, self._save_job, self._print)
+        diagnosis = ScriptDiagnosis(
+            self._rank_env, self._request.arms[0], self._verify, self._ender.request_end, self._save_job, self._print
+        )
         observer = Observer(diagnosis.begin_training, diagnosis.windows)
         os.register_at_fork(after_in_child=observer.deactivate)
         self._hooks = Hooks(observer, self._ender)
@@ -96,7 +100,9 @@ class DiagnoseSession(WatchSession):
         journal.close(status, fault)
         render = render_diagnosis if journal.job.records[0].rounds else self._render_fault
         print_and_write_json(journal.job, Path(self._shown(journal.path)), self._request.output, render, stream=self._stderr)
-        write_exit_status(self._rank_env, None, ending.exit_code, journal.path)
+        self.gate_error = gate_error(journal.job.records[:1], journal.job)
+        exit_code = ending.exit_code or (self.gate_error.exit_code if self.gate_error else 0)
+        write_exit_status(self._rank_env, None, exit_code, journal.path)
 
     def _outcome(self, ending: Ending, record: Record) -> tuple[Status, Fault | None]:
         if self._diagnosis and self._diagnosis.problem:

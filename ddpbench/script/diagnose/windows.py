@@ -148,7 +148,8 @@ class Windows:
             self._loader = background = LoaderInBackground(iterator)
             self._window.callback(background.taker.close)
         elif stage.source == "trial":
-            self._loader = self._open_trial(stage.scenario, iterator) or NoLoader()
+            trial = self._open_trial(stage.scenario, iterator)
+            self._loader = NoLoader() if trial is None else trial
 
     def _end_window(self) -> None:
         self.observer.flush()
