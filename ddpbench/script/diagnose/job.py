@@ -13,7 +13,7 @@ from ddpbench.analysis.whatif.outcome import config_fields
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.record.record import Fault, Record, Round
+from ddpbench.record.record import Fault, KernelActivity, Record, Round
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role
 from ddpbench.record.trace import Memory, Trace
 from ddpbench.script.diagnose.schedule import MIN_ROUND_STEPS
@@ -35,6 +35,11 @@ def build_records(observation: Observation, own_rows: Rows, results: Sequence[Ra
         if timed := _build_round(windows, prefetched, observation.engine, [state.memory for state in states.values()]):
             found.append(timed)
     records = [_with_role(observation.record_with(measured, states, own_rows), role, requested) for role, measured in rounds.items()]
+    for record in records:
+        if record.role == COMPUTE_ONLY and results[0].kernel_ms is not None and record.rounds:
+            last = record.rounds[-1]
+            step_ms = 1000 * last.wall_s / last.traces[0].steps
+            record.kernel_activity = KernelActivity(step_ms=step_ms, kernel_ms=results[0].kernel_ms)
     failed = {flags: message for each in results for flags, message in each.failed_trials.items()}
     for record in records:
         if record.role.scenario and (message := failed.get(record.role.scenario.flag_text)):

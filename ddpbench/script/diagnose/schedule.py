@@ -17,7 +17,7 @@ from ddpbench.training.drain import DATA_WAIT_FRACTION, MAX_DRAINS
 BENCHMARK_S, STORAGE_S, ROUND_S = 3.0, 3.0, 2.0
 """Approximate seconds of a benchmark of loader and storage, and of a round, under the usual time limit of a diagnosis."""
 
-MIN_ROUND_STEPS = 5
+MIN_ROUND_STEPS = MIN_PROFILED_STEPS = 5
 MIN_TURNS, MAX_TURNS = 3, 8
 MIN_TRIAL_TURNS, MAX_TRIAL_TURNS = 3, 6
 """Rounds per record: without the smaller numbers there is no verdict, and no interval of a gain."""
@@ -111,6 +111,9 @@ class Schedule:
             trials: list[Arm] = [(BASELINE_REPEAT, "own")]
             trials += [(trial_role(each), "trial") for each in scenarios]
             yield from self._turns(trials, MIN_TRIAL_TURNS, MAX_TRIAL_TURNS, self._end_s)
+        if self._facts.on_gpu:  # last, since a profiler slows down all launches that follow
+            batches = self._rounded(MIN_PROFILED_STEPS)
+            yield Stage(kind="window", first=self._first, batches=batches, source="repeated", is_profiled=True)
         yield self.end(self._first)
 
     def _controls(self) -> list[Arm]:

@@ -9,7 +9,7 @@ import msgspec
 from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.prediction import Scenario
-from ddpbench.record.ranges import Count, Seconds
+from ddpbench.record.ranges import Count, Milliseconds, Seconds
 from ddpbench.record.roles import Role
 from ddpbench.script.gather import RankState
 
@@ -42,6 +42,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     is_timed: bool = False  # a window is a round of that record, without its first ``unmeasured`` batches
     turn: Count = 0  # number of the round
     unmeasured: Count = 0
+    is_profiled: bool = False  # rank 0 sums the time of its kernels in the window
     seconds: Seconds = 0.0  # of a benchmark
     single_rank: bool = False  # a benchmark of the loader on rank 0 alone
     last_update: Count = 0  # after which a script ends
@@ -81,6 +82,7 @@ class RankResults(msgspec.Struct, kw_only=True):
     windows: list[WindowResult] = []
     benchmarks: list[LoaderBenchmark] = []  # with all ranks at once
     single_rank_benchmark: LoaderBenchmark | None = None
+    kernel_ms: Milliseconds | None = None  # per batch, on rank 0
     h2d_bandwidth: H2DBandwidth | None = None
     storage: Storage | None = None  # on rank 0
     node_state: NodeState | None = None  # of the first rank of a node

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from ddpbench.bench.loader_bench import BenchmarkedLoader, measure_delivery
 from ddpbench.data.loaders.start_workers import suppress_worker_count_warning
@@ -28,6 +29,7 @@ from ddpbench.script.diagnose.trial_loader import open_trial
 from ddpbench.script.observer import Observer
 from ddpbench.script.rows import NUMBER, Rows, to_rows
 from ddpbench.script.source import LoaderSource
+from ddpbench.training.profiler import kernel_ms
 
 NextStage = Callable[[int], Stage]
 """Called on every rank at the same batch, with its number: the stage that begins there."""
@@ -142,6 +144,8 @@ class Windows:
         if stage.source in ("repeated", "background") and self.observer.device is not None:
             for loader in self._loaders.values():
                 self._window.enter_context(loader.repeated.on_device(self.observer.device))
+        if stage.is_profiled and self._rank == 0:
+            self._window.enter_context(self._profiled(stage.batches))
         if stage.source == "own":
             self._loader = OwnLoader(iterator)
         elif stage.source == "background":
@@ -150,6 +154,12 @@ class Windows:
         elif stage.source == "trial":
             trial = self._open_trial(stage.scenario, iterator)
             self._loader = NoLoader() if trial is None else trial
+
+    @contextmanager
+    def _profiled(self, batches: int) -> Iterator[None]:
+        with profile(activities={ProfilerActivity.CUDA}, acc_events=True) as window:
+            yield
+        self.results.kernel_ms = kernel_ms(window) / batches
 
     def _end_window(self) -> None:
         self.observer.flush()
