@@ -106,7 +106,7 @@ class Observation:
     @property
     def engine(self) -> str:
         """How the ranks work together."""
-        return "ddp" if self._hooks.models.is_ddp else "none"
+        return self._hooks.models.engine
 
     @property
     def _device(self) -> torch.device:
