@@ -96,6 +96,7 @@ class Hooks:
 
         @wraps(iterate)
         def watched_iter(loader: Any) -> Any:
+            observer.begin_epoch(loader)
             iterator = iterate(loader)
             watched = observer.watch(loader, iterator, cls is not DataLoader, partial(iterate, loader))
             return iterator if watched is None else watched

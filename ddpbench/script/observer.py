@@ -54,8 +54,14 @@ class StepLabel(NamedTuple):
 class Steering(Protocol):
     """What gives a script other batches than its own."""
 
+    def begin_epoch(self, loader: Any) -> None:
+        """The script is about to create an iterator of ``loader``."""
+
     def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> Any:
         """The iterator that the script gets in place of ``iterator``, an epoch of ``loader``; ``restart`` begins another."""
+
+    def give_up(self, problem: str) -> None:
+        """The script is not observed any more, because of ``problem``."""
 
     def after_update(self, updates: int) -> None:
         """An optimizer has made its step, the ``updates``-th of all optimizers."""
@@ -101,10 +107,15 @@ class Observer:
         """Stop watching because of an error in ddpbench."""
         self.problem = f"{type(problem).__name__}: {problem}".partition("\n")[0]
         self.deactivate()
+        if self.steering:
+            self.steering.give_up(self.problem)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Ignore calls, which are not the script's own."""
+        """Ignore the calls of this thread, which are not the script's own."""
+        if not self.is_active:
+            yield
+            return
         thread, self._thread = self._thread, -1
         try:
             yield
@@ -122,6 +133,12 @@ class Observer:
         return threading.get_ident() == self._thread
 
     # batches
+
+    @contained
+    def begin_epoch(self, loader: Any) -> None:
+        """The script is about to create an iterator of ``loader``."""
+        if self.steering and self.is_active:
+            self.steering.begin_epoch(loader)
 
     @contained
     def watch(self, loader: Any, iterator: Any, may_wrap: bool, restart: Callable[[], Any]) -> Any:
