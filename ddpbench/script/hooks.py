@@ -12,10 +12,10 @@ from functools import wraps
 from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
-from ddpbench.machine.step_timer import BACKWARD, FORWARD, OPTIMIZER, SYNC
+from ddpbench.machine.step_timer import BACKWARD, FORWARD, SYNC
 from ddpbench.script.models import ModelWatch
 from ddpbench.script.observer import Observer, contained
 
@@ -45,18 +45,14 @@ class Hooks:
         self._known_optimizers: set[int] = set()
         self.optimizer_settings: dict[str, Any] = optimizer_settings(None)
         self.models = ModelWatch(observer.clock, self._replace)
-        self._handles = [
-            register_optimizer_step_pre_hook(self._before_update),
-            register_optimizer_step_post_hook(self._after_update),
-        ]
+        self._handle = register_optimizer_step_post_hook(self._after_update)
         self._replace(torch.autograd, "backward", self._timed_backward(torch.autograd.backward))
         self._replace(torch, "save", self._timed_save(torch.save))
         self._hook_loaders()
 
     def remove(self) -> None:
         """Restore torch."""
-        for handle in self._handles:
-            handle.remove()
+        self._handle.remove()
         self.models.remove()
         for owner, name, before in reversed(self._replaced):
             delattr(owner, name) if before is _MISSING else setattr(owner, name, before)
@@ -101,7 +97,7 @@ class Hooks:
 
         @wraps(backward)
         def timed_backward(*arguments: Any, **options: Any) -> None:
-            if torch.compiler.is_compiling() or self._in_backward or not observer.is_active:
+            if torch.compiler.is_compiling() or self._in_backward or observer.clock.is_coarse or not observer.is_active:
                 return backward(*arguments, **options)
             self._in_backward = True
             observer.clock.mark(FORWARD)
@@ -128,10 +124,6 @@ class Hooks:
         return timed_save
 
     # updates
-
-    def _before_update(self, optimizer: Optimizer, *_: Any) -> None:
-        if self.observer.is_active:
-            self.observer.clock.mark(OPTIMIZER)
 
     @contained
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:

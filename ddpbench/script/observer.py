@@ -158,6 +158,7 @@ class Observer:
         clock, self._foreign_batches = self.clock, 0
         if clock.is_open:
             if clock.num_marks:
+                clock.is_coarse = not is_kept(self._number + 1)  # the mark is also the first of the next step
                 clock.mark(SCRIPT)
                 self._end_step(reopen=True)
             return
@@ -165,17 +166,17 @@ class Observer:
         self.epochs += self._is_exhausted or not self.epochs
         self._is_exhausted = False
         self._step_updates, self._is_interrupted = 0, False
+        clock.is_coarse = not is_kept(self._number)
         clock.open()
 
     def _end_step(self, reopen: bool) -> None:
         label = StepLabel(self._number, self._stretch, self._step_samples, self._step_updates)
-        self.steps_s += self.clock.close(label, reopen)
+        self.steps_s += self.clock.close(label if is_kept(self._number) else None, reopen)
         self._number += 1
         self._stretch += self._is_interrupted
         self._step_updates, self._is_interrupted = 0, False
         for times in self.clock.finished():
-            if is_kept(times.label.number):
-                self.rows.extend(make_row(times))
+            self.rows.extend(make_row(times))
         if self._number == 1 and self.training is not None:
             self._on_first_step()
 
@@ -248,6 +249,7 @@ class Observer:
     def _begin_training(self, source: LoaderSource) -> None:
         """The batches of ``source`` are trained on. Steps of other loaders before the first update were none."""
         if self.training is None:
+            self.clock.finish()
             del self.rows[:]
             self._number, self.steps_s, self.epochs = 0, 0.0, 0
         if self._is_exhausted or not self.epochs:
@@ -264,8 +266,7 @@ class Observer:
         if self._outside and self._outside[0] != "between-epochs":
             self._leave_outside()
         for times in self.clock.finish():
-            if is_kept(times.label.number):
-                self.rows.extend(make_row(times))
+            self.rows.extend(make_row(times))
         self.deactivate()
 
     @property
