@@ -170,8 +170,9 @@ class Observer:
         clock.open()
 
     def _end_step(self, reopen: bool) -> None:
-        label = StepLabel(self._number, self._stretch, self._step_samples, self._step_updates)
-        self.steps_s += self.clock.close(label if is_kept(self._number) else None, reopen)
+        kept = is_kept(self._number)
+        label = StepLabel(self._number, self._stretch, self._step_samples, self._step_updates) if kept else None
+        self.steps_s += self.clock.close(label, reopen)
         self._number += 1
         self._stretch += self._is_interrupted
         self._step_updates, self._is_interrupted = 0, False

@@ -109,7 +109,7 @@ class StepClock(Generic[Label]):
 
         Without a ``label`` its times are not kept.
         """
-        marks, now_s = self._marks, thread_time()
+        marks, now_s = self._marks, 0.0 if label is None and self.is_coarse else thread_time()
         assert marks is not None, "no step is open"
         if label is not None:
             self._pending.append((label, marks, now_s - self._cpu_s))
