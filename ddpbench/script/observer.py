@@ -250,7 +250,6 @@ class Observer:
     def _begin_training(self, source: LoaderSource) -> None:
         """The batches of ``source`` are trained on. Steps of other loaders before the first update were none."""
         if self.training is None:
-            self.clock.finish()
             del self.rows[:]
             self._number, self.steps_s, self.epochs = 0, 0.0, 0
         if self._is_exhausted or not self.epochs:

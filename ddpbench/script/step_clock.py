@@ -21,11 +21,8 @@ NUM_PHASES = len(PHASES) + 1
 PAUSE = NUM_PHASES
 """A mark that ends time which is not part of the step, such as a checkpoint."""
 
-READ_STEPS = 16
-"""Steps that are read together, which takes less time than one by one."""
-
-LONG_STEP_S = 0.02
-"""Duration of a step from which on none is left to be read later: few of them are many seconds."""
+MAX_READ_PER_STEP = 2
+"""Finished steps that are read at the end of one step on a GPU, so that a backlog causes no long pause."""
 
 Label = TypeVar("Label")
 
@@ -56,15 +53,13 @@ class StepClock(Generic[Label]):
         self._stream: Any = None  # of a GPU
         self._cpu_s = 0.0
         self._has_pause = False  # in the open step
-        self._is_long = False  # the last closed step was
         self.is_coarse = False  # marks record no event: the times of the step are not kept
 
     def use_device(self, device: torch.device) -> None:
-        """Time on ``device``, on its current stream. On a GPU the steps so far, timed on the host's clock alone, are dropped."""
+        """Time on ``device``, on its current stream. On a GPU the open step, which began on the host's clock alone, is dropped."""
         if device.type == "cuda":
             self._stream = torch.cuda.current_stream(device)
             self._marks = None
-            self._pending.clear()
 
     @property
     def is_open(self) -> bool:
@@ -116,20 +111,16 @@ class StepClock(Generic[Label]):
         self._marks, self._cpu_s = ([(SCRIPT, *marks[-1][1:])] if reopen else None), now_s
         paused_ns = sum(later[1] - earlier[1] for earlier, later in pairwise(marks) if later[0] == PAUSE) if self._has_pause else 0
         self._has_pause = False
-        seconds = (marks[-1][1] - marks[0][1] - paused_ns) / 1e9
-        self._is_long = seconds >= LONG_STEP_S
-        return seconds
+        return (marks[-1][1] - marks[0][1] - paused_ns) / 1e9
 
     def drop(self) -> None:
         """Drop the open step."""
         self._marks = None
 
     def finished(self) -> list[StepTimes[Label]]:
-        """The next closed steps that the device has finished: ``READ_STEPS`` or more at once if they are short."""
+        """The next closed steps that the device has finished; on a GPU at most ``MAX_READ_PER_STEP``."""
         found: list[StepTimes[Label]] = []
-        if len(self._pending) < READ_STEPS and not self._is_long:
-            return found
-        while self._pending and len(found) < 2 * READ_STEPS:  # a backlog causes no long pause
+        while self._pending and len(found) < MAX_READ_PER_STEP:
             last = self._pending[0][1][-1][2]
             if last is not None and not last.query():
                 break

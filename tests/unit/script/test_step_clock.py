@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from ddpbench.machine.step_timer import BACKWARD, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER
-from ddpbench.script import step_clock
-from ddpbench.script.step_clock import READ_STEPS, SCRIPT, StepClock
+from ddpbench.script.step_clock import SCRIPT, StepClock
 
 
 def test_steps_are_contiguous() -> None:
@@ -56,19 +55,6 @@ def test_marks_after_the_end_of_a_step_can_be_dropped() -> None:
     clock.close(0, reopen=False)
     (step,) = clock.finish()
     assert step.phases_ms[DATA] == 0
-
-
-@pytest.mark.parametrize(("long_step_s", "read"), [(60.0, [0] * (READ_STEPS - 1) + [READ_STEPS]), (0.0, [1] * READ_STEPS)])
-def test_short_steps_are_read_together_and_long_ones_at_once(long_step_s: float, read: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_clock, "LONG_STEP_S", long_step_s)
-    clock: StepClock[int] = StepClock()
-    clock.open()
-    found = []
-    for number in range(READ_STEPS):
-        clock.mark(SCRIPT)
-        clock.close(number, reopen=True)
-        found.append(len(clock.finished()))
-    assert found == read
 
 
 @pytest.mark.cuda
