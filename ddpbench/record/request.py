@@ -72,6 +72,15 @@ class ScaleOptions(msgspec.Struct, frozen=True, kw_only=True):
     strong: Annotated[bool, Flag(MEASURING, "strong scaling: split the batch of one rank (-b) among all ranks", sweep=False)] = False
 
 
+class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Flags of ``watch`` only."""
+
+    steps: Annotated[
+        Annotated[int, Positive] | None,
+        Flag(MEASURING, "end the script after N batches of its training loader", metavar="N", automatic="none", sweep=False),
+    ] = None
+
+
 class CrossoverOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``crossover`` only. ``devices`` and ``threads`` are empty if not given."""
 

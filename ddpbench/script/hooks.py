@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from ddpbench.machine.step_timer import BACKWARD, FORWARD, SYNC
+from ddpbench.script.diagnose.own_loader import timed_get_iterator
+from ddpbench.script.early_end import ScriptEnder, StepLimit
 from ddpbench.script.models import ModelWatch
 from ddpbench.script.observer import Observer, contained
 
@@ -38,8 +40,8 @@ def hooked(observer: Observer) -> Iterator[Hooks]:
 class Hooks:
     """All hooks of one observer, from construction until ``remove``."""
 
-    def __init__(self, observer: Observer) -> None:
-        self.observer = observer
+    def __init__(self, observer: Observer, ender: ScriptEnder | None = None, step_limit: StepLimit | None = None) -> None:
+        self.observer, self._ender, self._step_limit = observer, ender, step_limit
         self._replaced: list[tuple[Any, str, Any]] = []
         self._in_backward = False
         self._known_optimizers: set[int] = set()
@@ -49,6 +51,11 @@ class Hooks:
         self._replace(torch.autograd, "backward", self._timed_backward(torch.autograd.backward))
         self._replace(torch, "save", self._timed_save(torch.save))
         self._hook_loaders()
+
+    @property
+    def has_ended_script(self) -> bool:
+        """Whether the script has got an exception that ends it early."""
+        return self._ender is not None and self._ender.has_raised
 
     def remove(self) -> None:
         """Restore torch."""
@@ -77,6 +84,8 @@ class Hooks:
         self._replace(DataLoader, "__init_subclass__", classmethod(init_subclass))
 
     def _hook_loader_class(self, cls: type) -> None:
+        if self.observer.steering and "_get_iterator" in vars(cls):
+            self._replace(cls, "_get_iterator", timed_get_iterator(vars(cls)["_get_iterator"]))
         if "__iter__" not in vars(cls):
             return
         iterate, observer = vars(cls)["__iter__"], self.observer
@@ -84,7 +93,7 @@ class Hooks:
         @wraps(iterate)
         def watched_iter(loader: Any) -> Any:
             iterator = iterate(loader)
-            watched = observer.watch(loader, iterator, cls is not DataLoader)
+            watched = observer.watch(loader, iterator, cls is not DataLoader, partial(iterate, loader))
             return iterator if watched is None else watched
 
         self._replace(cls, "__iter__", watched_iter)
@@ -125,14 +134,21 @@ class Hooks:
 
     # updates
 
-    @contained
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
-        if not self.observer.is_active:
-            return
-        self.observer.end_update()
+        if self.observer.is_active:
+            self._observe_update(optimizer)
+        if self._ender:
+            self._ender.end_if_requested()
+
+    @contained
+    def _observe_update(self, optimizer: Optimizer) -> None:
+        observer = self.observer
+        observer.end_update()
         if id(optimizer) not in self._known_optimizers and len(self._known_optimizers) < MAX_OPTIMIZERS:
             self._known_optimizers.add(id(optimizer))
             self._meet(optimizer)
+        if self._step_limit and observer.training:
+            self._step_limit.count_update(observer.training.received, observer.has_made_all_updates)
 
     def _meet(self, optimizer: Optimizer) -> None:
         """Learn of an optimizer after its first step: the device, and the model that it updates."""

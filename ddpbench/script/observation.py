@@ -13,7 +13,7 @@ from ddpbench.machine.device import describe_device, placement_of
 from ddpbench.machine.fingerprint import collect_environment, collect_software
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.config import ResolvedConfig
-from ddpbench.record.record import DatasetInfo, Fault, Record
+from ddpbench.record.record import DatasetInfo, Fault, Record, Round
 from ddpbench.record.script import WatchedScript
 from ddpbench.record.text import pluralize
 from ddpbench.record.trace import Memory
@@ -22,6 +22,7 @@ from ddpbench.script.hooks import Hooks
 from ddpbench.script.observer import Observer
 from ddpbench.script.rounds import WARMUP_STEPS, Prefetch, batches_per_update, cut_rounds
 from ddpbench.script.rows import SAMPLES, Rows, to_rows
+from ddpbench.script.source import DEFAULT_PREFETCH
 
 UNKNOWN_LOADER = "DataLoader"
 
@@ -58,12 +59,15 @@ class Observation:
 
     def record(self, states: Mapping[int, RankState], rows_of_rank: list[Rows]) -> Record:
         """The record of the ranks that have published ``states``, which includes this one, rank 0."""
-        is_cuda, placements = self._device.type == "cuda", [states[rank].placement for rank in sorted(states)]
-        config = self._config(rows_of_rank[0])
-        prefetch = Prefetch(config.workers, self.observer.training.prefetched if self.observer.training else 0)
-        rounds = cut_rounds(rows_of_rank, prefetch, config.engine, {rank: state.memory for rank, state in states.items()})
-        backend = self._hooks.models.backend
         training = self.observer.training
+        prefetch = Prefetch(training.workers, training.prefetched) if training else Prefetch(0, 0)
+        rounds = cut_rounds(rows_of_rank, prefetch, self.engine, {rank: state.memory for rank, state in states.items()})
+        return self.record_with(rounds, states, rows_of_rank[0])
+
+    def record_with(self, rounds: list[Round], states: Mapping[int, RankState], rows: Rows) -> Record:
+        """The record of the ranks that have published ``states``, with these ``rounds``. ``rows`` are the steps of rank 0."""
+        is_cuda, placements = self._device.type == "cuda", [states[rank].placement for rank in sorted(states)]
+        config, backend, training = self._config(rows), self._hooks.models.backend, self.observer.training
         return Record(
             config=msgspec.structs.replace(config, rounds=max(1, len(rounds))),
             environment=collect_environment(
@@ -77,7 +81,7 @@ class Observation:
             ),
             sample_unit="sample",
             num_parameters=self._hooks.models.num_parameters,
-            script=self._script(rows_of_rank[0]),
+            script=self._script(rows),
             data=DatasetInfo(loader=config.loader, num_samples=training.num_samples) if training else None,
             rounds=rounds,
         )
@@ -100,6 +104,11 @@ class Observation:
         return Fault(message=f"{batches}: no epoch is long enough for a round", hint=f"{needed} batches are")
 
     @property
+    def engine(self) -> str:
+        """How the ranks work together."""
+        return "ddp" if self._hooks.models.is_ddp else "none"
+
+    @property
     def _device(self) -> torch.device:
         return self.observer.device or torch.device("cpu")
 
@@ -114,6 +123,7 @@ class Observation:
             epochs=observer.epochs,
             batches_per_update=batches_per_update(rows),
             training_s=observer.steps_s + sum(observer.outside_s.values()),
+            ended_early=self._hooks.has_ended_script,
             outside_s=dict(observer.outside_s),
         )
 
@@ -127,8 +137,9 @@ class Observation:
             channels_last=False,
             loader=training.name if training else UNKNOWN_LOADER,
             workers=training.workers if training else 0,
+            prefetch=max(1, training.prefetched // training.workers) if training and training.workers else DEFAULT_PREFETCH,
             pin_memory=training.pin_memory if training else False,
-            engine="ddp" if models.is_ddp else "none",
+            engine=self.engine,
             device="cuda" if self._device.type == "cuda" else "cpu",
             threads=None if self._device.type == "cuda" else torch.get_num_threads(),
             warmup=1,

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,7 +22,7 @@ from ddpbench.machine.step_timer import DATA, OPTIMIZER
 from ddpbench.record.script import OutsideKind
 from ddpbench.script.rows import is_kept, make_row
 from ddpbench.script.source import LoaderSource
-from ddpbench.script.step_clock import SCRIPT, StepClock
+from ddpbench.script.step_clock import SCRIPT, StepClock, StepTimes
 from ddpbench.script.watched_iterator import WatchedIterator
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -50,13 +51,24 @@ class StepLabel(NamedTuple):
     updates: int
 
 
+class Steering(Protocol):
+    """What gives a script other batches than its own."""
+
+    def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> Any:
+        """The iterator that the script gets in place of ``iterator``, an epoch of ``loader``; ``restart`` begins another."""
+
+    def after_update(self, updates: int) -> None:
+        """An optimizer has made its step, the ``updates``-th of all optimizers."""
+
+
 class Observer:
     """The state of one watched script, changed by its hooks in the thread that created it. Calls from other threads are ignored.
 
-    ``on_first_step`` is called at the end of the first step of the training loader.
+    ``on_first_step`` is called at the end of the first step of the training loader. With ``steering`` all steps are kept.
     """
 
-    def __init__(self, on_first_step: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, on_first_step: Callable[[], None] = lambda: None, steering: Steering | None = None) -> None:
+        self.steering = steering
         self.clock: StepClock[StepLabel] = StepClock()
         self.rows = array("d")
         self.training: LoaderSource | None = None
@@ -73,7 +85,7 @@ class Observer:
         self._requested: WatchedIterator | None = None  # waits for its batch
         self._last: LoaderSource | None = None  # of the last batch
         self._number = self._stretch = 0
-        self._step_samples = self._step_updates = 0
+        self._step_samples = self._step_updates = self._updates_before = 0  # of the open step; updates of the one before
         self._foreign_batches = 0  # of other loaders, since the last batch of the training loader
         self._marks_before_foreign, self._foreign_since = 0, 0.0
         self._is_exhausted = False  # the iterator of the training loader has ended
@@ -90,6 +102,15 @@ class Observer:
         self.problem = f"{type(problem).__name__}: {problem}".partition("\n")[0]
         self.deactivate()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Ignore calls, which are not the script's own."""
+        thread, self._thread = self._thread, -1
+        try:
+            yield
+        finally:
+            self._thread = thread
+
     def deactivate(self) -> None:
         """Ignore all further calls: this is a forked child."""
         self._thread = -1
@@ -103,8 +124,8 @@ class Observer:
     # batches
 
     @contained
-    def watch(self, loader: Any, iterator: Any, may_wrap: bool) -> Any:
-        """The iterator that the script gets in place of ``iterator``, which its ``loader`` has just created.
+    def watch(self, loader: Any, iterator: Any, may_wrap: bool, restart: Callable[[], Any]) -> Any:
+        """The iterator that the script gets in place of ``iterator``, which its ``loader`` has just created; ``restart`` creates another.
 
         ``may_wrap`` says that it may take its batches from another DataLoader. If it does, only that one is watched.
         """
@@ -119,7 +140,11 @@ class Observer:
         source = sources.get(loader)
         if source is None:
             source = sources[loader] = LoaderSource.of(loader, may_wrap)
-        return iterator if source.is_wrapper else WatchedIterator(iterator, source, self)
+        if source.is_wrapper:
+            return iterator
+        if self.steering:
+            iterator = self.steering.steer(loader, iterator, source, restart)
+        return WatchedIterator(iterator, source, self)
 
     @contained
     def begin_batch(self, iterator: WatchedIterator) -> bool | None:
@@ -137,6 +162,7 @@ class Observer:
         if self._requested is not iterator:  # it has turned out to be a wrapper
             return
         self._requested, self._last = None, iterator.source
+        iterator.source.received += 1
         self.clock.mark(DATA)
         if self._foreign_batches == 0:
             self._step_samples = iterator.source.num_samples_in(batch)
@@ -154,30 +180,38 @@ class Observer:
         elif self._outside and self._is_exhausted:
             self._go_outside("between-epochs")
 
+    def is_companion(self, source: LoaderSource) -> bool:
+        """Whether nearly every step has had exactly one batch of ``source``, besides that of the training loader."""
+        return source.paired_steps >= max(1, self._number - 2)
+
     def _begin_step(self) -> None:
-        clock, self._foreign_batches = self.clock, 0
+        clock = self.clock
+        if self._foreign_batches == 1 and self._last is not None:
+            self._last.paired_steps += 1
+        self._foreign_batches = 0
         if clock.is_open:
             if clock.num_marks:
-                clock.is_coarse = not is_kept(self._number + 1)  # the mark is also the first of the next step
+                is_next_kept = self._is_kept(self._number + 1)
+                clock.is_coarse &= not is_next_kept  # the mark is also the first of the next step
                 clock.mark(SCRIPT)
                 self._end_step(reopen=True)
+                clock.is_coarse = not is_next_kept
             return
         self._leave_outside()
         self.epochs += self._is_exhausted or not self.epochs
         self._is_exhausted = False
         self._step_updates, self._is_interrupted = 0, False
-        clock.is_coarse = not is_kept(self._number)
+        clock.is_coarse = not self._is_kept(self._number)
         clock.open()
 
     def _end_step(self, reopen: bool) -> None:
-        kept = is_kept(self._number)
+        kept = self._is_kept(self._number)
         label = StepLabel(self._number, self._stretch, self._step_samples, self._step_updates) if kept else None
         self.steps_s += self.clock.close(label, reopen)
         self._number += 1
         self._stretch += self._is_interrupted
-        self._step_updates, self._is_interrupted = 0, False
-        for times in self.clock.finished():
-            self.rows.extend(make_row(times))
+        self._updates_before, self._step_updates, self._is_interrupted = self._step_updates, 0, False
+        self._keep_rows(self.clock.finished())
         if self._number == 1 and self.training is not None:
             self._on_first_step()
 
@@ -242,6 +276,8 @@ class Observer:
         self.clock.mark(OPTIMIZER)
         self.updates += 1
         self._step_updates += 1
+        if self.steering:
+            self.steering.after_update(self.updates)
         if self._last is None or self._last is self.training:
             return
         if self.training is None or self._is_exhausted or self._foreign_batches > 1:
@@ -259,17 +295,35 @@ class Observer:
         self.training, self._foreign_batches, self._is_exhausted = source, 0, False
 
     def finish(self) -> None:
-        """The script has ended. A step that it left open is dropped; the time after the last step or validation is no training."""
+        """The script has ended. A step that it left open has no times; the time after the last step or validation is no training."""
         if not self.is_active:
+            self._thread = -1  # called by another thread: the watched one may be in the middle of a step
             return
+        self._number += self.clock.is_open and self._step_updates > 0
         self.clock.drop()
         if self._outside and self._outside[0] != "between-epochs":
             self._leave_outside()
-        for times in self.clock.finish():
-            self.rows.extend(make_row(times))
+        self.flush()
         self.deactivate()
+
+    def flush(self) -> None:
+        """Read the times of all steps that have ended, after waiting for the device."""
+        self._keep_rows(self.clock.finish())
+
+    def _keep_rows(self, steps: Sequence[StepTimes[StepLabel]]) -> None:
+        for times in steps:
+            self.rows.extend(make_row(times))
+
+    def _is_kept(self, number: int) -> bool:
+        """Whether the times of the step with that number are kept."""
+        return self.steering is not None or is_kept(number)
 
     @property
     def num_batches(self) -> int:
         """Steps so far."""
         return self._number
+
+    @property
+    def has_made_all_updates(self) -> bool:
+        """Whether the open step has made as many updates as the one before, and at least one."""
+        return self._step_updates >= max(1, self._updates_before)

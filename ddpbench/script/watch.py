@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -18,10 +19,11 @@ from ddpbench.machine.signals import restore_handlers
 from ddpbench.record.errors import Status
 from ddpbench.record.io import check_output_paths, slug
 from ddpbench.record.record import Fault, Job, Record
-from ddpbench.record.request import OutputOptions, Request
+from ddpbench.record.request import OutputOptions, Request, WatchOptions
 from ddpbench.record.text import printable
 from ddpbench.report.pages.watch import render_watch
 from ddpbench.script.after_import import call_after_import
+from ddpbench.script.early_end import EarlyEnd, ScriptEnder, StepLimit
 from ddpbench.script.run_script import Ending, Program, check_program, run_program
 
 if TYPE_CHECKING:  # these import torch, which the script must do itself
@@ -30,12 +32,12 @@ if TYPE_CHECKING:  # these import torch, which the script must do itself
     from ddpbench.script.reporter import Reporter
 
 
-def watch(program: Program, request: Request) -> NoReturn:
+def watch(program: Program, request: Request, options: WatchOptions) -> NoReturn:
     """Run ``program`` in this process, then end the process as ``program`` would have. Raises UsageError if it does not exist."""
     rank_env = from_env()
     check_output_paths(request.output)
     check_program(program)
-    session = WatchSession(program, request, rank_env)
+    session = WatchSession(program, request, rank_env, options)
     call_after_import("torch", session.begin)
     restore_handlers()
     mark_signal_ready(rank_env)
@@ -47,14 +49,16 @@ def watch(program: Program, request: Request) -> NoReturn:
 class WatchSession:
     """The watching of one script in one process. A forked child of the script reports nothing."""
 
-    def __init__(self, program: Program, request: Request, rank_env: RankEnv) -> None:
-        self._program, self._rank_env = program, rank_env
+    def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: WatchOptions) -> None:
+        self._program, self._rank_env, self._options = program, rank_env, options
         self._request = msgspec.structs.replace(request, output=_absolute(request.output))  # the script may change the folder
         self._pid, self._cwd, self._stderr = os.getpid(), os.getcwd(), sys.stderr
         self._journal: Journal | None = None
         self._observation: Observation | None = None
         self._hooks: Hooks | None = None
         self._reporter: Reporter | None = None
+        self._ender = ScriptEnder(self._leave)
+        self._ending_lock, self._has_ended = threading.Lock(), False
 
     def begin(self) -> None:
         """Hook torch, which has just been imported. An error in that must not be one of the import."""
@@ -70,13 +74,20 @@ class WatchSession:
 
         observer = Observer(self._begin_reporting)
         os.register_at_fork(after_in_child=observer.deactivate)
-        self._hooks = Hooks(observer)
+        self._hooks = Hooks(observer, self._ender, StepLimit(self._options.steps, self._ender) if self._options.steps else None)
         self._observation = Observation(self._program.name, self._rank_env, observer, self._hooks)
 
     def end(self, ending: Ending) -> None:
         """Report on the script, which has ended. An error in that changes neither its exit code nor its output."""
         if os.getpid() != self._pid:
             return
+        with self._ending_lock:
+            self._end(ending)
+
+    def _end(self, ending: Ending) -> None:
+        if self._has_ended:
+            return
+        self._has_ended = True
         try:
             record = self._collect(ending)
             if self._rank_env.is_rank0:
@@ -85,6 +96,19 @@ class WatchSession:
                 write_exit_status(self._rank_env, None, ending.exit_code)
         except Exception as problem:
             self._print(f"ddpbench: error: cannot report on {self._program.name}: {type(problem).__name__}: {problem}")
+
+    def _leave(self) -> None:
+        """End the process of a script that has caught its early end, and trained on."""
+        from ddpbench.bench.terminator import exit_at_once
+
+        with self._ending_lock:
+            if self._has_ended:
+                return
+            if self._rank_env.is_rank0:
+                self._print(f"ddpbench: note: {self._program.name} caught the SystemExit of --steps and trained on: its process ends now")
+            ending = Ending(EarlyEnd())
+            self._end(ending)
+            exit_at_once(ending.exit_code)
 
     def _begin_reporting(self) -> None:
         from ddpbench.script.reporter import Reporter
