@@ -87,7 +87,7 @@ class StepClock(Generic[Label]):
     def mark(self, phase: int) -> None:
         """Mark the end of ``phase``, if a step is open."""
         if self._marks is not None:
-            self._marks.append((phase, perf_counter_ns(), None if self._stream is None or self.is_coarse else self._event()))
+            self._marks.append((phase, perf_counter_ns(), None if self._stream is None else self._event()))
 
     def mark_pause(self) -> None:
         """Mark the end of time that is no part of the open step."""
@@ -135,8 +135,8 @@ class StepClock(Generic[Label]):
         return [self._read(*step) for step in pending]
 
     def _event(self) -> Any:
-        """An event on the training stream; None on the CPU, and while a CUDA graph is captured, which would capture the event."""
-        if self._stream is None or torch.cuda.is_current_stream_capturing():
+        """An event on the training stream; None on the CPU, for coarse marks, and while a CUDA graph is captured: it would be captured."""
+        if self._stream is None or self.is_coarse or torch.cuda.is_current_stream_capturing():
             return None
         event = self._free_events.pop() if self._free_events else torch.cuda.Event(enable_timing=True)
         event.record(self._stream)
