@@ -12,10 +12,10 @@ from functools import partial, wraps
 from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
-from ddpbench.machine.step_timer import BACKWARD, FORWARD, OPTIMIZER, SYNC
+from ddpbench.machine.step_timer import BACKWARD, FORWARD, SYNC
 from ddpbench.script.diagnose.own_loader import timed_get_iterator
 from ddpbench.script.early_end import ScriptEnder, StepLimit
 from ddpbench.script.models import ModelWatch
@@ -47,10 +47,7 @@ class Hooks:
         self._known_optimizers: set[int] = set()
         self.optimizer_settings: dict[str, Any] = optimizer_settings(None)
         self.models = ModelWatch(observer.clock, self._replace)
-        self._handles = [
-            register_optimizer_step_pre_hook(self._before_update),
-            register_optimizer_step_post_hook(self._after_update),
-        ]
+        self._handle = register_optimizer_step_post_hook(self._after_update)
         self._replace(torch.autograd, "backward", self._timed_backward(torch.autograd.backward))
         self._replace(torch, "save", self._timed_save(torch.save))
         self._hook_loaders()
@@ -62,8 +59,7 @@ class Hooks:
 
     def remove(self) -> None:
         """Restore torch."""
-        for handle in self._handles:
-            handle.remove()
+        self._handle.remove()
         self.models.remove()
         for owner, name, before in reversed(self._replaced):
             delattr(owner, name) if before is _MISSING else setattr(owner, name, before)
@@ -111,7 +107,7 @@ class Hooks:
 
         @wraps(backward)
         def timed_backward(*arguments: Any, **options: Any) -> None:
-            if torch.compiler.is_compiling() or self._in_backward or not observer.is_active:
+            if torch.compiler.is_compiling() or self._in_backward or observer.clock.is_coarse or not observer.is_active:
                 return backward(*arguments, **options)
             self._in_backward = True
             observer.clock.mark(FORWARD)
@@ -138,10 +134,6 @@ class Hooks:
         return timed_save
 
     # updates
-
-    def _before_update(self, optimizer: Optimizer, *_: Any) -> None:
-        if self.observer.is_active:
-            self.observer.clock.mark(OPTIMIZER)
 
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
         if self.observer.is_active:

@@ -208,17 +208,22 @@ class Observer:
         self._foreign_batches = 0
         if clock.is_open:
             if clock.num_marks:
+                is_next_kept = self._is_kept(self._number + 1)
+                clock.is_coarse &= not is_next_kept  # the mark is also the first of the next step
                 clock.mark(SCRIPT)
                 self._end_step(reopen=True)
+                clock.is_coarse = not is_next_kept
             return
         self._leave_outside()
         self.epochs += self._is_exhausted or not self.epochs
         self._is_exhausted = False
         self._step_updates, self._is_interrupted = 0, False
+        clock.is_coarse = not self._is_kept(self._number)
         clock.open()
 
     def _end_step(self, reopen: bool) -> None:
-        label = StepLabel(self._number, self._stretch, self._step_samples, self._step_updates)
+        kept = self._is_kept(self._number)
+        label = StepLabel(self._number, self._stretch, self._step_samples, self._step_updates) if kept else None
         self.steps_s += self.clock.close(label, reopen)
         self._number += 1
         self._stretch += self._is_interrupted
@@ -324,8 +329,11 @@ class Observer:
 
     def _keep_rows(self, steps: Sequence[StepTimes[StepLabel]]) -> None:
         for times in steps:
-            if self.steering or is_kept(times.label.number):
-                self.rows.extend(make_row(times))
+            self.rows.extend(make_row(times))
+
+    def _is_kept(self, number: int) -> bool:
+        """Whether the times of the step with that number are kept."""
+        return self.steering is not None or is_kept(number)
 
     @property
     def num_batches(self) -> int:
