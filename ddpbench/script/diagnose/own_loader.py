@@ -98,12 +98,16 @@ class SteeredLoader:
         self.iterator.drop_own()
 
     def worker_pids(self) -> list[int]:
-        own = self.iterator and self.iterator.own
-        return own.worker_pids() if isinstance(own, TimedIterator) else []
+        return self._timed.worker_pids() if self._timed is not None else []
 
     def pop_stats(self) -> LoaderStats | None:
-        own = self.iterator and self.iterator.own
-        return own.pop_stats() if isinstance(own, TimedIterator) else None
+        return self._timed.pop_stats() if self._timed is not None else None
+
+    @property
+    def _timed(self) -> TimedIterator | None:
+        """The present iterator; None if it is one of a class that makes its own."""
+        own = None if self.iterator is None else self.iterator.own
+        return own if isinstance(own, TimedIterator) else None
 
 
 class SteeredIterator:
