@@ -48,7 +48,7 @@ def time_collectives(clock: StepClock[Any], replace: Callable[[Any, str, Any], N
 def _timed(method: Callable[..., Any], clock: StepClock[Any], compute_phase: Callable[[], int]) -> Callable[..., Any]:
     @wraps(method)
     def timed(*arguments: Any, **options: Any) -> Any:
-        if torch.compiler.is_compiling() or not clock.is_open:
+        if torch.compiler.is_compiling() or not clock.is_timing:
             return method(*arguments, **options)
         clock.mark(compute_phase())
         result = method(*arguments, **options)

@@ -51,6 +51,7 @@ class Hooks:
         self._is_removed = False
         self._in_backward = False
         self._known_optimizers: set[int] = set()
+        self._first_optimizer: int | None = None  # its id
         self.optimizer_settings: dict[str, Any] = optimizer_settings(None)
         self.models = ModelWatch(observer.clock, self._replace)
         self._handle = register_optimizer_step_post_hook(self._after_update)
@@ -109,6 +110,7 @@ class Hooks:
 
         @wraps(iterate)
         def watched_iter(loader: Any) -> Any:
+            observer.begin_epoch(loader)
             iterator = iterate(loader)
             watched = observer.watch(loader, iterator, cls is not DataLoader, partial(iterate, loader))
             return iterator if watched is None else watched
@@ -123,7 +125,7 @@ class Hooks:
 
         @wraps(backward)
         def timed_backward(*arguments: Any, **options: Any) -> None:
-            if torch.compiler.is_compiling() or self._in_backward or not observer.is_active:
+            if torch.compiler.is_compiling() or self._in_backward or observer.clock.is_coarse or not observer.is_active:
                 return backward(*arguments, **options)
             self._in_backward = True
             observer.clock.mark(FORWARD)
@@ -156,7 +158,7 @@ class Hooks:
         @wraps(enter)
         def noted_enter(context: Any) -> Any:
             entered = enter(context)
-            if observer.clock.is_open and not torch.compiler.is_compiling() and observer.is_active:
+            if observer.clock.is_timing and not torch.compiler.is_compiling() and observer.is_active:
                 self.models.enter_autocast(context.device)
             return entered
 
@@ -173,7 +175,9 @@ class Hooks:
     @contained
     def _observe_update(self, optimizer: Optimizer) -> None:
         observer = self.observer
-        observer.end_update()
+        if self._first_optimizer is None:
+            self._first_optimizer = id(optimizer)
+        observer.end_update(id(optimizer) == self._first_optimizer)
         if id(optimizer) in self._known_optimizers:
             self.models.after_update(optimizer)
         elif len(self._known_optimizers) < MAX_OPTIMIZERS:

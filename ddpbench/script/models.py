@@ -131,7 +131,7 @@ class ModelWatch:
 
         @wraps(call)
         def timed_call(module: nn.Module, *arguments: Any, **options: Any) -> Any:
-            if torch.compiler.is_compiling() or module is not watched() or not self._clock.is_open:
+            if torch.compiler.is_compiling() or module is not watched() or not self._clock.is_timing:
                 return call(module, *arguments, **options)
             begin()
             output = call(module, *arguments, **options)

@@ -2,7 +2,7 @@
 
 A step is one batch of the training loader, from one request to the next. The training loader is the one whose batches updates follow. A
 single batch of another loader in between belongs to the step (``zip``, a second loader for a discriminator); two or more in a row are
-validation.
+validation. If the first updates follow no batch of a loader, a step is one update of the first optimizer, from one to the next.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from ddpbench.script.rows import is_kept, make_row
 from ddpbench.script.source import LoaderSource
 from ddpbench.script.step_clock import SCRIPT, StepClock, StepTimes
 from ddpbench.script.watched_iterator import WatchedIterator
+
+UPDATES_WITHOUT_LOADER = 5
+"""Updates without a batch of a DataLoader after which steps are updates: one or two can be a trial, or satisfy a schedule."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -54,8 +57,14 @@ class StepLabel(NamedTuple):
 class Steering(Protocol):
     """What gives a script other batches than its own."""
 
+    def begin_epoch(self, loader: Any) -> None:
+        """The script is about to create an iterator of ``loader``."""
+
     def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> Any:
         """The iterator that the script gets in place of ``iterator``, an epoch of ``loader``; ``restart`` begins another."""
+
+    def give_up(self, problem: str) -> None:
+        """The script is not observed any more, because of ``problem``."""
 
     def after_update(self, updates: int) -> None:
         """An optimizer has made its step, the ``updates``-th of all optimizers."""
@@ -75,6 +84,7 @@ class Observer:
         self.device: torch.device | None = None
         self.optimizers: list[str] = []
         self.updates = self.epochs = 0
+        self.steps_are_updates = False  # the batches come from no loader that is watched
         self.steps_s = 0.0
         self.outside_s: dict[OutsideKind, float] = {}
         self.problem = ""  # the error that has ended the watching early
@@ -103,10 +113,15 @@ class Observer:
         """Stop watching because of an error in ddpbench."""
         self.problem = f"{type(problem).__name__}: {problem}".partition("\n")[0]
         self.deactivate()
+        if self.steering:
+            self.steering.give_up(self.problem)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Ignore calls, which are not the script's own."""
+        """Ignore the calls of this thread, which are not the script's own."""
+        if not self.is_active:
+            yield
+            return
         thread, self._thread = self._thread, -1
         try:
             yield
@@ -124,6 +139,12 @@ class Observer:
         return threading.get_ident() == self._thread
 
     # batches
+
+    @contained
+    def begin_epoch(self, loader: Any) -> None:
+        """The script is about to create an iterator of ``loader``."""
+        if self.steering and self.is_active:
+            self.steering.begin_epoch(loader)
 
     @contained
     def watch(self, loader: Any, iterator: Any, may_wrap: bool, restart: Callable[[], Any]) -> Any:
@@ -152,7 +173,7 @@ class Observer:
         if self._requested is not None:
             return self._begin_inner_batch(self._requested, iterator.source)
         self._requested, self._has_inner_batch = iterator, False
-        if self.training is None or iterator.source is self.training:
+        if iterator.source is self.training or self._may_train:
             self._begin_step(is_new_epoch=iterator.received == 0 and self._epoch_batches > 1)
         else:
             self._begin_foreign_batch()
@@ -177,7 +198,7 @@ class Observer:
         iterator.received += 1
         source.received += 1
         self.clock.mark(HOST_TO_DEVICE if self._has_inner_batch else DATA)
-        if self.training is None or source is self.training:
+        if source is self.training or self._may_train:
             self._epoch_batches = iterator.received
         if self._foreign_batches == 0:
             self._step_samples = source.num_samples_in(batch)
@@ -188,13 +209,18 @@ class Observer:
             self.clock.mark(DATA)
             return
         self._requested = None
-        if self.training is None or iterator.source is self.training:
+        if iterator.source is self.training or self._may_train:
             self._end_epoch()
             self._go_outside("between-epochs")
         else:
             self._foreign_batches -= 1
             if self._outside and self._is_exhausted:
                 self._go_outside("between-epochs")
+
+    @property
+    def _may_train(self) -> bool:
+        """Whether any loader may turn out to be the one whose batches updates follow."""
+        return self.training is None and not self.steps_are_updates
 
     def is_companion(self, source: LoaderSource) -> bool:
         """Whether nearly every step has had exactly one batch of ``source``, besides that of the training loader."""
@@ -210,17 +236,29 @@ class Observer:
         self._foreign_batches = 0
         if clock.is_open:
             if clock.num_marks:
-                clock.mark(SCRIPT)
-                self._end_step(reopen=True)
+                self._end_step_with(SCRIPT)
             return
-        self._leave_outside()
         self.epochs += self._is_exhausted or not self.epochs
         self._is_exhausted = False
+        self._open_step()
+
+    def _open_step(self) -> None:
+        self._leave_outside()
         self._step_updates, self._is_interrupted = 0, False
-        clock.open()
+        self.clock.is_coarse = not self._is_kept(self._number)
+        self.clock.open()
+
+    def _end_step_with(self, phase: int) -> None:
+        """End the open step with ``phase``, and begin the next one."""
+        clock, is_next_kept = self.clock, self._is_kept(self._number + 1)
+        clock.is_coarse &= not is_next_kept  # the mark is also the first of the next step
+        clock.mark(phase)
+        self._end_step(reopen=True)
+        clock.is_coarse = not is_next_kept
 
     def _end_step(self, reopen: bool) -> None:
-        label = StepLabel(self._number, self._stretch, self._step_samples, self._step_updates)
+        kept = self._is_kept(self._number)
+        label = StepLabel(self._number, self._stretch, self._step_samples, self._step_updates) if kept else None
         self.steps_s += self.clock.close(label, reopen)
         self._number += 1
         self._stretch += self._is_interrupted
@@ -258,7 +296,10 @@ class Observer:
             return
         if self.clock.is_open:  # the second in a row: the step had ended before the first
             self.clock.truncate(self._marks_before_foreign)
-            self._end_step(reopen=False)
+            if self.steps_are_updates:  # it has made no update
+                self.clock.drop()
+            else:
+                self._end_step(reopen=False)
             self._stretch += 1
         if self._outside is None or self._outside[0] != "validation":
             self._go_outside("validation", self._foreign_since)
@@ -294,7 +335,7 @@ class Observer:
         self._outside = kind, now
 
     def _leave_outside(self, now: float | None = None) -> None:
-        if self._outside and self.training is not None:
+        if self._outside and not self._may_train:
             kind, since = self._outside
             self.outside_s[kind] = self.outside_s.get(kind, 0.0) + (perf_counter() if now is None else now) - since
         self._outside = None
@@ -307,17 +348,30 @@ class Observer:
         self.clock.use_device(device)
 
     @contained
-    def end_update(self) -> None:
-        """An optimizer has made its step."""
-        self.clock.mark(OPTIMIZER)
+    def end_update(self, is_first_optimizer: bool) -> None:
+        """An optimizer has made its step. ``is_first_optimizer`` says that it is the one that was the first to make one."""
         self.updates += 1
         self._step_updates += 1
         if self.steering:
             self.steering.after_update(self.updates)
-        if self._last is None or self._last is self.training:
+        if is_first_optimizer and (self._last is None or self.steps_are_updates):
+            self._end_step_without_loader()
+            return
+        self.clock.mark(OPTIMIZER)
+        if self._last is None or self._last is self.training or self.steps_are_updates:
             return
         if self.training is None or self._is_exhausted or self._foreign_batches > 1:
             self._begin_training(self._last)
+
+    def _end_step_without_loader(self) -> None:
+        self._foreign_batches, self._step_samples = 0, 1
+        if self.clock.is_open:
+            self._end_step_with(OPTIMIZER)
+        else:
+            self._open_step()
+        if self._number == UPDATES_WITHOUT_LOADER and not self.steps_are_updates:
+            self.steps_are_updates = True
+            self._on_first_step()
 
     def _begin_training(self, source: LoaderSource) -> None:
         """The batches of ``source`` are trained on. Steps of other loaders before the first update were none."""
@@ -348,8 +402,11 @@ class Observer:
 
     def _keep_rows(self, steps: Sequence[StepTimes[StepLabel]]) -> None:
         for times in steps:
-            if self.steering or is_kept(times.label.number):
-                self.rows.extend(make_row(times))
+            self.rows.extend(make_row(times))
+
+    def _is_kept(self, number: int) -> bool:
+        """Whether the times of the step with that number are kept."""
+        return self.steering is not None or is_kept(number)
 
     @property
     def num_batches(self) -> int:

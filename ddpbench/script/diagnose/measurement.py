@@ -9,7 +9,7 @@ from ddpbench.data.background import BackgroundTaker
 from ddpbench.machine.cpu import CpuMonitor
 from ddpbench.machine.host import cpu_seconds
 from ddpbench.record.loader_stats import LoaderStats
-from ddpbench.script.diagnose.own_loader import SteeredIterator, TimedIterator
+from ddpbench.script.diagnose.own_loader import SteeredLoader
 from ddpbench.script.diagnose.stage import Stage, WindowResult
 
 
@@ -33,31 +33,39 @@ class NoLoader:
         return None
 
 
-class OwnLoader:
-    """The script's own loader: a new epoch may bring another iterator, with other workers."""
+class LoaderInBackground:
+    """The script's own loader, whose batches a thread drops.
 
-    def __init__(self, iterator: SteeredIterator) -> None:
-        self._iterator = iterator
+    The thread pauses while the script begins an epoch: the new iterator may reset the workers of the one before.
+    """
+
+    def __init__(self, loader: SteeredLoader, batch_size: int) -> None:
+        self._loader, self._batch_size = loader, batch_size
+        self._taken = 0  # before the last pause
+        self._taker: BackgroundTaker | None = BackgroundTaker(loader.drop_own)
+
+    def request(self) -> None:
+        """Take one more batch."""
+        if self._taker:
+            self._taker.request()
+
+    def pause(self) -> None:
+        """End the thread, after the batch that it is taking."""
+        if self._taker:
+            self._taker.close()
+            self._taken += self._taker.pop_taken()
+            self._taker = None
+
+    def resume(self) -> None:
+        """Go on with the loader's present iterator."""
+        self._taker = BackgroundTaker(self._loader.drop_own)
 
     def worker_pids(self) -> list[int]:
-        own = self._iterator.own
-        return own.worker_pids() if isinstance(own, TimedIterator) else []
-
-    def pop_stats(self) -> LoaderStats | None:
-        own = self._iterator.own
-        return own.pop_stats() if isinstance(own, TimedIterator) else None
-
-
-class LoaderInBackground(OwnLoader):
-    """The script's own loader, whose batches a thread drops."""
-
-    def __init__(self, iterator: SteeredIterator) -> None:
-        super().__init__(iterator)
-        self._batch_size = iterator.source.batch_size or 1
-        self.taker = BackgroundTaker(iterator.drop_own)
+        return self._loader.worker_pids()
 
     def pop_stats(self) -> LoaderStats:
-        return LoaderStats(samples=self._batch_size * self.taker.pop_taken())
+        taken, self._taken = self._taken + (self._taker.pop_taken() if self._taker else 0), 0
+        return LoaderStats(samples=self._batch_size * taken)
 
 
 class Measurement:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import wraps
 from time import perf_counter
 from typing import Any, Protocol
@@ -12,7 +14,12 @@ from torch.utils.data import DataLoader
 from ddpbench.data.batch_timing import BatchTimings
 from ddpbench.data.loaders.user_timed import TimedBatch, timed_parts
 from ddpbench.record.loader_stats import LoaderStats
+from ddpbench.record.prediction import Scenario
+from ddpbench.script.diagnose.repeated import RepeatedBatches
 from ddpbench.script.source import LoaderSource, num_samples
+
+_creation = threading.Lock()
+"""Held while an iterator is created from changed attributes of its loader: a thread may drain the loader, and begin its next epoch."""
 
 
 def timed_get_iterator(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -23,13 +30,14 @@ def timed_get_iterator(get_iterator: Callable[[Any], Any]) -> Callable[[Any], An
 
     @wraps(get_iterator)
     def get_timed_iterator(loader: DataLoader[Any]) -> Any:
-        attributes = vars(loader)
-        before = {name: attributes[name] for name in ("dataset", "collate_fn")}
-        attributes["dataset"], attributes["collate_fn"] = timed_parts(loader)
-        try:
-            return TimedIterator(get_iterator(loader))
-        finally:
-            attributes.update(before)
+        with _creation:
+            attributes = vars(loader)
+            before = {name: attributes[name] for name in ("dataset", "collate_fn")}
+            attributes["dataset"], attributes["collate_fn"] = timed_parts(loader)
+            try:
+                return TimedIterator(get_iterator(loader))
+            finally:
+                attributes.update(before)
 
     return get_timed_iterator
 
@@ -75,20 +83,56 @@ class BatchChooser(Protocol):
         """The next batch. Raises StopIteration to end the epoch."""
 
 
+@dataclass
+class SteeredLoader:
+    """A loader of the script, as a diagnosis sees it."""
+
+    iterator: SteeredIterator | None = None  # of the present epoch
+    num_batches: int | None = None  # of an epoch; None if unknown
+    repeated: RepeatedBatches = field(default_factory=RepeatedBatches)
+    trials: dict[Scenario, Any] = field(default_factory=dict)  # iterators of DataLoaders with other arguments
+
+    def drop_own(self) -> None:
+        """Take and drop a batch of the script's own loader, which the script does not count."""
+        assert self.iterator is not None, "the script iterates over it"
+        self.iterator.drop_own()
+
+    def worker_pids(self) -> list[int]:
+        return self._timed.worker_pids() if self._timed is not None else []
+
+    def pop_stats(self) -> LoaderStats | None:
+        return self._timed.pop_stats() if self._timed is not None else None
+
+    @property
+    def _timed(self) -> TimedIterator | None:
+        """The present iterator; None if it is one of a class that makes its own."""
+        own = None if self.iterator is None else self.iterator.own
+        return own if isinstance(own, TimedIterator) else None
+
+
 class SteeredIterator:
     """What the script iterates over. It yields as many batches as its own loader would, whichever they are."""
 
-    def __init__(self, loader: DataLoader[Any], own: Any, source: LoaderSource, restart: Callable[[], Any], chooser: BatchChooser) -> None:
-        self.loader, self.own, self.source = loader, own, source
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        own: Any,
+        source: LoaderSource,
+        steered: SteeredLoader,
+        restart: Callable[[], Any],
+        chooser: BatchChooser,
+    ) -> None:
+        self.loader, self.own, self.source, self.steered = loader, own, source, steered
         self._restart, self._chooser = restart, chooser
-        self._num_batches = _length(loader)  # of an epoch; None if unknown
+        if steered.num_batches is None:
+            steered.num_batches = _length(loader)
         self.num_given = self._num_own = 0
 
     def __iter__(self) -> SteeredIterator:
         return self
 
     def __next__(self) -> Any:
-        if self._num_batches is not None and self.num_given >= self._num_batches:
+        if self.steered.num_batches is not None and self.num_given >= self.steered.num_batches:
             raise StopIteration
         batch = self._chooser.choose(self)
         self.num_given += 1
@@ -106,9 +150,9 @@ class SteeredIterator:
         try:
             batch = next(self.own)
         except StopIteration:
-            if self._num_batches is None:
-                self._num_batches = self._num_own
-            if may_end and (self.num_given >= self._num_batches or self.num_given == self._num_own):
+            if self.steered.num_batches is None:
+                self.steered.num_batches = self._num_own
+            if may_end and (self.num_given >= self.steered.num_batches or self.num_given == self._num_own):
                 raise
             self.own = self._restart()
             batch = next(self.own)

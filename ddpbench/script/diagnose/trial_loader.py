@@ -66,6 +66,8 @@ class EndlessSampler:
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = copy.copy(sampler)
+        if hasattr(sampler, "sampler"):  # of a BatchSampler; the script goes on to set its epoch
+            self._sampler.sampler = copy.copy(sampler.sampler)
 
     def __iter__(self) -> Iterator[Any]:
         skipped = _length(self._sampler) // 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,8 @@ from ddpbench.record.diagnosis import H2DBandwidth
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.dataset_files import common_folder, dataset_files
-from ddpbench.script.diagnose.measurement import LoaderInBackground, LoaderInUse, Measurement, NoLoader, OwnLoader
-from ddpbench.script.diagnose.own_loader import SteeredIterator
-from ddpbench.script.diagnose.repeated import RepeatedBatches
+from ddpbench.script.diagnose.measurement import LoaderInBackground, LoaderInUse, Measurement, NoLoader
+from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader
 from ddpbench.script.diagnose.stage import FIRST_BATCH, RankResults, Stage
 from ddpbench.script.diagnose.trial_loader import open_trial
 from ddpbench.script.observer import Observer
@@ -67,14 +65,23 @@ class Windows:
 
     # what the script's iterators call
 
+    def begin_epoch(self, loader: Any) -> None:
+        """The script is about to create an iterator of ``loader``."""
+        if isinstance(self._loader, LoaderInBackground):
+            self._loader.pause()
+
     def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> SteeredIterator:
         """The iterator that the script gets in place of ``iterator``, an epoch of ``loader``; ``restart`` begins another."""
 
-        def paused_restart() -> Any:
+        def own_restart() -> Any:
             with self.observer.paused():
                 return restart()
 
-        return SteeredIterator(loader, iterator, source, paused_restart, self)
+        steered = self._loaders[source]
+        steered.iterator = SteeredIterator(loader, iterator, source, steered, own_restart, self)
+        if isinstance(self._loader, LoaderInBackground):
+            self._loader.resume()
+        return steered.iterator
 
     def choose(self, iterator: SteeredIterator) -> Any:
         """The batch that the script gets. Raises what its own loader raises."""
@@ -101,9 +108,15 @@ class Windows:
         if self._stage and self._stage.kind == "end" and updates >= self._stage.last_update:
             self._end_script()
 
+    def give_up(self, problem: str) -> None:
+        """The script is not observed any more: end it."""
+        self._fail(BenchError(problem))
+        self._end_script()
+
     def close(self) -> None:
         """End what runs besides the script's own loader."""
         self._window.close()
+        self._loader = NoLoader()
         for loader in self._loaders.values():
             loader.trials.clear()
 
@@ -140,17 +153,16 @@ class Windows:
             self.results.storage = benchmark_storage(common_folder(files), files, readers, stage.seconds)
 
     def _begin_window(self, stage: Stage, iterator: SteeredIterator) -> None:
-        self._loader = NoLoader()
         if stage.source in ("repeated", "background") and self.observer.device is not None:
             for loader in self._loaders.values():
                 self._window.enter_context(loader.repeated.on_device(self.observer.device))
         if stage.is_profiled and self._rank == 0:
             self._window.enter_context(self._profiled(stage.batches))
         if stage.source == "own":
-            self._loader = OwnLoader(iterator)
+            self._loader = iterator.steered
         elif stage.source == "background":
-            self._loader = background = LoaderInBackground(iterator)
-            self._window.callback(background.taker.close)
+            self._loader = background = LoaderInBackground(iterator.steered, iterator.source.batch_size or 1)
+            self._window.callback(background.pause)
         elif stage.source == "trial":
             trial = self._open_trial(stage.scenario, iterator)
             self._loader = NoLoader() if trial is None else trial
@@ -168,12 +180,13 @@ class Windows:
             self.results.windows.append(self._measurement.finish(rows.tobytes()))
             self._measurement = None
         self._window.close()
+        self._loader = NoLoader()
 
     def _benchmark_loader(self, stage: Stage, iterator: SteeredIterator) -> None:
         """Drain the script's own loader while its loop waits."""
         source = iterator.source
         parallel = max(1, source.workers)
-        loader = BenchmarkedLoader(OwnLoader(iterator), self._rank, source.batch_size or 1, parallel, parallel, source.prefetched)
+        loader = BenchmarkedLoader(iterator.steered, self._rank, source.batch_size or 1, parallel, parallel, source.prefetched)
         benchmark = measure_delivery(loader, iterator.drop_own, 0.0, stage.seconds)
         if stage.single_rank:
             self.results.single_rank_benchmark = benchmark
@@ -181,14 +194,14 @@ class Windows:
             self.results.benchmarks = [benchmark]
 
     def _benchmark_copies(self, device: torch.device, iterator: SteeredIterator) -> None:
-        num_bytes = self._loaders[iterator.source].repeated.batch_bytes
+        num_bytes = iterator.steered.repeated.batch_bytes
         pinned, pageable = (h2d_bytes_per_s(device, num_bytes, pinned) for pinned in (True, False))
         per_sample = num_bytes / (iterator.source.batch_size or 1)
         self.results.h2d_bandwidth = H2DBandwidth(pinned_bytes_per_s=pinned, pageable_bytes_per_s=pageable, bytes_per_sample=per_sample)
 
     def _open_trial(self, scenario: Scenario, iterator: SteeredIterator) -> Any:
         """The iterator of the DataLoader with the arguments of ``scenario``, whose workers live until the last stage; None if it failed."""
-        loader = self._loaders[iterator.source]
+        loader = iterator.steered
         if scenario not in loader.trials and scenario.flag_text not in self.results.failed_trials:
             try:
                 with self.observer.paused(), suppress_worker_count_warning():
@@ -214,8 +227,8 @@ class Windows:
         if stage.source == "trial":
             return self._trial_batch(stage.scenario, iterator)
         if isinstance(self._loader, LoaderInBackground) and iterator.source is self.observer.training:
-            self._loader.taker.request()
-        return self._loaders[iterator.source].repeated.next_batch()
+            self._loader.request()
+        return iterator.steered.repeated.next_batch()
 
     def _trial_batch(self, scenario: Scenario, iterator: SteeredIterator) -> Any:
         trial = self._open_trial(scenario, iterator)
@@ -230,14 +243,6 @@ class Windows:
         if not self.dataset_files and self._stage is None and iterator.source is self.observer.training:
             self.dataset_files = dataset_files(iterator.loader.dataset)
         try:
-            self._loaders[iterator.source].repeated.keep(batch)
+            iterator.steered.repeated.keep(batch)
         except BenchError as problem:
             self._fail(problem)
-
-
-@dataclass
-class SteeredLoader:
-    """A loader of the script: copies of its batches, and DataLoaders with other arguments in its place."""
-
-    repeated: RepeatedBatches = field(default_factory=RepeatedBatches)
-    trials: dict[Scenario, Any] = field(default_factory=dict)

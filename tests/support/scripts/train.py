@@ -49,7 +49,21 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--signal", type=int)
     parser.add_argument("--exit", type=int)
     parser.add_argument("--swallow", choices=["never", "once", "always"], default="never")
-    for switch in ("persistent", "validate", "save", "accelerate", "compile", "idle", "fail", "interrupt", "fork", "chdir", "stdin", "log"):
+    for switch in (
+        "persistent",
+        "validate",
+        "save",
+        "accelerate",
+        "compile",
+        "idle",
+        "fail",
+        "interrupt",
+        "fork",
+        "chdir",
+        "stdin",
+        "log",
+        "count",
+    ):
         parser.add_argument(f"--{switch}", action="store_true")
     parser.add_argument("--losses", action="store_true")
     return parser.parse_args()
@@ -99,6 +113,8 @@ def run_epoch(model: nn.Module, loader: Any, optimizer: Any, accelerator: Any, o
             update(optimizer, options)
         if options.log:
             time.sleep(0.005)
+    if options.count:
+        sys.stdout.write(f"batches {index + 1}\n")
 
 
 def validate(model: nn.Module, validation: Any) -> None:
