@@ -14,7 +14,7 @@ from types import ModuleType
 
 
 def call_after_import(name: str, callback: Callable[[], None]) -> None:
-    """Call ``callback`` once, right after the top-level module ``name`` has been imported; at once if it already is."""
+    """Call ``callback`` once, right after the module ``name`` has been imported; at once if it already is."""
     if name in sys.modules:
         callback()
     else:

@@ -6,7 +6,8 @@ its class, for that one instance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any
@@ -16,6 +17,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from ddpbench.machine.step_timer import BACKWARD, FORWARD, SYNC
+from ddpbench.script.after_import import call_after_import
 from ddpbench.script.diagnose.own_loader import timed_get_iterator
 from ddpbench.script.early_end import ScriptEnder, StepLimit
 from ddpbench.script.models import ModelWatch
@@ -23,6 +25,9 @@ from ddpbench.script.observer import Observer, contained
 
 MAX_OPTIMIZERS = 4
 """Optimizers whose models are looked for. Scripts with one optimizer per layer would search for each."""
+
+LOADER_WRAPPERS = {"accelerate.data_loader": ("DataLoaderShard", "DataLoaderDispatcher", "SkipDataLoader")}
+"""Modules, and their classes that iterate over a DataLoader and fetch ahead of the script, but are no subclasses of it."""
 
 _MISSING = object()
 
@@ -43,13 +48,16 @@ class Hooks:
     def __init__(self, observer: Observer, ender: ScriptEnder | None = None, step_limit: StepLimit | None = None) -> None:
         self.observer, self._ender, self._step_limit = observer, ender, step_limit
         self._replaced: list[tuple[Any, str, Any]] = []
+        self._is_removed = False
         self._in_backward = False
         self._known_optimizers: set[int] = set()
+        self._first_optimizer: int | None = None  # its id
         self.optimizer_settings: dict[str, Any] = optimizer_settings(None)
         self.models = ModelWatch(observer.clock, self._replace)
         self._handle = register_optimizer_step_post_hook(self._after_update)
         self._replace(torch.autograd, "backward", self._timed_backward(torch.autograd.backward))
         self._replace(torch, "save", self._timed_save(torch.save))
+        self._replace(torch.autocast, "__enter__", self._noted_autocast(torch.autocast.__enter__))
         self._hook_loaders()
 
     @property
@@ -59,6 +67,7 @@ class Hooks:
 
     def remove(self) -> None:
         """Restore torch."""
+        self._is_removed = True
         self._handle.remove()
         self.models.remove()
         for owner, name, before in reversed(self._replaced):
@@ -82,6 +91,15 @@ class Hooks:
             classes += [each for each in cls.__subclasses__() if each not in classes]
             self._hook_loader_class(cls)
         self._replace(DataLoader, "__init_subclass__", classmethod(init_subclass))
+        for name, wrappers in LOADER_WRAPPERS.items():
+            call_after_import(name, partial(self._hook_wrappers, name, wrappers))
+
+    def _hook_wrappers(self, module_name: str, class_names: Sequence[str]) -> None:
+        """Hook the classes of a module that has just been imported."""
+        for name in class_names:
+            wrapper = getattr(sys.modules[module_name], name, None)
+            if wrapper is not None and not self._is_removed:
+                self._hook_loader_class(wrapper)
 
     def _hook_loader_class(self, cls: type) -> None:
         if self.observer.steering and "_get_iterator" in vars(cls):
@@ -133,6 +151,19 @@ class Hooks:
 
         return timed_save
 
+    def _noted_autocast(self, enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """``torch.autocast.__enter__``, in which the precision of the model shows, also if its own forward enters it."""
+        observer = self.observer
+
+        @wraps(enter)
+        def noted_enter(context: Any) -> Any:
+            entered = enter(context)
+            if observer.clock.is_timing and not torch.compiler.is_compiling() and observer.is_active:
+                self.models.enter_autocast(context.device)
+            return entered
+
+        return noted_enter
+
     # updates
 
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
@@ -144,8 +175,12 @@ class Hooks:
     @contained
     def _observe_update(self, optimizer: Optimizer) -> None:
         observer = self.observer
-        observer.end_update()
-        if id(optimizer) not in self._known_optimizers and len(self._known_optimizers) < MAX_OPTIMIZERS:
+        if self._first_optimizer is None:
+            self._first_optimizer = id(optimizer)
+        observer.end_update(id(optimizer) == self._first_optimizer)
+        if id(optimizer) in self._known_optimizers:
+            self.models.after_update(optimizer)
+        elif len(self._known_optimizers) < MAX_OPTIMIZERS:
             self._known_optimizers.add(id(optimizer))
             self._meet(optimizer)
         if self._step_limit and observer.training:
@@ -157,9 +192,11 @@ class Hooks:
         if not observer.optimizers:
             self.optimizer_settings = optimizer_settings(optimizer)
         observer.optimizers.append(type(optimizer).__name__)
-        if observer.device is None and parameters:
+        if not parameters:
+            return
+        if observer.device is None:
             observer.use_device(parameters[0].device)
-        self.models.find(parameters)
+        self.models.find(optimizer, parameters[0])
 
 
 def optimizer_settings(optimizer: Optimizer | None) -> dict[str, Any]:

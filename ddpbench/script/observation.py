@@ -28,7 +28,7 @@ UNKNOWN_LOADER = "DataLoader"
 
 PROCESSES_HINT = "processes that a script starts are not watched: start ranks with torchrun or --gpus N"
 
-LOADER_HINT = "only a torch.utils.data.DataLoader that is iterated in the thread that trains is watched"
+LOADER_HINT = "its batches come from no DataLoader that the thread that trains iterates"
 
 
 class Observation:
@@ -79,7 +79,7 @@ class Observation:
                 "",
                 gloo_transports(placements) if backend == "gloo" else [],
             ),
-            sample_unit="sample",
+            sample_unit="update" if self.observer.steps_are_updates else "sample",
             num_parameters=self._hooks.models.num_parameters,
             script=self._script(rows),
             data=DatasetInfo(loader=config.loader, num_samples=training.num_samples) if training else None,
@@ -98,7 +98,7 @@ class Observation:
         if not updates:
             return Fault(message=f"{self._name} made no step with an optimizer of torch in this process", hint=PROCESSES_HINT)
         if training is None:
-            return Fault(message=f"{self._name} made {pluralize(updates, 'update')}, not from batches of a DataLoader", hint=LOADER_HINT)
+            return Fault(message=f"{pluralize(updates, 'update')}: too few for a round", hint=LOADER_HINT)
         needed = WARMUP_STEPS + training.prefetched + Prefetch(training.workers, training.prefetched).min_round_steps
         batches = f"{pluralize(self.observer.num_batches, 'batch', 'es')} in {pluralize(self.observer.epochs, 'epoch')}"
         return Fault(message=f"{batches}: no epoch is long enough for a round", hint=f"{needed} batches are")
@@ -106,7 +106,7 @@ class Observation:
     @property
     def engine(self) -> str:
         """How the ranks work together."""
-        return "ddp" if self._hooks.models.is_ddp else "none"
+        return self._hooks.models.engine
 
     @property
     def _device(self) -> torch.device:
@@ -119,6 +119,7 @@ class Observation:
             optimizers=list(observer.optimizers),
             dataset=training.dataset if training else "",
             num_samples=training.num_samples if training else None,
+            step="update" if observer.steps_are_updates else "batch",
             batches=observer.num_batches,
             epochs=observer.epochs,
             batches_per_update=batches_per_update(rows),

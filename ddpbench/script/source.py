@@ -23,13 +23,12 @@ class LoaderSource:
     workers: int
     prefetched: int  # batches that its workers may have ready
     pin_memory: bool
-    may_wrap: bool = False  # its class iterates in its own way, possibly over another DataLoader
-    is_wrapper: bool = False  # it does
+    inner: LoaderSource | None = None  # of the DataLoader that this one takes its batches from, as Accelerate's does
     paired_steps: int = 0  # steps of the training loader that had one batch of this one
     received: int = 0  # batches that the script has got
 
     @classmethod
-    def of(cls, loader: Any, may_wrap: bool) -> LoaderSource:
+    def of(cls, loader: Any) -> LoaderSource:
         """The source of the batches of ``loader``, a torch.utils.data.DataLoader."""
         workers = int(getattr(loader, "num_workers", 0) or 0)
         dataset = getattr(loader, "dataset", None)
@@ -41,7 +40,6 @@ class LoaderSource:
             workers=workers,
             prefetched=workers * int(getattr(loader, "prefetch_factor", 0) or 0),
             pin_memory=bool(getattr(loader, "pin_memory", False)),
-            may_wrap=may_wrap,
         )
 
     def num_samples_in(self, batch: Any) -> int:

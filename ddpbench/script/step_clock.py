@@ -80,6 +80,12 @@ class StepClock(Generic[Label]):
         """The phase of the last mark; None if no step is open."""
         return self._marks[-1][0] if self._marks else None
 
+    @property
+    def last_s(self) -> float:
+        """When the last mark was made, on the clock of time.perf_counter; a step must be open."""
+        assert self._marks is not None, "no step is open"
+        return self._marks[-1][1] / 1e9
+
     def open(self) -> None:
         """Begin a step now, in place of an open one."""
         self._marks, self._cpu_s = [(SCRIPT, perf_counter_ns(), self._event())], thread_time()

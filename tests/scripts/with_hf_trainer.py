@@ -58,6 +58,7 @@ def main() -> None:
     Trainer(
         model=model, args=training, train_dataset=Sentences(args.samples, 64), eval_dataset=Sentences(64, 64), callbacks=[PrintLoss()]
     ).train()
+    print(f"weights {sum(each.double().sum().item() for each in model.parameters())!r}")
 
 
 if __name__ == "__main__":

@@ -18,11 +18,16 @@ def script_header_lines(command: str, record: Record, page: Page) -> Iterator[Te
     script, name = record.script or WatchedScript(), f"ddpbench {command}"
     title = [record.config.workload, *_training_items(record, script)]
     yield from styled(wrap_items(f"{name}  ", title, page, gap="  "), LABEL, len(name))
-    machine = [machine_text(record.environment), *texts_in_common(batch_and_version_items(record))]
+    unknown = ["batch_size"] if script.step == "update" else []
+    machine = [machine_text(record.environment), *texts_in_common(batch_and_version_items(record), unknown)]
     yield from styled(wrap_items("", machine, page, gap="     "))
     if record.data:
         samples = f", {pluralize(script.num_samples, 'sample')}" if script.num_samples is not None else ""
         yield from labelled_lines("data", [f"{script.dataset}{samples}", *texts_in_common(loader_items(record))], page)
+    elif script.step == "update":
+        yield from labelled_lines(
+            "data", ["from no DataLoader in the thread that trains: a step is an update, and its data are not timed"], page
+        )
 
 
 def _training_items(record: Record, script: WatchedScript) -> Iterator[str]:

@@ -52,7 +52,10 @@ def _sections(record: Record, page: Page, verbose: bool) -> Iterator[Sequence[Te
 def _measured_items(record: Record) -> Iterator[str]:
     script = record.script or WatchedScript()
     end = ", ended by --steps" if script.ended_early else ""
-    yield f"{pluralize(script.batches, 'batch', 'es')} per rank in {pluralize(script.epochs, 'epoch')}{end}"
+    if script.step == "update":
+        yield f"{pluralize(script.batches, 'update')} per rank{end}"
+    else:
+        yield f"{pluralize(script.batches, 'batch', 'es')} per rank in {pluralize(script.epochs, 'epoch')}{end}"
     if script.batches_per_update > 1:
         yield f"{script.batches_per_update} batches per update"
     if record.rounds:
