@@ -31,12 +31,12 @@ class Changes:
             return overlay.source(path)
         if flags & os.O_TMPFILE == os.O_TMPFILE:
             return overlay.temp
+        if flags & os.O_CREAT and flags & os.O_EXCL:
+            return self.created(path)
         key, place, _ = overlay.locate(path)
         if overlay.is_free(key):
             return key
         if mode := mode_of(place) if place else 0:
-            if flags & os.O_CREAT and flags & os.O_EXCL:
-                raise system_error(errno.EEXIST, path)
             if place == key and not stat.S_ISREG(mode):
                 return key  # a folder, which cannot be opened for writing; a pipe
             return self._copy_file(key, keep=not flags & os.O_TRUNC) if place == key else overlay.root + key
@@ -76,6 +76,7 @@ class Changes:
         if stat.S_ISDIR(mode):
             raise system_error(errno.EPERM, old)
         posix.link(self._in_scratch(key, place), self.created(new))
+        self._overlay.forget_symlinks()  # it may be another name of one
 
     # folders
 
@@ -101,6 +102,8 @@ class Changes:
         new_key, new_place, _ = overlay.locate(new, follow=False)
         if key == new_key:
             return
+        if new_key.startswith(f"{key}/"):
+            raise system_error(errno.EINVAL, old)
         if new_mode := mode_of(new_place) if new_place else 0:
             if stat.S_ISDIR(mode) != stat.S_ISDIR(new_mode):
                 raise system_error(errno.EISDIR if stat.S_ISDIR(new_mode) else errno.ENOTDIR, new)
@@ -167,7 +170,8 @@ class Changes:
         """Hide what the user has at ``key``, if anything, now that the scratch folder has nothing there."""
         self._overlay.forget_symlinks()
         if not self._overlay.is_free(key) and mode_of(key):
-            posix.symlink(DELETED, self._with_parents(key))
+            with suppress(FileExistsError):  # another rank did the same; or the two names of one file were renamed to each other
+                posix.symlink(DELETED, self._with_parents(key))
 
     def _remove_empty(self, key: str, place: str, path: str) -> None:
         """Remove a folder from the scratch folder. Raises OSError if it is not empty."""
@@ -180,11 +184,14 @@ class Changes:
             posix.rmdir(upper)
 
     def _hide_old_content(self, upper: str) -> None:
-        """Mark as deleted what the user has in the folder that ``upper``, a new folder, replaces."""
+        """Mark as deleted what the user has in the folder that ``upper``, a new folder, replaces, and in those below it."""
         key = self._overlay.without_root(upper)
-        if key != upper and is_folder(upper) and is_folder(key):
-            for name in set(posix.listdir(key)) - set(posix.listdir(upper)):
-                posix.symlink(DELETED, f"{upper}/{name}")
+        if key != upper and is_folder(upper) and _leads_to_folder(key):
+            for name in posix.listdir(key):
+                if mode_of(f"{upper}/{name}"):
+                    self._hide_old_content(f"{upper}/{name}")
+                else:
+                    posix.symlink(DELETED, f"{upper}/{name}")
 
 
 def _make_folders(path: str) -> None:
@@ -192,3 +199,10 @@ def _make_folders(path: str) -> None:
         _make_folders(path.rpartition("/")[0])
         with suppress(FileExistsError):
             posix.mkdir(path, 0o777)
+
+
+def _leads_to_folder(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(posix.stat(path).st_mode)
+    except OSError:
+        return False

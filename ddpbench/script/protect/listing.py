@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,11 +32,11 @@ class Listing:
 
 
 class Entry(os.PathLike[Any]):
-    """An ``os.DirEntry``, which cannot be constructed. ``os.stat`` finds its content, in the scratch folder if it is there."""
+    """An ``os.DirEntry``, which cannot be constructed. ``look_up`` is ``os.stat``, which knows the scratch folder."""
 
-    def __init__(self, name: str | bytes, path: str | bytes, location: str) -> None:
+    def __init__(self, name: str | bytes, path: str | bytes, location: str, look_up: Callable[..., os.stat_result]) -> None:
         self.name, self.path = name, path
-        self._location = location  # absolute: ``path`` may be relative to a descriptor
+        self._location, self._look_up = location, look_up  # absolute: ``path`` may be relative to a descriptor
 
     def __fspath__(self) -> Any:
         return self.path
@@ -45,7 +45,7 @@ class Entry(os.PathLike[Any]):
         return f"<DirEntry {self.name!r}>"
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        return os.stat(self._location, follow_symlinks=follow_symlinks)
+        return self._look_up(self._location, follow_symlinks=follow_symlinks)
 
     def inode(self) -> int:
         return self.stat(follow_symlinks=False).st_ino

@@ -73,13 +73,17 @@ class Redirect:
     def __init__(self, overlay: Overlay, changes: Changes, is_own: Callable[[], bool]) -> None:
         self._overlay, self._changes = overlay, changes
         functions: dict[Function, Function] = {
-            **{each: self._reading(each) for each in (posix.stat, posix.access, posix.statvfs, posix.chdir)},
+            **{each: self._reading(each) for each in (posix.stat, posix.statvfs, posix.chdir)},
             **{each: self._reading(each) for each in (posix.listxattr, posix.getxattr)},
             **{each: self._reading(each, follow=False) for each in (posix.lstat, posix.readlink)},
-            **{each: self._describing(each) for each in (posix.chmod, posix.chown, posix.utime, posix.truncate)},
+            **{each: self._describing(each) for each in (posix.chmod, posix.chown, posix.utime)},
             **{each: self._describing(each) for each in (posix.setxattr, posix.removexattr)},
             posix.lchown: self._describing(posix.lchown, follow=False),
             **{each: self._creating(each) for each in (posix.mkfifo, posix.mknod)},
+            posix.access: self._accessing(self._reading(posix.access)),
+            posix.truncate: self._changing(
+                posix.truncate, lambda path, length: posix.truncate(changes.opened(path, os.O_WRONLY), length)
+            ),
             **{each: self._changing(each, changes.remove) for each in (posix.remove, posix.unlink)},
             posix.rmdir: self._changing(posix.rmdir, changes.rmdir),
             posix.mkdir: self._changing(posix.mkdir, lambda path, mode=0o777: changes.mkdir(path, mode)),
@@ -168,6 +172,15 @@ class Redirect:
 
         return read
 
+    def _accessing(self, access: Callable[..., bool]) -> Function:
+        def is_accessible(*arguments: Any, **options: Any) -> bool:
+            try:
+                return access(*arguments, **options)
+            except OSError:  # it was deleted, or is a loop of symlinks
+                return False
+
+        return is_accessible
+
     def listdir(self, path: Any = None) -> list[Any]:
         text = _folder_path(path)
         with _named(path):
@@ -180,9 +193,11 @@ class Redirect:
             names = self._overlay.merged_names(text) if text else None
         if text is None or names is None:
             return posix.scandir(path)
-        location = os.path.join(self._overlay.getcwd(), text)
-        shown = "" if isinstance(path, int) else text
-        return Listing([Entry(_like(path, name), _like(path, os.path.join(shown, name)), f"{location}/{name}") for name in names])
+        location, shown = os.path.join(self._overlay.getcwd(), text), "" if isinstance(path, int) else text
+        look_up = self.replacements[posix.stat]
+        return Listing(
+            [Entry(_like(path, name), _like(path, os.path.join(shown, name)), f"{location}/{name}", look_up) for name in names]
+        )
 
     # changing
 
