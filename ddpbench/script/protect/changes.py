@@ -68,7 +68,7 @@ class Changes:
 
     def symlink(self, target: str, path: str) -> None:
         posix.symlink(target, self.created(path))
-        self._overlay.forget_symlinks()
+        self._overlay.note_change()
 
     def link(self, old: str, new: str) -> None:
         """Link to a copy, since the user's file must not be changed through the new name."""
@@ -76,7 +76,7 @@ class Changes:
         if stat.S_ISDIR(mode):
             raise system_error(errno.EPERM, old)
         posix.link(self._in_scratch(key, place), self.created(new))
-        self._overlay.forget_symlinks()  # it may be another name of one
+        self._overlay.note_change()  # it may be another name of one
 
     # folders
 
@@ -84,6 +84,7 @@ class Changes:
         upper = self.created(path)
         posix.mkdir(upper, mode)
         self._hide_old_content(upper)
+        self._overlay.note_change()
 
     def rmdir(self, path: str) -> None:
         key, place, mode = self._overlay.existing(path, follow=False)
@@ -122,8 +123,7 @@ class Changes:
             return key
         mode = mode_of(place)
         if stat.S_ISDIR(mode):
-            upper = self._with_parents(key)
-            _make_folders(upper)
+            _make_folders(self._with_parents(key))
             for name in self._overlay.names(key, place):
                 below = f"{key}/{name}"
                 self._in_scratch(below, self._overlay.place(below) or below)
@@ -152,7 +152,8 @@ class Changes:
     def _with_parents(self, key: str) -> str:
         """The scratch path of ``key``, in a folder that exists."""
         upper = self._overlay.root + key
-        _make_folders(upper.rpartition("/")[0])
+        if _make_folders(upper.rpartition("/")[0]):
+            self._overlay.note_change()
         return upper
 
     def _make_room(self, key: str, path: str) -> str:
@@ -168,10 +169,10 @@ class Changes:
 
     def _mark_deleted(self, key: str) -> None:
         """Hide what the user has at ``key``, if anything, now that the scratch folder has nothing there."""
-        self._overlay.forget_symlinks()
         if not self._overlay.is_free(key) and mode_of(key):
             with suppress(FileExistsError):  # another rank did the same; or the two names of one file were renamed to each other
                 posix.symlink(DELETED, self._with_parents(key))
+        self._overlay.note_change()
 
     def _remove_empty(self, key: str, place: str, path: str) -> None:
         """Remove a folder from the scratch folder. Raises OSError if it is not empty."""
@@ -194,11 +195,14 @@ class Changes:
                     posix.symlink(DELETED, f"{upper}/{name}")
 
 
-def _make_folders(path: str) -> None:
-    if not is_folder(path):
-        _make_folders(path.rpartition("/")[0])
-        with suppress(FileExistsError):
-            posix.mkdir(path, 0o777)
+def _make_folders(path: str) -> bool:
+    """Create a folder and those above it; False if they all exist already."""
+    if is_folder(path):
+        return False
+    _make_folders(path.rpartition("/")[0])
+    with suppress(FileExistsError):
+        posix.mkdir(path, 0o777)
+    return True
 
 
 def _leads_to_folder(path: str) -> bool:

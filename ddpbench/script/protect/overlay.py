@@ -7,9 +7,11 @@ system, so that the ranks of a node, forked workers and spawned workers share it
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import posix
 import stat
+import time
 from collections.abc import Iterable
 
 DELETED = "/dev/null/deleted"
@@ -28,7 +30,9 @@ class Overlay:
         """``scratch`` is the scratch folder, ``writable`` are folders that the script may write; both without symlinks."""
         self.scratch, self.root, self.temp = scratch, f"{scratch}/files", f"{scratch}/tmp"
         self._free = (*(f"{folder}/" for folder in (scratch, *writable)), *KERNEL_FOLDERS)
-        self._folders: dict[str, tuple[str, bool]] = {}
+        self._generation = _share_number(f"{scratch}/generation")
+        self._known_generation = 0
+        self._folders: dict[str, tuple[str, bool, bool]] = {}
 
     def is_free(self, key: str) -> bool:
         """Whether the script may really write ``key``."""
@@ -53,12 +57,13 @@ class Overlay:
         for _ in range(MAX_SYMLINKS):
             folder, slash, name = path.rpartition("/")
             if name in ("", ".", ".."):
-                key, found = self._find_folder(path)
+                key, found, _ = self._find_folder(path)
                 key = key or "/"
+                place: str | None = self.place(key)
             else:
-                key, found = self._find_folder(folder if folder or not slash else "/")
+                key, found, untouched = self._find_folder(folder if folder or not slash else "/")
                 key = f"{key}/{name}"
-            place = self.place(key)
+                place = key if untouched else self.place(key)
             target = _link_target(key, place) if follow else None
             direct = direct and found and (target is None or place == key)
             if target is None:
@@ -89,20 +94,32 @@ class Overlay:
             raise system_error(errno.ENOENT, path)
         return key, place, mode
 
-    def forget_symlinks(self) -> None:
-        """Find folders again, since symlinks may have changed. Those that another process changes are not noticed."""
-        self._folders.clear()
+    def note_change(self) -> None:
+        """Let all processes find folders again: one is new in the scratch folder, or a symlink may have changed."""
+        self._generation[0] = time.monotonic_ns() ^ posix.getpid()
 
-    def _find_folder(self, path: str) -> tuple[str, bool]:
-        """The key of a folder, empty for ``/``, and whether ``path`` leads to it without the scratch folder."""
+    def _find_folder(self, path: str) -> tuple[str, bool, bool]:
+        """The key of a folder, empty for ``/``; whether ``path`` leads to it without the scratch folder; and whether nothing in it changed."""
+        if self._known_generation != self._generation[0] or len(self._folders) > 10_000:
+            self._known_generation = self._generation[0]
+            self._folders.clear()
         if not path.startswith("/"):
             path = f"{posix.getcwd()}/{path}"
         known = self._folders.get(path)
         if known is None:
-            if len(self._folders) > 10_000:
-                self._folders.clear()
-            known = self._folders[path] = self._resolve(path)
+            key, direct = self._resolve(path)
+            known = self._folders[path] = key, direct, self.is_free(f"{key}/") or not self._has_scratch(key)
         return known
+
+    def _has_scratch(self, key: str) -> bool:
+        """Whether the scratch folder has anything at ``key``, or at a folder above it something else than a folder."""
+        try:
+            posix.lstat(self.root + key)
+        except FileNotFoundError:
+            return False
+        except NotADirectoryError:
+            pass
+        return True
 
     def _resolve(self, path: str) -> tuple[str, bool]:
         rest, key, links = self.without_root(path), "", 0
@@ -127,6 +144,8 @@ class Overlay:
 
     def source(self, path: str, follow: bool = True) -> str:
         """The path to read in place of ``path``: ``path`` itself if it is unchanged. Raises FileNotFoundError if it was deleted."""
+        if not self._generation[0]:
+            return path  # nothing has changed so far
         key, place, direct = self.locate(path, follow)
         if place is None:
             raise system_error(errno.ENOENT, path)
@@ -187,6 +206,16 @@ def is_folder(path: str) -> bool:
 def is_deleted(path: str) -> bool:
     """Whether the scratch path stands for a deleted file."""
     return _link_target("", path) == DELETED
+
+
+def _share_number(path: str) -> memoryview:
+    """A number in a file, which processes share. It is 0 at first."""
+    descriptor = posix.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        posix.ftruncate(descriptor, 8)
+        return memoryview(mmap.mmap(descriptor, 8)).cast("Q")
+    finally:
+        posix.close(descriptor)
 
 
 def _link_target(key: str, place: str | None) -> str | None:

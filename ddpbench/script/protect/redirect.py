@@ -39,6 +39,7 @@ def path_of_descriptor(descriptor: int) -> str:
     return posix.readlink(f"/proc/self/fd/{descriptor}")
 
 
+@functools.cache
 def open_flags(mode: str) -> int:
     """The flags with which ``open`` opens a file."""
     flags = os.O_RDWR if "+" in mode else os.O_RDONLY
