@@ -100,6 +100,9 @@ print(os.path.relpath(os.getcwd(), "../.."), os.listdir(), Path("../../log.txt")
 Path("here.txt").write_text("h")
 print(sorted(entry.name for entry in os.scandir() if entry.is_file()), Path("here.txt").resolve().parent.name)
 os.chdir("../..")
+with tempfile.NamedTemporaryFile(dir="old_run") as file:
+    print(os.path.exists(file.name))
+print(os.path.exists(file.name), len(list(Path("old_run").glob("**/*.pt"))))
 with tempfile.TemporaryDirectory(dir="old_run") as folder:
     Path(folder, "x").touch()
     print(len(os.listdir(folder)))

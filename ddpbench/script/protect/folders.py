@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import glob
 import os
 import re
 import sys
@@ -27,24 +28,30 @@ def prepare_folders(scratch: str) -> list[str]:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_{_user_name()}")  # torch's default
     if "TRITON_HOME" not in os.environ and not os.path.isdir(os.path.expanduser("~/.triton")):
         os.environ["TRITON_HOME"] = f"{scratch}/caches/triton"
-    folders = [scratch, *_launcher_folders(), os.path.realpath(os.path.expanduser("~/.triton"))]
+    folders = [scratch, *_folders_of_the_system(), os.path.expanduser("~/.triton")]
     for variable, default in CACHES.items():
         if folder := os.path.expanduser(os.environ.get(variable, default)):
             if not os.path.isdir(folder):
                 folder = os.environ[variable] = f"{scratch}/caches/{variable.lower()}"
                 os.makedirs(folder, exist_ok=True)
-            folders.append(os.path.realpath(folder))
+            folders += [folder, *_linked_folders(folder)]
     _use_temp(f"{scratch}/tmp")
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.environ["GIT_OPTIONAL_LOCKS"] = "0"  # git status would renew the index
-    return [folder for folder in folders if os.path.isdir(folder)]
+    return sorted({os.path.realpath(folder) for folder in folders if os.path.isdir(folder)})
 
 
-def _launcher_folders() -> Iterator[str]:
-    """The folder of the file in which torchrun expects the error of a rank."""
+def _folders_of_the_system() -> Iterator[str]:
+    """The folder of the file in which torchrun expects the error of a rank, and that of the pipes of CUDA's Multi-Process Service."""
     if error_file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        yield os.path.realpath(os.path.dirname(error_file))
+        yield os.path.dirname(error_file)
+    yield os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+
+
+def _linked_folders(cache: str) -> list[str]:
+    """Parts of a cache that are on another disk, such as ``~/.cache/huggingface/hub``."""
+    return [path for pattern in ("*", "*/*") for path in glob.glob(f"{glob.escape(cache)}/{pattern}") if os.path.islink(path)]
 
 
 def _user_name() -> str:

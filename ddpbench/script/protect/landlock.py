@@ -39,6 +39,8 @@ def restrict_writes(writable: Iterable[str]) -> bool:
 
     Files that are open stay so. False, without any effect, if the kernel has no Landlock, or an older version.
     """
+    if os.path.exists("/proc/driver/nvidia") and not os.path.exists("/dev/nvidia-uvm"):
+        return False  # CUDA creates the device with a setuid program, which would be forbidden, too
     libc = ctypes.CDLL(None, use_errno=True)
     version = libc.syscall(CREATE_RULESET, None, 0, GET_VERSION)
     if version < 2:

@@ -71,6 +71,7 @@ def redirect_native_functions(changes: Changes, is_own: Callable[[], bool]) -> N
     """Replace each function as soon as its module has been imported."""
     for each in NATIVE_FUNCTIONS:
         call_after_import(each.module, functools.partial(_replace, each, changes, is_own))
+    call_after_import("lmdb", _open_lmdb_without_lock)
 
 
 def _replace(native: NativeFunction, changes: Changes, is_own: Callable[[], bool]) -> None:
@@ -93,3 +94,15 @@ def _replace(native: NativeFunction, changes: Changes, is_own: Callable[[], bool
 
     is_static = isinstance(owner, type) and not isinstance(original, FunctionType)  # of a class in C++
     setattr(owner, name, staticmethod(redirected) if is_static else redirected)
+
+
+def _open_lmdb_without_lock() -> None:
+    """Even a reader writes the lock file of an LMDB dataset, by default."""
+    lmdb: Any = sys.modules["lmdb"]
+    open_environment = lmdb.open
+
+    @functools.wraps(open_environment)
+    def open_without_lock(*arguments: Any, **options: Any) -> Any:
+        return open_environment(*arguments, **({**options, "lock": False} if options.get("readonly") else options))
+
+    lmdb.open = open_without_lock

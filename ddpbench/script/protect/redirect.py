@@ -10,13 +10,13 @@ import functools
 import importlib
 import os
 import posix
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from ddpbench.script.protect.changes import Changes
 from ddpbench.script.protect.listing import Entry, Listing
 from ddpbench.script.protect.overlay import Overlay
+from ddpbench.script.protect.replace import replace_everywhere
 
 Function = Callable[..., Any]
 
@@ -82,9 +82,7 @@ class Redirect:
             posix.lchown: self._describing(posix.lchown, follow=False),
             **{each: self._creating(each) for each in (posix.mkfifo, posix.mknod)},
             posix.access: self._accessing(self._reading(posix.access)),
-            posix.truncate: self._changing(
-                posix.truncate, lambda path, length: posix.truncate(changes.opened(path, os.O_WRONLY), length)
-            ),
+            posix.truncate: self._changing(posix.truncate, lambda path, length: posix.truncate(changes.opened(path, os.O_WRONLY), length)),
             **{each: self._changing(each, changes.remove) for each in (posix.remove, posix.unlink)},
             posix.rmdir: self._changing(posix.rmdir, changes.rmdir),
             posix.mkdir: self._changing(posix.mkdir, lambda path, mode=0o777: changes.mkdir(path, mode)),
@@ -106,15 +104,8 @@ class Redirect:
         """The new function or class, by the one that it replaces."""
 
     def install(self) -> None:
-        """Replace the functions in every module that has them, and in the sets of ``os`` that list what they support."""
-        by_id = {id(original): replacement for original, replacement in self.replacements.items()}
-        for module in list(sys.modules.values()):
-            names = getattr(module, "__dict__", None)
-            if module in (posix, _io) or not isinstance(names, dict):
-                continue
-            for name, value in list(names.items()):
-                if id(value) in by_id:
-                    names[name] = by_id[id(value)]
+        """Replace the functions in all modules, and in the sets of ``os`` that list what they support."""
+        replace_everywhere(self.replacements)
         for supporting in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
             supporting.update(self.replacements[each] for each in supporting & self.replacements.keys())
 
@@ -196,9 +187,7 @@ class Redirect:
             return posix.scandir(path)
         location, shown = os.path.join(self._overlay.getcwd(), text), "" if isinstance(path, int) else text
         look_up = self.replacements[posix.stat]
-        return Listing(
-            [Entry(_like(path, name), _like(path, os.path.join(shown, name)), f"{location}/{name}", look_up) for name in names]
-        )
+        return Listing([Entry(_like(path, name), _like(path, os.path.join(shown, name)), f"{location}/{name}", look_up) for name in names])
 
     # changing
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import stat
 from collections.abc import Callable
@@ -116,3 +117,52 @@ def test_random_operations_have_the_same_results_and_leave_the_files(seed: int, 
     assert files.tree() == Files(bare).tree()
     assert Files(user.parent).tree() == untouched
     assert all(path.startswith(f"{tmp_path}/user/") for path in overlay.changed())
+
+
+def test_ranks_see_what_another_rank_changes(tmp_path: Path) -> None:
+    user = tmp_path / "user"
+    user.mkdir()
+    fill(user)
+    one, _ = protected(user, tmp_path / "scratch")
+    overlay = Overlay(str(tmp_path / "scratch"))
+    other = Files(user, Redirect(overlay, Changes(overlay), lambda: False).replacements)
+    assert other.read("to_dir/a") == "old dir/a"
+    one.write("dir/a", "w", "new")
+    assert other.read("to_dir/a") == "new"
+    one.function("remove")(one.path("to_dir"))
+    one.function("symlink")("out", one.path("to_dir"))
+    with pytest.raises(FileNotFoundError):
+        other.read("to_dir/a")
+    one.function("mkdir")(one.path("made"))
+    one.write("made/a", "w", "made")
+    assert other.read("made/a") == "made"
+    assert overlay.changed() == [str(user / name) for name in ("dir/a", "made/a", "to_dir")]
+
+
+def test_unchanged_files_are_read_under_their_own_path(tmp_path: Path) -> None:
+    fill(tmp_path)
+    files, overlay = protected(tmp_path, tmp_path / "scratch")
+    for _ in range(2):
+        for name in ("a", "to_dir/sub/../a", "link", "gone"):
+            assert overlay.source(files.path(name)) == files.path(name)
+        files.write("out/new", "w", "")
+
+
+def test_file_that_does_not_fit_is_not_copied(tmp_path: Path) -> None:
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(1 << 43)
+    files, overlay = protected(tmp_path, tmp_path / "scratch")
+    with pytest.raises(OSError, match="no room for a copy") as raised:
+        files.write("huge", "a", "more")
+    assert raised.value.filename == files.path("huge")
+    assert overlay.changed() == []
+
+
+def test_replaced_functions_are_no_methods_and_can_be_pickled(tmp_path: Path) -> None:
+    files, _ = protected(tmp_path, tmp_path / "scratch")
+
+    class Holder:
+        look_up = files.function("listdir")
+
+    assert "scratch" in Holder().look_up(str(tmp_path))
+    assert pickle.loads(pickle.dumps(Holder.look_up)) is os.listdir
