@@ -202,6 +202,8 @@ with torch.profiler.profile() as profile:
     torch.ones(1).sum()
 profile.export_chrome_trace("trace.json")
 print("traceEvents" in json.load(open("trace.json")))
+torch.jit.script(torch.nn.Linear(2, 2)).save("scripted.pt")
+print(torch.jit.load("scripted.pt").original_name)
 """,
     "workers": """
 import torch
@@ -227,5 +229,18 @@ if __name__ == "__main__":
         print(Path("runs/1.txt").read_text(), os.path.getsize("log.txt"), sorted(os.listdir("runs")))
 """,
 }
+
+CUDA_SCRIPT = """
+import torch
+torch.distributed.init_process_group("nccl", init_method="tcp://127.0.0.1:" + os.environ["FREE_PORT"], rank=0, world_size=1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8).cuda())
+compiled = torch.compile(model)
+loader = torch.utils.data.DataLoader(torch.ones(8, 8), batch_size=4, num_workers=2, pin_memory=True)
+for batch in loader:
+    compiled(batch.cuda(non_blocking=True)).square().sum().backward()
+torch.save(model.state_dict(), "checkpoint.pt")
+print(torch.load("checkpoint.pt", map_location="cuda")["module.weight"].shape)
+torch.distributed.destroy_process_group()
+"""
 
 HEADER = "import os, shutil, tempfile\nfrom pathlib import Path\n"

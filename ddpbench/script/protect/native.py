@@ -57,6 +57,10 @@ NATIVE_FUNCTIONS = [
     NativeFunction("torch", "_C.PyTorchFileWriter", 0, "file_name", writes),  # torch.save with a path
     NativeFunction("torch", "UntypedStorage.from_file", 0, "filename", _maps_storage),  # torch.load(mmap=True)
     NativeFunction("torch", "from_file", 0, "filename", _maps_storage),
+    NativeFunction("torch", "jit.RecursiveScriptModule.save", 1, "f", writes),
+    NativeFunction("torch", "_C.import_ir_module", 1, "filename", reads),
+    NativeFunction("torchvision.io.image", "write_file", 0, "filename", writes),
+    NativeFunction("torchvision.io.image", "read_file", 0, "path", reads),
     NativeFunction("torch.autograd.profiler", "profile.export_chrome_trace", 1, "path", writes),
     NativeFunction("safetensors", "serialize_file", 1, "filename", writes),
     NativeFunction("safetensors", "safe_open", 0, "filename", reads),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from launches import SUPPORT
-from saving_scripts import HEADER, SCRIPTS, TORCH_SCRIPTS, write_user_files
+from saving_scripts import CUDA_SCRIPT, HEADER, SCRIPTS, TORCH_SCRIPTS, write_user_files
 
 from ddpbench.script.protect.overlay import Overlay
 
@@ -227,3 +227,13 @@ HfApi().create_commit("me/model")
     refusals, done = refused(code, tmp_path, scratch, "python")
     assert done.stdout.splitlines() == ["mine disabled", "client of None", f"file://{scratch}/mlruns"], done.stderr
     assert refusals == ["upload me/model"]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_cuda_nccl_and_compiled_models_work(defence: str, scratch: Path, tmp_path: Path, free_port: int) -> None:
+    script, user = write_script(tmp_path, CUDA_SCRIPT), user_folder(tmp_path / "protected")
+    before = snapshot(user)
+    done = run_protected(script, user, scratch, defence, FREE_PORT=str(free_port))
+    assert (done.stdout, done.returncode) == ("torch.Size([8, 8])\n", 0), done.stderr
+    assert snapshot(user) == before
