@@ -45,10 +45,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--read-ms", type=float, default=2.0)
     parser.add_argument("--accumulate", type=int, default=2)
+    parser.add_argument("--bf16", action="store_true")
     args = parser.parse_args()
 
     set_seed(0)
-    accelerator = Accelerator(gradient_accumulation_steps=args.accumulate, cpu=not torch.cuda.is_available())
+    accelerator = Accelerator(
+        gradient_accumulation_steps=args.accumulate,
+        mixed_precision="bf16" if args.bf16 else "no",
+        cpu=not torch.cuda.is_available(),
+    )
     model = Classifier()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.epochs * args.samples)

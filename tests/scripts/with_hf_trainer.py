@@ -47,7 +47,7 @@ def main() -> None:
         dataloader_num_workers=args.workers,
         eval_strategy="epoch",
         save_strategy="epoch" if args.output else "no",
-        logging_steps=50,
+        logging_steps=10,
         report_to="none",
         disable_tqdm=True,
         use_cpu=not torch.cuda.is_available(),

@@ -26,7 +26,7 @@ def script_header_lines(command: str, record: Record, page: Page) -> Iterator[Te
         yield from labelled_lines("data", [f"{script.dataset}{samples}", *texts_in_common(loader_items(record))], page)
     elif script.step == "update":
         yield from labelled_lines(
-            "data", ["from no DataLoader in the thread that trains: a step is an update, and its data are not timed"], page
+            "data", ["from no DataLoader in the thread that trains: a step is an update, and waits for data count as script"], page
         )
 
 
