@@ -14,7 +14,7 @@ from types import ModuleType
 
 
 def call_after_import(name: str, callback: Callable[[], None]) -> None:
-    """Call ``callback`` once, right after the module ``name`` has been imported; at once if it already is."""
+    """Call ``callback`` once, right after the module ``name`` has been imported; at once if it already is. Several may wait for one."""
     if name in sys.modules:
         callback()
     else:
@@ -39,7 +39,7 @@ class _ImportListener(MetaPathFinder):
         exec_module = loader.exec_module
 
         def exec_and_call(module: ModuleType) -> None:
-            del loader.exec_module  # the loader stays with the module: it must be as without ddpbench
+            vars(loader).pop("exec_module", None)  # the loader stays with the module: it must be as without ddpbench
             exec_module(module)
             self._callback()
 

@@ -72,6 +72,8 @@ def remedy_name(remedy: Remedy, record: Record) -> str:
     """A few words, or flags to use, for a remedy of ``record``; for a script, the call of its DataLoader."""
     if record.script is not None and remedy.scenario is not None and is_dataloader_change(remedy.scenario):
         return dataloader_call(dataloader_change(remedy.scenario, record))
+    if record.script is not None and remedy.code == "cuda-graphs":
+        return 'torch.compile(model, mode="reduce-overhead")'
     match remedy:
         case MoreWorkers() | FewerWorkers():
             return pluralize(remedy.workers, "worker")

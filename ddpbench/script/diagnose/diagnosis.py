@@ -149,7 +149,8 @@ class ScriptDiagnosis:
     def _step_times(self, first: int, end: int) -> StepTimes:
         rows = self.windows.rows(first, end)
         steps_s = rows[:, FIRST_PHASE:].sum(axis=1) / 1000
-        return StepTimes(float(steps_s.mean()), float(rows[:, HOST_DATA_MS].max()) / 1000)
+        waits_s = rows[:, HOST_DATA_MS] / 1000
+        return StepTimes(float(steps_s.mean()), float(waits_s.mean()), float(waits_s.max()))
 
     def _share_results(self, stage: int, timeout_s: float | None = None) -> None:
         """Publish this rank's results; on rank 0 receive those of the others."""

@@ -39,8 +39,8 @@ class LoaderInBackground:
     The thread pauses while the script begins an epoch: the new iterator may reset the workers of the one before.
     """
 
-    def __init__(self, loader: SteeredLoader, batch_size: int) -> None:
-        self._loader, self._batch_size = loader, batch_size
+    def __init__(self, loader: SteeredLoader) -> None:
+        self._loader = loader
         self._taken = 0  # before the last pause
         self._taker: BackgroundTaker | None = BackgroundTaker(loader.drop_own)
 
@@ -65,7 +65,7 @@ class LoaderInBackground:
 
     def pop_stats(self) -> LoaderStats:
         taken, self._taken = self._taken + (self._taker.pop_taken() if self._taker else 0), 0
-        return LoaderStats(samples=self._batch_size * taken)
+        return LoaderStats(samples=self._loader.batch_size * taken)
 
 
 class Measurement:

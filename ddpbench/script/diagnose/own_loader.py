@@ -92,6 +92,11 @@ class SteeredLoader:
     repeated: RepeatedBatches = field(default_factory=RepeatedBatches)
     trials: dict[Scenario, Any] = field(default_factory=dict)  # iterators of DataLoaders with other arguments
 
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch, as far as the loader or its batches show it."""
+        return self.iterator.source.batch_size or self.repeated.batch_size if self.iterator is not None else 1
+
     def drop_own(self) -> None:
         """Take and drop a batch of the script's own loader, which the script does not count."""
         assert self.iterator is not None, "the script iterates over it"

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ddpbench.record.errors import BenchError
+from ddpbench.script.source import num_samples
 
 MAX_BATCHES = 16
 
@@ -40,6 +41,11 @@ class RepeatedBatches:
     def batch_bytes(self) -> int:
         """Bytes of one batch."""
         return self._batches[0].num_bytes
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in one batch: the leading dimension of its first tensor."""
+        return num_samples(self._batches[0].leaves)
 
     def keep(self, batch: Any) -> None:
         """Copy ``batch``, which the script has not seen yet, if there is room. Raises BenchError if it cannot be copied."""

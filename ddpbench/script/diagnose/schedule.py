@@ -14,8 +14,8 @@ from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADE
 from ddpbench.script.diagnose.stage import BatchSource, Stage
 from ddpbench.training.drain import DATA_WAIT_FRACTION, MAX_DRAINS
 
-BENCHMARK_S, STORAGE_S, ROUND_S = 3.0, 3.0, 2.0
-"""Approximate seconds of a benchmark of loader and storage, and of a round, under the usual time limit of a diagnosis."""
+BENCHMARK_S, STORAGE_S, ROUND_S, SETTLE_S = 3.0, 3.0, 2.0, 4.0
+"""Approximate seconds of the benchmarks of loader and storage, of a round, and of what precedes it, under the usual time limit."""
 
 MIN_ROUND_STEPS = MIN_PROFILED_STEPS = 5
 MIN_TURNS, MAX_TURNS = 3, 8
@@ -29,6 +29,7 @@ TRIALS_FRACTION = 0.4
 
 
 ENDLESS = 2**48
+MIN_STEP_S = 1e-3
 
 
 Arm = tuple[Role, BatchSource]
@@ -37,9 +38,10 @@ Arm = tuple[Role, BatchSource]
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Rank 0's steps of one window: the mean step, and the longest wait for data in it."""
+    """Rank 0's steps of one window."""
 
     step_s: float
+    data_wait_s: float  # mean
     max_data_wait_s: float
 
     @property
@@ -80,6 +82,7 @@ class Schedule:
         self._step_times, self._candidates, self._num_updates = step_times, candidates, num_updates
         self._first = 0  # batch at which the next stage begins
         self._last: StepTimes | None = None  # of the last window
+        self._pace_s: dict[Role, float] = {}  # step of the last window of each role
         self._own_outpaces = False  # the loader was ready before every step
         self._stages = self._all_stages()
 
@@ -126,12 +129,17 @@ class Schedule:
         return found
 
     def _turns(self, arms: Sequence[Arm], min_turns: int, max_turns: int, end_s: float) -> Iterator[Stage]:
-        """One window of every arm per turn, in the order of the turn before reversed, as long as there is time for a whole turn."""
+        """One window of every arm per turn, in the order of the turn before reversed, as long as there is time for a whole turn.
+
+        If the time is too short for ``min_turns``, only the first two arms go on.
+        """
         longest_s = 0.0
         for turn in range(max_turns):
             begin_s = monotonic()
             if (turn >= min_turns and begin_s + longest_s > end_s) or begin_s > self._end_s:
                 return
+            if begin_s + (min_turns - turn) * longest_s > end_s:
+                arms = arms[:2]
             for role, source in arms if turn % 2 == 0 else reversed(arms):
                 yield from self._settle(source, role)
                 yield from self._window(source, role, turn)
@@ -145,21 +153,17 @@ class Schedule:
             return
         workers, prefetch = self._loading(role)
         batches = self._rounded(workers * prefetch + self._unmeasured)
+        end_s = monotonic() + SETTLE_S * self._scale
         for _ in range(1 if source == "own" and self._own_outpaces else MAX_DRAINS):
             yield from self._run(Stage(kind="window", first=self._first, batches=batches, source=source, role=role))
-            if self._last and self._last.has_waited:
+            if (self._last and self._last.has_waited) or monotonic() > end_s:
                 return
         self._own_outpaces = self._own_outpaces or source == "own"
 
     def _window(self, source: BatchSource, role: Role, turn: int) -> Iterator[Stage]:
         """The timed window of one arm."""
-        if source not in ("own", "trial"):  # other batches: the pace of the last window is not its own
-            yield from self._run(
-                Stage(kind="window", first=self._first, batches=self._rounded(MIN_ROUND_STEPS), source="repeated", role=role)
-            )
-        step_s = self._last.step_s if self._last else 1.0
         min_steps = MIN_BATCHES_PER_PRODUCER * self._loading(role)[0] if source in ("own", "trial", "background") else 0
-        measured = max(MIN_ROUND_STEPS, min_steps, ceil(ROUND_S * self._scale / step_s))
+        measured = max(MIN_ROUND_STEPS, min_steps, ceil(ROUND_S * self._scale / self._expected_step_s(source, role)))
         yield from self._run(
             Stage(
                 kind="window",
@@ -172,6 +176,16 @@ class Schedule:
                 unmeasured=self._unmeasured,
             )
         )
+        if self._last:
+            self._pace_s[role] = self._last.step_s
+
+    def _expected_step_s(self, source: BatchSource, role: Role) -> float:
+        """As in the last window of ``role``; before its first, as in the window before, without the wait for data if there is none."""
+        if self._last is None:
+            return 1.0
+        if source in ("own", "trial"):
+            return self._last.step_s
+        return self._pace_s.get(role, max(MIN_STEP_S, self._last.step_s - self._last.data_wait_s))
 
     def _loading(self, role: Role) -> tuple[int, int]:
         """Workers of the loader in that window, and the batches that each prefetches."""

@@ -161,7 +161,7 @@ class Windows:
         if stage.source == "own":
             self._loader = iterator.steered
         elif stage.source == "background":
-            self._loader = background = LoaderInBackground(iterator.steered, iterator.source.batch_size or 1)
+            self._loader = background = LoaderInBackground(iterator.steered)
             self._window.callback(background.pause)
         elif stage.source == "trial":
             trial = self._open_trial(stage.scenario, iterator)
@@ -186,7 +186,7 @@ class Windows:
         """Drain the script's own loader while its loop waits."""
         source = iterator.source
         parallel = max(1, source.workers)
-        loader = BenchmarkedLoader(iterator.steered, self._rank, source.batch_size or 1, parallel, parallel, source.prefetched)
+        loader = BenchmarkedLoader(iterator.steered, self._rank, iterator.steered.batch_size, parallel, parallel, source.prefetched)
         benchmark = measure_delivery(loader, iterator.drop_own, 0.0, stage.seconds)
         if stage.single_rank:
             self.results.single_rank_benchmark = benchmark
@@ -196,7 +196,7 @@ class Windows:
     def _benchmark_copies(self, device: torch.device, iterator: SteeredIterator) -> None:
         num_bytes = iterator.steered.repeated.batch_bytes
         pinned, pageable = (h2d_bytes_per_s(device, num_bytes, pinned) for pinned in (True, False))
-        per_sample = num_bytes / (iterator.source.batch_size or 1)
+        per_sample = num_bytes / iterator.steered.batch_size
         self.results.h2d_bandwidth = H2DBandwidth(pinned_bytes_per_s=pinned, pageable_bytes_per_s=pageable, bytes_per_sample=per_sample)
 
     def _open_trial(self, scenario: Scenario, iterator: SteeredIterator) -> Any:

@@ -1,0 +1,73 @@
+"""Folders that a script may write: the scratch folder in place of the temporary one, and caches, which are no files of the user."""
+
+from __future__ import annotations
+
+import getpass
+import glob
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+
+CACHES = {
+    "XDG_CACHE_HOME": "~/.cache",
+    "CUDA_CACHE_PATH": "~/.nv/ComputeCache",
+    **dict.fromkeys(("TRITON_CACHE_DIR", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TORCH_HOME", "TORCH_EXTENSIONS_DIR"), ""),
+    **dict.fromkeys(("TORCHINDUCTOR_CACHE_DIR", "TRITON_HOME"), ""),
+}
+"""Environment variables that name a cache, and the cache if they are not set; "" if that needs no folder of its own."""
+
+
+def prepare_folders(scratch: str) -> list[str]:
+    """Set up the environment of the script, and return the folders, without symlinks, that it may write. ``scratch`` is one of them.
+
+    A cache that does not exist yet is one in the scratch folder: what is compiled is loaded by code that is not redirected.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_{_user_name()}")  # torch's default
+    if "TRITON_HOME" not in os.environ and not os.path.isdir(os.path.expanduser("~/.triton")):
+        os.environ["TRITON_HOME"] = f"{scratch}/caches/triton"
+    folders = [scratch, *_folders_of_the_system(), os.path.expanduser("~/.triton")]
+    for variable, default in CACHES.items():
+        if folder := os.path.expanduser(os.environ.get(variable, default)):
+            if not os.path.isdir(folder):
+                folder = os.environ[variable] = f"{scratch}/caches/{variable.lower()}"
+                os.makedirs(folder, exist_ok=True)
+            folders += [folder, *_linked_folders(folder)]
+    _use_temp(f"{scratch}/tmp")
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    os.environ["GIT_OPTIONAL_LOCKS"] = "0"  # git status would renew the index
+    return sorted({os.path.realpath(folder) for folder in folders if os.path.isdir(folder)})
+
+
+def _folders_of_the_system() -> Iterator[str]:
+    """The folder of the file in which torchrun expects the error of a rank, and that of the pipes of CUDA's Multi-Process Service."""
+    if error_file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        yield os.path.dirname(error_file)
+    yield os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+
+
+def _linked_folders(cache: str) -> list[str]:
+    """Parts of a cache that are on another disk, such as ``~/.cache/huggingface/hub``."""
+    return [path for pattern in ("*", "*/*") for path in glob.glob(f"{glob.escape(cache)}/{pattern}") if os.path.islink(path)]
+
+
+def _user_name() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container, in which the user has no name
+        user = f"uid_{os.getuid()}"
+    return re.sub(r'[\\/:*?"<>|]', "_", user)
+
+
+def _use_temp(temp: str) -> None:
+    """Make ``temp`` the temporary folder. What was staged in a TMPDIR of the user's is found there, too."""
+    os.makedirs(temp, exist_ok=True)
+    before = os.environ.get("TMPDIR")
+    if before and os.path.isdir(before):
+        for name in os.listdir(before):
+            with suppress(FileExistsError):  # another rank
+                os.symlink(os.path.join(os.path.abspath(before), name), f"{temp}/{name}")
+    os.environ["TMPDIR"] = tempfile.tempdir = temp

@@ -1,0 +1,97 @@
+"""Keeps the user's files read-only from the first line of a script to the end of its process."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import multiprocessing.spawn
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NoReturn, ParamSpec, TypeVar
+
+from ddpbench.script.protect.audit import AuditHook
+from ddpbench.script.protect.changes import Changes
+from ddpbench.script.protect.folders import prepare_folders
+from ddpbench.script.protect.landlock import restrict_writes
+from ddpbench.script.protect.native import redirect_native_functions
+from ddpbench.script.protect.overlay import Overlay
+from ddpbench.script.protect.redirect import Redirect
+from ddpbench.script.protect.refusal import Refusal, RefusedWrite
+from ddpbench.script.protect.trackers import mute_trackers
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class FileProtection:
+    """What the script writes, renames or deletes happens in a scratch folder, where it finds it again; anything else is refused.
+
+    Three lines of defence: functions of Python are redirected; what an audit hook sees of the rest is refused; and from Linux 5.19 on the
+    kernel denies it even to C++ code and to programs that the script starts.
+    """
+
+    def __init__(self, scratch: Path, on_refusal: Callable[[Refusal], None], use_landlock: bool = True) -> None:
+        """``scratch`` is a folder with a short path, since sockets are in it. Ranks of one node share it.
+
+        ``on_refusal`` is called before the script's error, in the thread that is refused something. In a spawned worker it is not.
+        """
+        self.scratch = os.path.realpath(scratch)
+        self._on_refusal, self._use_landlock = on_refusal, use_landlock
+        self._writable: list[str] = []
+        self._writer = ThreadPoolExecutor(1, "ddpbench-writer")
+        self._writer_id: int | None = None
+        self.has_landlock = False
+        """Whether the kernel denies what Python cannot see."""
+
+    def install(self) -> None:
+        """Protect this thread and all that it will start; call it before torch is imported. It cannot be undone."""
+        self._writer_id = self._writer.submit(threading.get_ident).result()  # it starts before the kernel restricts this thread
+        os.register_at_fork(after_in_child=self._forget_writer)
+        self._writable = prepare_folders(self.scratch)
+        mute_trackers(self.scratch, self._refuse)
+        self.has_landlock = self._use_landlock and restrict_writes([*self._writable, "/dev", "/proc"])
+        self._redirect()
+
+    def run_unprotected(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Call ``function`` in a thread that may write everywhere, for ddpbench's own files. Only in the process of ``install``."""
+        return self._writer.submit(function, *arguments, **options).result()
+
+    @property
+    def changed(self) -> list[str]:
+        """The files that the script wrote, renamed or deleted, in any process with the same scratch folder."""
+        return Overlay(self.scratch, self._writable).changed()
+
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[str, list[str], bool]]:
+        """Sent to a spawned process, where it is installed before that imports the script."""
+        return protect_spawned_process, (self.scratch, self._writable, self.has_landlock)
+
+    def _redirect(self) -> None:
+        overlay = Overlay(self.scratch, self._writable)
+        changes = Changes(overlay)
+        Redirect(overlay, changes, self._is_own).install()
+        redirect_native_functions(changes, self._is_own)
+        sys.addaudithook(AuditHook(overlay, self._refuse, self._is_own, programs_are_safe=self.has_landlock))
+        multiprocessing.set_forkserver_preload([])  # by default the script, in a process that is not protected
+        prepare = multiprocessing.spawn.get_preparation_data
+        multiprocessing.spawn.get_preparation_data = lambda name: {**prepare(name), "protection": self}
+
+    def _is_own(self) -> bool:
+        return threading.get_ident() == self._writer_id
+
+    def _forget_writer(self) -> None:
+        self._writer_id = None  # a thread of the child may get the same identifier
+
+    def _refuse(self, action: str, name: str) -> NoReturn:
+        self._on_refusal(Refusal(action, name))
+        raise RefusedWrite(errno.EACCES, f"refused while ddpbench diagnoses the script ({action})", name)
+
+
+def protect_spawned_process(scratch: str, writable: list[str], has_landlock: bool) -> None:
+    """Protect a process that the script starts through ``multiprocessing``. Landlock and the environment are inherited."""
+    protection = FileProtection(Path(scratch), lambda refusal: None)
+    protection._writable, protection.has_landlock = writable, has_landlock
+    protection._redirect()

@@ -1,0 +1,246 @@
+"""Scripts that save in every way, by name. They run in the folder of ``write_user_files``, and print what they read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def write_user_files(folder: Path) -> None:
+    """What a user has from earlier runs."""
+    for name in ("checkpoint.pt", "best.pt", "log.txt", "runs/1.pt", "runs/2.pt", "runs/3.pt", "old_run/nested/weights.pt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"last week's {name}\n")
+    (folder / "latest.pt").symlink_to("runs/3.pt")
+    (folder / "log.txt").chmod(0o640)
+
+
+SCRIPTS = {
+    "every step": """
+for step in range(3):
+    with open("checkpoint.pt", "w") as file:
+        file.write(f"step {step}")
+    print(open("checkpoint.pt").read(), os.path.getsize("checkpoint.pt"))
+""",
+    "finally": """
+try:
+    raise KeyError
+except KeyError:
+    pass
+finally:
+    Path("checkpoint.pt").write_text("end")
+print(Path("checkpoint.pt").read_text())
+""",
+    "at exit": """
+import atexit
+atexit.register(lambda: print(Path("best.pt").write_text("saved at exit"), Path("best.pt").read_text()))
+""",
+    "into a file that was opened at the start": """
+metrics = open("metrics.csv", "w", newline="")
+print(open("log.txt").read())
+import csv
+rows = csv.writer(metrics)
+rows.writerow(["step", "loss"])
+metrics.flush()
+print(os.path.getsize("metrics.csv"), metrics.name)
+rows.writerow([1, 0.5])
+metrics.close()
+print(open("metrics.csv").read())
+""",
+    "appended log": """
+import logging, stat
+logging.basicConfig(filename="log.txt", level=logging.INFO, format="%(message)s")
+logging.info("step 1")
+with open("log.txt", "a") as log:
+    log.write("step 2\\n")
+with open("log.txt", "r+b") as log:
+    log.write(b"LAST")
+print(open("log.txt").read(), oct(stat.S_IMODE(os.stat("log.txt").st_mode)))
+""",
+    "copy after saving": """
+Path("checkpoint.pt").write_text("new")
+shutil.copyfile("checkpoint.pt", "best.pt")
+shutil.copy2("best.pt", "runs/best.pt")
+print(Path("best.pt").read_text(), Path("runs/best.pt").read_text(), os.path.samefile("best.pt", "checkpoint.pt"))
+""",
+    "rotated checkpoints": """
+import glob
+for number in (4, 5):
+    Path(f"runs/{number}.pt").write_text(str(number))
+    oldest = sorted(glob.glob("runs/*.pt"))[0]
+    os.remove(oldest)
+    print(oldest, sorted(os.listdir("runs")), os.path.exists(oldest))
+os.remove("latest.pt")
+os.symlink("runs/5.pt", "latest.pt")
+print(Path("latest.pt").read_text(), os.readlink("latest.pt"), Path("latest.pt").is_symlink())
+""",
+    "replaced by a temporary file": """
+import tempfile
+with tempfile.NamedTemporaryFile("w", dir=".", delete=False) as file:
+    file.write("whole")
+os.replace(file.name, "checkpoint.pt")
+Path("best.tmp").write_text("best")
+Path("best.tmp").rename("best.pt")
+os.rename("runs/1.pt", "runs/first.pt")
+os.rename("old_run", "older_run")
+print(Path("checkpoint.pt").read_text(), Path("best.pt").read_text(), Path("runs/first.pt").read_text(), sorted(os.listdir(".")))
+print(Path("older_run/nested/weights.pt").read_text(), os.path.isdir("old_run"))
+""",
+    "folders": """
+shutil.rmtree("runs")
+print(os.path.exists("runs/2.pt"), os.path.isdir("runs"))
+os.makedirs("runs/new/deep", exist_ok=True)
+os.makedirs("runs/new/deep", exist_ok=True)
+Path("runs/new/deep/1.pt").write_text("1")
+print(sorted(str(path) for path in Path("runs").rglob("*")), [folder for folder, _, _ in os.walk("runs")])
+shutil.copytree("runs", "copied")
+shutil.move("copied", "old_run")
+print(Path("old_run/copied/new/deep/1.pt").read_text())
+os.chdir("runs/new")
+print(os.path.relpath(os.getcwd(), "../.."), os.listdir(), Path("../../log.txt").read_text())
+Path("here.txt").write_text("h")
+print(sorted(entry.name for entry in os.scandir() if entry.is_file()), Path("here.txt").resolve().parent.name)
+os.chdir("../..")
+with tempfile.NamedTemporaryFile(dir="old_run") as file:
+    print(os.path.exists(file.name))
+print(os.path.exists(file.name), len(list(Path("old_run").glob("**/*.pt"))))
+with tempfile.TemporaryDirectory(dir="old_run") as folder:
+    Path(folder, "x").touch()
+    print(len(os.listdir(folder)))
+""",
+    "relative to a descriptor": """
+folder = os.open("runs", os.O_RDONLY)
+file = os.open("4.pt", os.O_CREAT | os.O_WRONLY, dir_fd=folder)
+os.write(file, b"four")
+os.close(file)
+os.unlink("1.pt", dir_fd=folder)
+os.rename("2.pt", "two.pt", src_dir_fd=folder, dst_dir_fd=folder)
+print(sorted(os.listdir(folder)), os.stat("4.pt", dir_fd=folder).st_size, os.access("1.pt", os.F_OK, dir_fd=folder))
+""",
+    "arrays": """
+import io, json, numpy
+numpy.save("a.npy", numpy.arange(3))
+numpy.arange(3).tofile("a.bin")
+with io.FileIO("b.bin", "w") as file:
+    file.write(b"raw")
+    print(file.name, isinstance(open("a.bin", "rb", buffering=0), io.FileIO))
+mapped = numpy.memmap("mapped.bin", dtype="u1", mode="w+", shape=(4,))
+mapped[:] = 7
+mapped.flush()
+json.dump({"a": 1}, open("a.json", "w"))
+print(numpy.load("a.npy", mmap_mode="r"), numpy.fromfile("a.bin", int), open("mapped.bin", "rb").read(), json.load(open("a.json")))
+""",
+    "archives and databases": """
+import bz2, gzip, lzma, sqlite3, tarfile, zipfile
+for module in (bz2, gzip, lzma):
+    with module.open("packed", "wt") as file:
+        file.write("text")
+    print(module.open("packed", "rt").read())
+shutil.make_archive("archive", "zip", "runs")
+with tarfile.open("archive.tar", "w") as archive:
+    archive.add("log.txt")
+print(sorted(zipfile.ZipFile("archive.zip").namelist()), tarfile.open("archive.tar").getnames())
+with sqlite3.connect("study.db") as database:
+    database.execute("create table trials (loss)")
+    database.execute("insert into trials values (1)")
+print(sqlite3.connect("study.db").execute("select * from trials").fetchall())
+print(sqlite3.connect("file:study.db?mode=memory", uri=True).execute("select 1").fetchall())
+""",
+    "attributes": """
+import stat
+os.chmod("best.pt", 0o600)
+os.utime("best.pt", (1, 1))
+os.truncate("log.txt", 4)
+os.link("best.pt", "linked.pt")
+Path("linked.pt").write_text("both")
+print(os.stat("best.pt").st_nlink, oct(stat.S_IMODE(os.stat("best.pt").st_mode)), Path("best.pt").read_text(), Path("log.txt").read_text())
+os.chmod("runs", stat.S_IMODE(os.stat("runs").st_mode))
+""",
+    "forked process": """
+child = os.fork()
+if not child:
+    Path("best.pt").write_text("child")
+    os._exit(0)
+os.waitpid(child, 0)
+print(Path("best.pt").read_text())
+import multiprocessing
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    print(pool.map(os.path.getsize, ["best.pt"]), pool.map(os.remove, ["best.pt"]), os.path.exists("best.pt"))
+""",
+    "programs that only read": """
+import subprocess
+print(subprocess.check_output(["uname", "-s"], text=True), subprocess.check_output("uname -s", shell=True, text=True))
+""",
+}
+
+TORCH_SCRIPTS = {
+    "ImageNet example": """
+import torch
+model = torch.nn.Linear(2, 2)
+for epoch in range(2):
+    torch.save({"epoch": epoch, "model": model.state_dict()}, "checkpoint.pt")
+    shutil.copyfile("checkpoint.pt", "best.pt")
+print(torch.load("best.pt")["epoch"], torch.load("checkpoint.pt", mmap=True)["model"].keys())
+with open("runs/3.pt", "wb") as file:
+    torch.save(model.state_dict(), file)
+torch.save(model.state_dict(), Path("runs", "\u00fcber.pt"))
+print(torch.load("latest.pt").keys(), torch.load("runs/\u00fcber.pt").keys())
+""",
+    "formats": """
+import json
+import safetensors.torch, torch
+import torch.distributed.checkpoint as checkpoint
+state = {"weight": torch.ones(2)}
+safetensors.torch.save_file(state, "model.safetensors")
+print(safetensors.torch.load_file("model.safetensors"))
+checkpoint.save(state, checkpoint_id="old_run/sharded", no_dist=True)
+state["weight"].zero_()
+checkpoint.load(state, checkpoint_id="old_run/sharded", no_dist=True)
+print(state, sorted(os.listdir("old_run/sharded")))
+torch.from_file("shared.bin", shared=True, size=2, dtype=torch.float32).fill_(3)
+print(torch.from_file("shared.bin", size=2, dtype=torch.float32))
+with torch.profiler.profile() as profile:
+    torch.ones(1).sum()
+profile.export_chrome_trace("trace.json")
+print("traceEvents" in json.load(open("trace.json")))
+torch.jit.script(torch.nn.Linear(2, 2)).save("scripted.pt")
+print(torch.jit.load("scripted.pt").original_name)
+""",
+    "workers": """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Samples(Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        Path(f"runs/{index}.txt").write_text(os.environ["TORCH_METHOD"])
+        with open("log.txt", "a") as log:
+            log.write("sample\\n")
+        return index
+
+with open("imported.log", "w") as log:
+    log.write("by every process that imports the script")
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn", "forkserver"):
+        os.environ["TORCH_METHOD"] = method
+        print(list(DataLoader(Samples(), num_workers=1, multiprocessing_context=method)))
+        print(Path("runs/1.txt").read_text(), os.path.getsize("log.txt"), sorted(os.listdir("runs")))
+""",
+}
+
+CUDA_SCRIPT = """
+import torch
+torch.distributed.init_process_group("nccl", init_method="tcp://127.0.0.1:" + os.environ["FREE_PORT"], rank=0, world_size=1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8).cuda())
+compiled = torch.compile(model)
+loader = torch.utils.data.DataLoader(torch.ones(8, 8), batch_size=4, num_workers=2, pin_memory=True)
+for batch in loader:
+    compiled(batch.cuda(non_blocking=True)).square().sum().backward()
+torch.save(model.state_dict(), "checkpoint.pt")
+print(torch.load("checkpoint.pt", map_location="cuda")["module.weight"].shape)
+torch.distributed.destroy_process_group()
+"""
+
+HEADER = "import os, shutil, tempfile\nfrom pathlib import Path\n"

@@ -1,0 +1,239 @@
+"""Scripts run bare and protected: they print the same, and only the bare ones change the user's files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launches import SUPPORT
+from saving_scripts import CUDA_SCRIPT, HEADER, SCRIPTS, TORCH_SCRIPTS, write_user_files
+
+from ddpbench.script.protect.overlay import Overlay
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
+
+DEFENCES = ["landlock", "python"]
+Snapshot = dict[str, tuple[bytes, int, int]]
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A folder with a short path, which sockets need."""
+    folder = Path(tempfile.mkdtemp(prefix="ddpbench-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def user_folder(parent: Path) -> Path:
+    folder = parent / "user"
+    folder.mkdir(parents=True)
+    write_user_files(folder)
+    return folder
+
+
+def snapshot(folder: Path) -> Snapshot:
+    """Content or target, mode and modification time of everything in a folder, by name."""
+    found = {}
+    for path in [folder, *folder.rglob("*")]:
+        status = path.lstat()
+        content = os.readlink(path).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b"/"
+        found[str(path.relative_to(folder))] = content, status.st_mode, status.st_mtime_ns
+    return found
+
+
+def changed_paths(before: Snapshot, after: Snapshot) -> list[str]:
+    """Files that are new, changed or gone; a folder that is gone stands for its files."""
+    changed = {name for name in before | after if before.get(name) != after.get(name)}
+    gone = {name for name in before if name not in after}
+    return sorted(name for name in changed if str(Path(name).parent) not in gone and (name in gone or after[name][0] != b"/"))
+
+
+def run(words: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=100, check=False)
+
+
+def run_protected(script: Path, folder: Path, scratch: Path, defence: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, str(SUPPORT / "protected.py"), str(scratch), str(folder.parent / "report.txt"), defence, str(script)]
+    return run(words, folder, **environment)
+
+
+def write_script(folder: Path, code: str) -> Path:
+    path = folder / "script.py"
+    path.write_text(HEADER + code)
+    return path
+
+
+@pytest.mark.parametrize("defence", DEFENCES)
+@pytest.mark.parametrize("name", [*SCRIPTS, *TORCH_SCRIPTS])
+def test_script_reads_what_it_wrote_and_the_files_are_untouched(name: str, defence: str, scratch: Path, tmp_path: Path) -> None:
+    script = write_script(tmp_path, (SCRIPTS | TORCH_SCRIPTS)[name])
+    bare, user = user_folder(tmp_path / "bare"), user_folder(tmp_path / "protected")
+    before, bare_before = snapshot(user), snapshot(bare)
+    expected = run([sys.executable, str(script)], bare)
+    done = run_protected(script, user, scratch, defence)
+    assert expected.returncode == 0, expected.stderr
+    assert (done.stdout, done.returncode, "refused" in done.stderr) == (expected.stdout, 0, False), done.stderr
+    assert snapshot(user) == before
+    changed = [os.path.relpath(path, user) for path in Overlay(str(scratch)).changed()]
+    assert changed == changed_paths(bare_before, snapshot(bare))
+
+
+def refused(code: str, folder: Path, scratch: Path, defence: str) -> tuple[list[str], subprocess.CompletedProcess[str]]:
+    """The refusals of a script, which leaves the user's files untouched."""
+    script, user = write_script(folder, code), user_folder(folder / "protected")
+    before = snapshot(user)
+    done = run_protected(script, user, scratch, defence)
+    assert snapshot(user) == before
+    return [line.removeprefix("refused ") for line in done.stderr.splitlines() if line.startswith("refused ")], done
+
+
+UNREDIRECTED = """
+import posix, sqlite3, subprocess
+def attempt(function, *arguments, **options):
+    try:
+        function(*arguments, **options)
+    except PermissionError as problem:
+        print(type(problem).__name__, problem.filename)
+folder = posix.open("runs", os.O_RDONLY)
+attempt(posix.open, "best.pt", os.O_WRONLY)
+attempt(posix.open, "new.pt", os.O_CREAT | os.O_WRONLY)
+attempt(posix.open, "1.pt", os.O_RDWR, dir_fd=folder)
+attempt(posix.remove, "1.pt", dir_fd=folder)
+attempt(posix.rename, "best.pt", "worst.pt")
+attempt(posix.mkdir, "made")
+attempt(posix.utime, posix.open("log.txt", os.O_RDONLY))
+attempt(posix.truncate, "log.txt", 0)
+attempt(sqlite3.connect, "file:log.txt", uri=True)
+attempt(posix.open, "/dev/null", os.O_WRONLY)
+attempt(posix.open, os.environ["TMPDIR"] + "/x", os.O_CREAT | os.O_WRONLY)
+"""
+
+
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_what_is_not_redirected_is_refused_by_name_before_it_happens(defence: str, scratch: Path, tmp_path: Path) -> None:
+    refusals, done = refused(UNREDIRECTED, tmp_path, scratch, defence)
+    runs = tmp_path / "protected" / "user" / "runs"
+    expected = [
+        *("open best.pt", "open new.pt", "open 1.pt", f"remove {runs}/1.pt", "rename best.pt", "mkdir made"),
+        *(f"utime {runs.parent}/log.txt", "truncate log.txt", "connect log.txt"),
+    ]
+    assert refusals == expected, done.stderr
+    assert done.stdout.splitlines() == [f"RefusedWrite {refusal.partition(' ')[2]}" for refusal in expected]
+
+
+PROGRAMS = """
+import subprocess
+Path("checkpoint.pt").write_text("new")
+print(subprocess.call(["cp", "log.txt", "best.pt"]), os.system("rm -rf runs") != 0, os.path.exists("runs/1.pt"))
+"""
+
+
+def test_programs_cannot_write_with_landlock(scratch: Path, tmp_path: Path) -> None:
+    refusals, done = refused(PROGRAMS, tmp_path, scratch, "landlock")
+    if "landlock False" in (tmp_path / "protected" / "report.txt").read_text():
+        pytest.skip("a kernel without Landlock")
+    assert (refusals, done.stdout) == ([], "1 True True\n"), done.stderr
+
+
+def test_programs_are_refused_without_landlock(scratch: Path, tmp_path: Path) -> None:
+    refusals, done = refused(PROGRAMS, tmp_path, scratch, "python")
+    assert refusals == ["Popen cp log.txt best.pt"]
+    assert done.returncode == 1
+    assert "RefusedWrite" in done.stderr.splitlines()[-1]
+
+
+NATIVE = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+for name in (b"best.pt", b"new.pt", os.fsencode(os.environ["TMPDIR"]) + b"/native"):
+    print(libc.open(name, os.O_WRONLY | os.O_CREAT, 0o600) >= 0)
+print(libc.unlink(b"best.pt"), libc.rename(b"runs/1.pt", b"runs/9.pt"))
+"""
+
+
+def test_native_code_cannot_write_with_landlock(scratch: Path, tmp_path: Path) -> None:
+    refusals, done = refused(NATIVE, tmp_path, scratch, "landlock")
+    if "landlock False" in (tmp_path / "protected" / "report.txt").read_text():
+        pytest.skip("a kernel without Landlock")
+    assert (refusals, done.stdout.split()) == ([], ["False", "False", "True", "-1", "-1"]), done.stderr
+
+
+def test_refusal_in_a_spawned_worker_reaches_the_script(scratch: Path, tmp_path: Path) -> None:
+    code = """
+import multiprocessing, posix
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.map(posix.remove, ["best.pt"])
+"""
+    _, done = refused(code, tmp_path, scratch, "python")
+    assert "RefusedWrite" in done.stderr.splitlines()[-1]
+
+
+def test_caches_and_temporary_files_are_written_and_staged_files_are_found(scratch: Path, tmp_path: Path) -> None:
+    staged, cache = tmp_path / "staged", tmp_path / "cache"
+    staged.mkdir()
+    cache.mkdir()
+    (staged / "data.bin").write_text("staged")
+    code = """
+print(Path(os.environ["TMPDIR"], "data.bin").read_text(), tempfile.gettempdir() == os.environ["TMPDIR"])
+Path(os.environ["TMPDIR"], "data.bin").write_text("changed")
+Path(os.environ["XDG_CACHE_HOME"], "compiled").write_text("kernel")
+print(Path(os.environ["TMPDIR"], "data.bin").read_text(), len(tempfile.mkdtemp()) < 60)
+"""
+    script, user = write_script(tmp_path, code), user_folder(tmp_path / "protected")
+    done = run_protected(script, user, scratch, "landlock", TMPDIR=str(staged), XDG_CACHE_HOME=str(cache))
+    assert done.stdout.splitlines() == ["staged True", "changed True"], done.stderr
+    assert (staged / "data.bin").read_text() == "staged"
+    assert (cache / "compiled").read_text() == "kernel"
+
+
+TRACKERS = {
+    "wandb.py": "def init(project=None, mode=None):\n    print(project, mode)\n",
+    "mlflow.py": """
+class MlflowClient:
+    def __init__(self, tracking_uri=None):
+        print("client of", tracking_uri)
+
+def set_tracking_uri(uri):
+    raise AssertionError(uri)
+""",
+    "huggingface_hub/__init__.py": "",
+    "huggingface_hub/hf_api.py": "class HfApi:\n    def create_commit(self, repo_id):\n        raise AssertionError\n",
+}
+
+
+def test_script_cannot_choose_the_server_of_a_tracker(scratch: Path, tmp_path: Path) -> None:
+    for name, code in TRACKERS.items():
+        (tmp_path / "modules" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "modules" / name).write_text(code)
+    code = f"""
+import sys
+sys.path.append({str(tmp_path / "modules")!r})
+import mlflow, wandb
+wandb.init("mine", mode="online")
+mlflow.set_tracking_uri("http://server")
+mlflow.MlflowClient("http://server")
+print(os.environ["MLFLOW_TRACKING_URI"])
+from huggingface_hub.hf_api import HfApi
+HfApi().create_commit("me/model")
+"""
+    refusals, done = refused(code, tmp_path, scratch, "python")
+    assert done.stdout.splitlines() == ["mine disabled", "client of None", f"file://{scratch}/mlruns"], done.stderr
+    assert refusals == ["upload me/model"]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_cuda_nccl_and_compiled_models_work(defence: str, scratch: Path, tmp_path: Path, free_port: int) -> None:
+    script, user = write_script(tmp_path, CUDA_SCRIPT), user_folder(tmp_path / "protected")
+    before = snapshot(user)
+    done = run_protected(script, user, scratch, defence, FREE_PORT=str(free_port))
+    assert (done.stdout, done.returncode) == ("torch.Size([8, 8])\n", 0), done.stderr
+    assert snapshot(user) == before
