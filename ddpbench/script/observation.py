@@ -20,6 +20,7 @@ from ddpbench.record.trace import Memory
 from ddpbench.script.gather import RankState
 from ddpbench.script.hooks import Hooks
 from ddpbench.script.observer import Observer
+from ddpbench.script.progress import Progress
 from ddpbench.script.rounds import WARMUP_STEPS, Prefetch, batches_per_update, cut_rounds
 from ddpbench.script.rows import SAMPLES, Rows, to_rows
 
@@ -34,7 +35,7 @@ class Observation:
     """One watched script in this process, from the import of torch to the end of the script."""
 
     def __init__(self, name: str, rank_env: RankEnv, observer: Observer, hooks: Hooks) -> None:
-        self._name, self._rank_env = name, rank_env
+        self.name, self._rank_env = name, rank_env
         self.observer, self._hooks = observer, hooks
         self._num_taken = 0
 
@@ -48,22 +49,33 @@ class Observation:
         """All steps of this rank so far, from any thread."""
         return to_rows(self.observer.rows[:])
 
-    def state(self, has_ended: bool) -> RankState:
+    @property
+    def host(self) -> str:
+        return self._rank_env.host
+
+    def state(self, progress: Progress, has_ended: bool = False, fault: str = "") -> RankState:
         """What this rank publishes; its memory only at the end, since the peak is read then."""
         device = describe_device(self._device)
         memory = msgspec.structs.replace(device.memory_stats([], 0, None), allocator_retries=0) if has_ended else Memory()
         return RankState(
-            placement=placement_of(device, self._rank_env), software=collect_software(device.is_cuda), memory=memory, has_ended=has_ended
+            placement=placement_of(device, self._rank_env),
+            software=collect_software(device.is_cuda),
+            script=self.name,
+            memory=memory,
+            progress=progress,
+            has_ended=has_ended,
+            fault=fault,
         )
 
     def record(self, states: Mapping[int, RankState], rows_of_rank: list[Rows]) -> Record:
         """The record of the ranks that have published ``states``, which includes this one, rank 0."""
         is_cuda, placements = self._device.type == "cuda", [states[rank].placement for rank in sorted(states)]
         config = self._config(rows_of_rank[0])
-        prefetch = Prefetch(config.workers, self.observer.training.prefetched if self.observer.training else 0)
-        rounds = cut_rounds(rows_of_rank, prefetch, config.engine, {rank: state.memory for rank, state in states.items()})
-        backend = self._hooks.models.backend
-        training = self.observer.training
+        backend, training = self._hooks.models.backend, self.observer.training
+        rounds = []
+        if training:  # the steps of a loader that nothing is trained on are none
+            memory = {rank: state.memory for rank, state in states.items()}
+            rounds = cut_rounds(rows_of_rank, Prefetch(config.workers, training.prefetched), config.engine, memory)
         return Record(
             config=msgspec.structs.replace(config, rounds=max(1, len(rounds))),
             environment=collect_environment(
@@ -84,7 +96,7 @@ class Observation:
 
     def own_record(self) -> Record:
         """The record of this rank alone."""
-        return self.record({0: self.state(has_ended=True)}, [self.rows()])
+        return self.record({0: self.state(Progress(), has_ended=True)}, [self.rows()])
 
     def missing(self, record: Record) -> Fault | None:
         """Why ``record`` has no round; None if it has one."""
@@ -92,9 +104,9 @@ class Observation:
             return None
         updates, training = self.observer.updates, self.observer.training
         if not updates:
-            return Fault(message=f"{self._name} made no step with an optimizer of torch in this process", hint=PROCESSES_HINT)
+            return Fault(message=f"{self.name} made no step with an optimizer of torch in this process", hint=PROCESSES_HINT)
         if training is None:
-            return Fault(message=f"{self._name} made {pluralize(updates, 'update')}, not from batches of a DataLoader", hint=LOADER_HINT)
+            return Fault(message=f"{self.name} made {pluralize(updates, 'update')}, not from batches of a DataLoader", hint=LOADER_HINT)
         needed = WARMUP_STEPS + training.prefetched + Prefetch(training.workers, training.prefetched).min_round_steps
         batches = f"{pluralize(self.observer.num_batches, 'batch', 'es')} in {pluralize(self.observer.epochs, 'epoch')}"
         return Fault(message=f"{batches}: no epoch is long enough for a round", hint=f"{needed} batches are")
@@ -122,7 +134,7 @@ class Observation:
         """The observed settings. The rest has the defaults of a run, which its page does not show."""
         models, training = self._hooks.models, self.observer.training
         return ResolvedConfig(
-            workload=self._name,
+            workload=self.name,
             precision=models.precision,
             batch_size=max(1, int(np.median(rows[:, SAMPLES]))) if len(rows) else 1,
             channels_last=False,

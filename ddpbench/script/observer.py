@@ -19,9 +19,9 @@ import torch
 
 from ddpbench.machine.step_timer import DATA, OPTIMIZER
 from ddpbench.record.script import OutsideKind
-from ddpbench.script.rows import is_kept, make_row
+from ddpbench.script.rows import ROW_LENGTH, add_row, is_kept, make_row
 from ddpbench.script.source import LoaderSource
-from ddpbench.script.step_clock import SCRIPT, StepClock
+from ddpbench.script.step_clock import SCRIPT, StepClock, StepTimes
 from ddpbench.script.watched_iterator import WatchedIterator
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -53,12 +53,14 @@ class StepLabel(NamedTuple):
 class Observer:
     """The state of one watched script, changed by its hooks in the thread that created it. Calls from other threads are ignored.
 
-    ``on_first_step`` is called at the end of the first step of the training loader.
+    ``on_first_batch`` is called when the script requests its first batch.
     """
 
-    def __init__(self, on_first_step: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, on_first_batch: Callable[[], None] = lambda: None) -> None:
         self.clock: StepClock[StepLabel] = StepClock()
         self.rows = array("d")
+        self.sums = [0.0] * ROW_LENGTH  # over all steps, also those that have no row
+        self.moves = 0  # calls of hooks: it stands still while the script does
         self.training: LoaderSource | None = None
         self.device: torch.device | None = None
         self.optimizers: list[str] = []
@@ -66,7 +68,7 @@ class Observer:
         self.steps_s = 0.0
         self.outside_s: dict[OutsideKind, float] = {}
         self.problem = ""  # the error that has ended the watching early
-        self._on_first_step = on_first_step
+        self._on_first_batch = on_first_batch
         self._thread = threading.get_ident()
         self._sources: WeakKeyDictionary[Any, LoaderSource] = WeakKeyDictionary()
         self._possible_wrappers: WeakKeyDictionary[Any, LoaderSource] = WeakKeyDictionary()
@@ -126,6 +128,9 @@ class Observer:
         if self._requested is not None or not self.is_active:
             return False
         self._requested = iterator
+        if not self.moves:
+            self._on_first_batch()
+        self.moves += 1
         if self.training is None or iterator.source is self.training:
             self._begin_step()
         else:
@@ -137,6 +142,7 @@ class Observer:
         if self._requested is not iterator:  # it has turned out to be a wrapper
             return
         self._requested, self._last = None, iterator.source
+        self.moves += 1
         iterator.source.received += 1
         self.clock.mark(DATA)
         if self._foreign_batches == 0:
@@ -147,6 +153,7 @@ class Observer:
         if self._requested is not iterator:
             return
         self._requested = None
+        self.moves += 1
         if self.training is None or iterator.source is self.training:
             self._is_exhausted = True
             self.clock.drop()
@@ -174,11 +181,7 @@ class Observer:
         self._number += 1
         self._stretch += self._is_interrupted
         self._updates_before, self._step_updates, self._is_interrupted = self._step_updates, 0, False
-        for times in self.clock.finished():
-            if is_kept(times.label.number):
-                self.rows.extend(make_row(times))
-        if self._number == 1 and self.training is not None:
-            self._on_first_step()
+        self._keep(self.clock.finished())
 
     def _begin_foreign_batch(self) -> None:
         self._foreign_batches += 1
@@ -201,6 +204,7 @@ class Observer:
         if not self.is_active:
             return None
         self.clock.mark(SCRIPT)
+        self.moves += 1
         before = self._outside[0] if self._outside else None
         self._go_outside("checkpoint")
         return before
@@ -210,6 +214,7 @@ class Observer:
         """The checkpoint has ended."""
         if not self.is_active:
             return
+        self.moves += 1
         if self.clock.is_open:
             self.clock.mark_pause()
             self._is_interrupted = True
@@ -239,6 +244,7 @@ class Observer:
     def end_update(self) -> None:
         """An optimizer has made its step."""
         self.clock.mark(OPTIMIZER)
+        self.moves += 1
         self.updates += 1
         self._step_updates += 1
         if self._last is None or self._last is self.training:
@@ -250,6 +256,7 @@ class Observer:
         """The batches of ``source`` are trained on. Steps of other loaders before the first update were none."""
         if self.training is None:
             del self.rows[:]
+            self.sums = [0.0] * ROW_LENGTH
             self._number, self.steps_s, self.epochs = 0, 0.0, 0
         if self._is_exhausted or not self.epochs:
             self.epochs += 1
@@ -266,15 +273,30 @@ class Observer:
         self.clock.drop()
         if self._outside and self._outside[0] != "between-epochs":
             self._leave_outside()
-        for times in self.clock.finish():
-            if is_kept(times.label.number):
-                self.rows.extend(make_row(times))
+        self._keep(self.clock.finish())
         self.deactivate()
+
+    def _keep(self, finished: list[StepTimes[StepLabel]]) -> None:
+        for times in finished:
+            row = make_row(times)
+            self.sums = add_row(self.sums, row)
+            if is_kept(times.label.number):
+                self.rows.extend(row)
 
     @property
     def num_batches(self) -> int:
         """Steps so far."""
         return self._number
+
+    @property
+    def outside_kind(self) -> OutsideKind | None:
+        """What the script does outside of its steps; None in a step."""
+        outside = self._outside  # another thread may call this
+        return outside[0] if outside else None
+
+    @property
+    def waits_for_data(self) -> bool:
+        return self._requested is not None
 
     @property
     def has_made_all_updates(self) -> bool:
