@@ -75,7 +75,7 @@ def test_hang_of_a_single_rank_ends_it(launch: Launch, results: Path) -> None:
     script = [STUCK, "--what", "sleep", "--at", "2", "--rank", "0"]
     done = launch([*PLAIN, "watch", "--hang-timeout", "4", "-o", str(results), *script])
     assert done.returncode == 124
-    assert re.match(r"rank 0 \(.*\) hung at step 2: no progress for 4 s$", errors(done.stderr)[0])
+    assert re.match(r"rank 0 \(.*\) hung at step 2: no progress for \d+ s$", errors(done.stderr)[0])
     assert only_record(results).status == "hung"
 
 
@@ -83,7 +83,8 @@ def test_hang_before_the_first_step_is_noticed(launch: Launch, results: Path) ->
     script = [STUCK, "--what", "sleep", "--at", "0"]
     done = launch([*PLAIN, "watch", "--gpus", "2", "--hang-timeout", "4", "-o", str(results), *script])
     assert done.returncode == 124, done.stderr
-    assert re.match(r"rank 1 \(.*\) hung at step 0: no progress for 10 s", errors(done.stderr)[0])
+    (seconds,) = re.findall(r"rank 1 \(.*\) hung at step 0: no progress for (\d+) s", errors(done.stderr)[0])
+    assert int(seconds) >= 2.5 * 4
 
 
 def test_rank_that_evaluates_longer_than_the_hang_timeout_is_left_alone(launch: Launch, results: Path) -> None:
