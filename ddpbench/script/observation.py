@@ -20,6 +20,7 @@ from ddpbench.record.trace import Memory
 from ddpbench.script.gather import RankState
 from ddpbench.script.hooks import Hooks
 from ddpbench.script.observer import Observer
+from ddpbench.script.progress import Progress
 from ddpbench.script.rounds import WARMUP_STEPS, Prefetch, batches_per_update, cut_rounds
 from ddpbench.script.rows import SAMPLES, Rows, to_rows
 from ddpbench.script.source import DEFAULT_PREFETCH
@@ -35,7 +36,7 @@ class Observation:
     """One watched script in this process, from the import of torch to the end of the script."""
 
     def __init__(self, name: str, rank_env: RankEnv, observer: Observer, hooks: Hooks) -> None:
-        self._name, self._rank_env = name, rank_env
+        self.name, self._rank_env = name, rank_env
         self.observer, self._hooks = observer, hooks
         self._num_taken = 0
 
@@ -49,19 +50,30 @@ class Observation:
         """All steps of this rank so far, from any thread."""
         return to_rows(self.observer.rows[:])
 
-    def state(self, has_ended: bool) -> RankState:
+    @property
+    def host(self) -> str:
+        return self._rank_env.host
+
+    def state(self, progress: Progress, has_ended: bool = False, fault: str = "") -> RankState:
         """What this rank publishes; its memory only at the end, since the peak is read then."""
         device = describe_device(self._device)
         memory = msgspec.structs.replace(device.memory_stats([], 0, None), allocator_retries=0) if has_ended else Memory()
         return RankState(
-            placement=placement_of(device, self._rank_env), software=collect_software(device.is_cuda), memory=memory, has_ended=has_ended
+            placement=placement_of(device, self._rank_env),
+            software=collect_software(device.is_cuda),
+            script=self.name,
+            memory=memory,
+            progress=progress,
+            has_ended=has_ended,
+            fault=fault,
         )
 
     def record(self, states: Mapping[int, RankState], rows_of_rank: list[Rows]) -> Record:
         """The record of the ranks that have published ``states``, which includes this one, rank 0."""
-        training = self.observer.training
-        prefetch = Prefetch(training.workers, training.prefetched) if training else Prefetch(0, 0)
-        rounds = cut_rounds(rows_of_rank, prefetch, self.engine, {rank: state.memory for rank, state in states.items()})
+        training, rounds = self.observer.training, []
+        if training:  # the steps of a loader that nothing is trained on are none
+            memory = {rank: state.memory for rank, state in states.items()}
+            rounds = cut_rounds(rows_of_rank, Prefetch(training.workers, training.prefetched), self.engine, memory)
         return self.record_with(rounds, states, rows_of_rank[0])
 
     def record_with(self, rounds: list[Round], states: Mapping[int, RankState], rows: Rows) -> Record:
@@ -88,7 +100,7 @@ class Observation:
 
     def own_record(self) -> Record:
         """The record of this rank alone."""
-        return self.record({0: self.state(has_ended=True)}, [self.rows()])
+        return self.record({0: self.state(Progress(), has_ended=True)}, [self.rows()])
 
     def missing(self, record: Record) -> Fault | None:
         """Why ``record`` has no round; None if it has one."""
@@ -96,7 +108,7 @@ class Observation:
             return None
         updates, training = self.observer.updates, self.observer.training
         if not updates:
-            return Fault(message=f"{self._name} made no step with an optimizer of torch in this process", hint=PROCESSES_HINT)
+            return Fault(message=f"{self.name} made no step with an optimizer of torch in this process", hint=PROCESSES_HINT)
         if training is None:
             return Fault(message=f"{pluralize(updates, 'update')}: too few for a round", hint=LOADER_HINT)
         needed = WARMUP_STEPS + training.prefetched + Prefetch(training.workers, training.prefetched).min_round_steps
@@ -139,7 +151,7 @@ class Observation:
         """The observed settings. The rest has the defaults of a run, which its page does not show."""
         models, training = self._hooks.models, self.observer.training
         return ResolvedConfig(
-            workload=self._name,
+            workload=self.name,
             precision=models.precision,
             batch_size=max(1, int(np.median(rows[:, SAMPLES]))) if len(rows) else 1,
             channels_last=False,

@@ -20,7 +20,7 @@ import torch
 
 from ddpbench.machine.step_timer import DATA, HOST_TO_DEVICE, OPTIMIZER
 from ddpbench.record.script import OutsideKind
-from ddpbench.script.rows import is_kept, make_row
+from ddpbench.script.rows import ROW_LENGTH, add_row, is_kept, make_row
 from ddpbench.script.source import LoaderSource
 from ddpbench.script.step_clock import SCRIPT, StepClock, StepTimes
 from ddpbench.script.watched_iterator import WatchedIterator
@@ -73,13 +73,15 @@ class Steering(Protocol):
 class Observer:
     """The state of one watched script, changed by its hooks in the thread that created it. Calls from other threads are ignored.
 
-    ``on_first_step`` is called at the end of the first step of the training loader. With ``steering`` all steps are kept.
+    ``on_first_batch`` is called when the script requests its first batch. With ``steering`` all steps are kept.
     """
 
-    def __init__(self, on_first_step: Callable[[], None] = lambda: None, steering: Steering | None = None) -> None:
+    def __init__(self, on_first_batch: Callable[[], None] = lambda: None, steering: Steering | None = None) -> None:
         self.steering = steering
         self.clock: StepClock[StepLabel] = StepClock()
         self.rows = array("d")
+        self.sums = [0.0] * ROW_LENGTH  # over all steps, also those that have no row
+        self.moves = 0  # calls of hooks: it stands still while the script does
         self.training: LoaderSource | None = None
         self.device: torch.device | None = None
         self.optimizers: list[str] = []
@@ -88,7 +90,7 @@ class Observer:
         self.steps_s = 0.0
         self.outside_s: dict[OutsideKind, float] = {}
         self.problem = ""  # the error that has ended the watching early
-        self._on_first_step = on_first_step
+        self._on_first_batch = on_first_batch
         self._thread = threading.get_ident()
         self._sources: WeakKeyDictionary[Any, LoaderSource] = WeakKeyDictionary()
         self._possible_wrappers: WeakKeyDictionary[Any, LoaderSource] = WeakKeyDictionary()
@@ -172,6 +174,9 @@ class Observer:
             return False
         if self._requested is not None:
             return self._begin_inner_batch(self._requested, iterator.source)
+        if not self.moves:
+            self._on_first_batch()
+        self.moves += 1
         self._requested, self._has_inner_batch = iterator, False
         if iterator.source is self.training or self._may_train:
             self._begin_step(is_new_epoch=iterator.received == 0 and self._epoch_batches > 1)
@@ -195,6 +200,7 @@ class Observer:
             return
         source = iterator.source
         self._requested, self._last = None, source
+        self.moves += 1
         iterator.received += 1
         source.received += 1
         self.clock.mark(HOST_TO_DEVICE if self._has_inner_batch else DATA)
@@ -209,6 +215,7 @@ class Observer:
             self.clock.mark(DATA)
             return
         self._requested = None
+        self.moves += 1
         if iterator.source is self.training or self._may_train:
             self._end_epoch()
             self._go_outside("between-epochs")
@@ -264,8 +271,6 @@ class Observer:
         self._stretch += self._is_interrupted
         self._updates_before, self._step_updates, self._is_interrupted = self._step_updates, 0, False
         self._keep_rows(self.clock.finished())
-        if self._number == 1 and self.training is not None:
-            self._on_first_step()
 
     def _restart_step(self) -> None:
         """A loader has just created the iterator of the one that it wraps, with its workers. That is not part of the step."""
@@ -312,6 +317,7 @@ class Observer:
         if not self.is_active:
             return None
         self.clock.mark(SCRIPT)
+        self.moves += 1
         before = self._outside[0] if self._outside else None
         self._go_outside("checkpoint")
         return before
@@ -321,6 +327,7 @@ class Observer:
         """The checkpoint has ended."""
         if not self.is_active:
             return
+        self.moves += 1
         if self.clock.is_open:
             self.clock.mark_pause()
             self._is_interrupted = True
@@ -350,6 +357,7 @@ class Observer:
     @contained
     def end_update(self, is_first_optimizer: bool) -> None:
         """An optimizer has made its step. ``is_first_optimizer`` says that it is the one that was the first to make one."""
+        self.moves += 1
         self.updates += 1
         self._step_updates += 1
         if self.steering:
@@ -371,12 +379,14 @@ class Observer:
             self._open_step()
         if self._number == UPDATES_WITHOUT_LOADER and not self.steps_are_updates:
             self.steps_are_updates = True
-            self._on_first_step()
+            if self._last is None:
+                self._on_first_batch()
 
     def _begin_training(self, source: LoaderSource) -> None:
         """The batches of ``source`` are trained on. Steps of other loaders before the first update were none."""
         if self.training is None:
             del self.rows[:]
+            self.sums = [0.0] * ROW_LENGTH
             self._number, self.steps_s, self.epochs = 0, 0.0, 0
         if self._is_exhausted or not self.epochs:
             self.epochs += 1
@@ -402,7 +412,9 @@ class Observer:
 
     def _keep_rows(self, steps: Sequence[StepTimes[StepLabel]]) -> None:
         for times in steps:
-            self.rows.extend(make_row(times))
+            row = make_row(times)
+            self.sums = add_row(self.sums, row)
+            self.rows.extend(row)
 
     def _is_kept(self, number: int) -> bool:
         """Whether the times of the step with that number are kept."""
@@ -412,6 +424,16 @@ class Observer:
     def num_batches(self) -> int:
         """Steps so far."""
         return self._number
+
+    @property
+    def outside_kind(self) -> OutsideKind | None:
+        """What the script does outside of its steps; None in a step."""
+        outside = self._outside  # another thread may call this
+        return outside[0] if outside else None
+
+    @property
+    def waits_for_data(self) -> bool:
+        return self._requested is not None
 
     @property
     def has_made_all_updates(self) -> bool:

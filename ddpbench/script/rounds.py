@@ -42,7 +42,9 @@ def cut_rounds(rows_of_rank: Sequence[Rows], prefetch: Prefetch, engine: str, me
     Rank 0 decides where a round begins and ends. A round that another rank has not measured, or interrupted by a pause, is left out.
     """
     found: list[Round] = []
-    for first, end in _spread(list(_round_bounds(rows_of_rank[0], prefetch))):
+    last = min(rows[-1, NUMBER] if len(rows) else -1.0 for rows in rows_of_rank)  # of the rank that has ended, or sent steps, first
+    common = rows_of_rank[0][rows_of_rank[0][:, NUMBER] <= last]
+    for first, end in _spread(list(_round_bounds(common, prefetch))):
         parts = [part_of(rows, first, end) for rows in rows_of_rank]
         if all(part is not None for part in parts):
             traces = [make_trace(rank, part, memory.get(rank, Memory())) for rank, part in enumerate(parts) if part is not None]

@@ -73,7 +73,8 @@ class StepClock(Generic[Label]):
     @property
     def num_marks(self) -> int:
         """Marks in the open step, its start not counted."""
-        return len(self._marks) - 1 if self._marks else 0
+        marks = self._marks  # another thread may call this
+        return len(marks) - 1 if marks else 0
 
     @property
     def last_phase(self) -> int | None:

@@ -1,4 +1,4 @@
-"""One diagnosis on one rank: its windows, the stages that rank 0 decides, and the job that rank 0 builds from all ranks."""
+"""One diagnosis on one rank: its windows, the stages that rank 0 decides, and the records that rank 0 builds from all ranks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ddpbench.distributed.rank_store import open_store
 from ddpbench.machine.node_state import collect_node_state
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.config import Config
-from ddpbench.record.diagnosis import NodeState
+from ddpbench.record.diagnosis import Diagnosis, NodeState
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Prediction, Scenario
-from ddpbench.record.record import Job
+from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.report.messages.verdict import dataloader_call
 from ddpbench.script.diagnose.channel import StageChannel
@@ -26,6 +26,7 @@ from ddpbench.script.diagnose.stage import RankResults, Stage
 from ddpbench.script.diagnose.windows import Windows
 from ddpbench.script.observation import Observation
 from ddpbench.script.observer import Observer
+from ddpbench.script.progress import Progress
 from ddpbench.script.rounds import batches_per_update
 from ddpbench.script.rows import FIRST_PHASE, HOST_DATA_MS
 from ddpbench.script.source import DEFAULT_PREFETCH
@@ -37,7 +38,7 @@ AT_THE_END = 2**31
 
 
 class ScriptDiagnosis:
-    """``end_script`` ends the script at the next step of an optimizer. On rank 0, ``save`` stores the job so far."""
+    """``end_script`` ends the script at the next step of an optimizer. On rank 0, ``save`` stores the records so far."""
 
     def __init__(
         self,
@@ -48,9 +49,10 @@ class ScriptDiagnosis:
         save: Callable[[], None],
         print_line: Callable[[str], None],
     ) -> None:
-        self.windows = Windows(rank_env, self._next_stage, end_script, self._fail)
+        self.windows = Windows(rank_env, self._begin_training, self._next_stage, end_script, self._fail)
         self.problem = ""
-        self.job: Job
+        self.records: list[Record] = []
+        self.diagnosis = Diagnosis(loader="DataLoader")
         self._rank_env, self._requested, self._verify, self._end_script = rank_env, requested, verify, end_script
         self._limit_s = requested.time_limit or DIAGNOSIS_S + (VERIFY_S if verify else 0.0)
         self._save, self._print_line = save, print_line
@@ -66,24 +68,24 @@ class ScriptDiagnosis:
     def observer(self) -> Observer:
         return self.windows.observer
 
-    def begin(self, observation: Observation, job: Job) -> None:
-        """The script is being watched. ``job`` gets what is measured."""
-        self._observation, self.job = observation, job
+    def begin(self, observation: Observation) -> None:
+        """The script is being watched."""
+        self._observation = observation
         self.windows.observer = observation.observer
 
-    def begin_training(self) -> None:
-        """The first step has ended: the time limit counts from here."""
+    def _begin_training(self) -> None:
+        """The time limit counts from here."""
         self._begin_s = time.monotonic()
 
     def finish(self) -> None:
-        """The script has ended: collect the last results, and on rank 0 enter them into the job."""
+        """The script has ended: collect the last results, and on rank 0 build the records."""
         self.windows.close()
         try:
             self._share_results(AT_THE_END, LAST_RESULTS_TIMEOUT_S)
         except BenchError as problem:  # what was collected before remains
             self.problem = self.problem or problem.message
         if self._rank_env.is_rank0:
-            self._update_job()
+            self._update_records()
 
     # stages
 
@@ -155,7 +157,7 @@ class ScriptDiagnosis:
     def _share_results(self, stage: int, timeout_s: float | None = None) -> None:
         """Publish this rank's results; on rank 0 receive those of the others."""
         own = self.windows.results
-        own.stage, own.state = stage, self._observation.state(has_ended=True)
+        own.stage, own.state = stage, self._observation.state(Progress(), has_ended=True)
         if self._rank_env.is_rank0:
             others = self._channel.receive_results(stage, *([timeout_s] if timeout_s else [])) if self._channel else {}
             self._results = [own, *(others[rank] for rank in sorted(others))]
@@ -170,30 +172,26 @@ class ScriptDiagnosis:
 
     @property
     def _placement(self) -> RankPlacement:
-        return self._observation.state(has_ended=False).placement
+        return self._observation.state(Progress()).placement
 
-    # the job
+    # records
 
     def _candidates(self) -> list[Scenario]:
         """Predict what the remedies gain, record it, and return those to try."""
-        self._update_job()
-        assert self.job.diagnosis is not None, "the job is a diagnosis"
-        predictions = predict_remedies(self.job)
-        self.job.diagnosis.predictions = predictions
+        self._update_records()
+        self.diagnosis.predictions = predict_remedies(Job(started="", command=[], records=self.records, diagnosis=self.diagnosis))
         self._save()
-        found = promising(predictions) if self._verify else []
+        found = promising(self.diagnosis.predictions) if self._verify else []
         for each in found:
-            self._print_line(f"trying {dataloader_call(dataloader_change(each, self.job.records[0]))}")
+            self._print_line(f"ddpbench: trying {dataloader_call(dataloader_change(each, self.records[0]))}")
         return found
 
-    def _update_job(self) -> None:
-        job, rows = self.job, self.windows.rows(0, self.observer.num_batches)
-        if records := build_records(self._observation, rows, self._results, self._requested):
-            job.records = records
-        assert job.diagnosis is not None, "the job is a diagnosis"
-        update_diagnosis(job.diagnosis, self._results)
+    def _update_records(self) -> None:
+        rows = self.windows.rows(0, self.observer.num_batches)
+        self.records = build_records(self._observation, rows, self._results, self._requested)
+        update_diagnosis(self.diagnosis, self._results)
         if self.problem:
-            job.diagnosis.skipped = [SkippedMeasurement("trials", "failed", error=self.problem)]
+            self.diagnosis.skipped = [SkippedMeasurement("trials", "failed", error=self.problem)]
         self._save()
 
 

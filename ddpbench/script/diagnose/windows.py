@@ -47,6 +47,7 @@ class Windows:
     def __init__(
         self,
         rank_env: RankEnv,
+        on_first_update: Callable[[], None],
         next_stage: NextStage,
         end_script: Callable[[], None],
         on_failure: Callable[[BenchError], None],
@@ -54,7 +55,8 @@ class Windows:
         self.results = RankResults()
         self.dataset_files: Sequence[str] = ()
         self._rank, self._ranks_per_node = rank_env.rank, rank_env.local_world_size
-        self._next_stage, self._end_script, self._on_failure = next_stage, end_script, on_failure
+        self._on_first_update, self._next_stage, self._end_script = on_first_update, next_stage, end_script
+        self._on_failure = on_failure
         self.given_before_training = 0  # batches that the script had taken when it made its first update
         self._stage: Stage | None = None
         self._measurement: Measurement | None = None
@@ -105,6 +107,8 @@ class Windows:
 
     def after_update(self, updates: int) -> None:
         """An optimizer has made its step, the ``updates``-th of all optimizers."""
+        if updates == 1:
+            self._on_first_update()
         if self._stage and self._stage.kind == "end" and updates >= self._stage.last_update:
             self._end_script()
 

@@ -35,7 +35,7 @@ def test_every_batch_of_an_epoch_is_a_step() -> None:
     assert set(seen.rows[:, UPDATES]) == {1}
     assert set(seen.rows[:, SAMPLES]) == {BATCH}
     assert (seen.observer.epochs, seen.observer.optimizers, seen.hooks.models.name) == (1, ["SGD"], "Sequential")
-    assert seen.first_steps == [1]
+    assert seen.first_batches == [0]
 
 
 def test_time_is_charged_to_the_phase_in_which_it_passes() -> None:
