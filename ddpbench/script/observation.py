@@ -29,7 +29,7 @@ UNKNOWN_LOADER = "DataLoader"
 
 PROCESSES_HINT = "processes that a script starts are not watched: start ranks with torchrun or --gpus N"
 
-LOADER_HINT = "its batches come from no DataLoader that the thread that trains iterates"
+DIAGNOSIS_HINT = "other batches can only be given to a DataLoader that the thread that trains iterates: ddpbench watch reports on others"
 
 
 class Observation:
@@ -110,7 +110,8 @@ class Observation:
         if not updates:
             return Fault(message=f"{self.name} made no step with an optimizer of torch in this process", hint=PROCESSES_HINT)
         if training is None:
-            return Fault(message=f"{pluralize(updates, 'update')}: too few for a round", hint=LOADER_HINT)
+            hint = DIAGNOSIS_HINT if self.observer.steering else "too few for a round"
+            return Fault(message=f"{self.name} made {pluralize(updates, 'update')}, not from batches of a DataLoader", hint=hint)
         needed = WARMUP_STEPS + training.prefetched + Prefetch(training.workers, training.prefetched).min_round_steps
         batches = f"{pluralize(self.observer.num_batches, 'batch', 'es')} in {pluralize(self.observer.epochs, 'epoch')}"
         return Fault(message=f"{batches}: no epoch is long enough for a round", hint=f"{needed} batches are")

@@ -73,7 +73,8 @@ class Steering(Protocol):
 class Observer:
     """The state of one watched script, changed by its hooks in the thread that created it. Calls from other threads are ignored.
 
-    ``on_first_batch`` is called when the script requests its first batch. With ``steering`` all steps are kept.
+    ``on_first_batch`` is called once: when the script requests its first batch, or has turned out to train without a DataLoader. With
+    ``steering`` all steps are kept.
     """
 
     def __init__(self, on_first_batch: Callable[[], None] = lambda: None, steering: Steering | None = None) -> None:
@@ -90,7 +91,7 @@ class Observer:
         self.steps_s = 0.0
         self.outside_s: dict[OutsideKind, float] = {}
         self.problem = ""  # the error that has ended the watching early
-        self._on_first_batch = on_first_batch
+        self._on_first_batch, self._is_reporting = on_first_batch, False
         self._thread = threading.get_ident()
         self._sources: WeakKeyDictionary[Any, LoaderSource] = WeakKeyDictionary()
         self._possible_wrappers: WeakKeyDictionary[Any, LoaderSource] = WeakKeyDictionary()
@@ -174,8 +175,7 @@ class Observer:
             return False
         if self._requested is not None:
             return self._begin_inner_batch(self._requested, iterator.source)
-        if not self.moves:
-            self._on_first_batch()
+        self._begin_reporting()
         self.moves += 1
         self._requested, self._has_inner_batch = iterator, False
         if iterator.source is self.training or self._may_train:
@@ -183,6 +183,11 @@ class Observer:
         else:
             self._begin_foreign_batch()
         return True
+
+    def _begin_reporting(self) -> None:
+        if not self._is_reporting:
+            self._is_reporting = True
+            self._on_first_batch()
 
     def _begin_inner_batch(self, outer: WatchedIterator, source: LoaderSource) -> bool:
         """The loader of ``outer`` requests a batch from a DataLoader inside of it, if it may: datasets can iterate over one, too."""
@@ -379,8 +384,7 @@ class Observer:
             self._open_step()
         if self._number == UPDATES_WITHOUT_LOADER and not self.steps_are_updates:
             self.steps_are_updates = True
-            if self._last is None:
-                self._on_first_batch()
+            self._begin_reporting()
 
     def _begin_training(self, source: LoaderSource) -> None:
         """The batches of ``source`` are trained on. Steps of other loaders before the first update were none."""

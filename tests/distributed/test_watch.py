@@ -144,7 +144,7 @@ def test_script_runs_unchanged_and_has_rounds(options: list[str], launch: Launch
 
 FAULTS = {
     "never trains": (["--idle"], 0, "made no step with an optimizer of torch in this process"),
-    "no DataLoader": (["--data", "list"], 0, "made 40 updates, not from batches of a DataLoader"),
+    "no DataLoader": (["--data", "list", "--batches", "12"], 0, "made 12 updates, not from batches of a DataLoader"),
     "too short": (["--batches", "8"], 0, "8 batches in 1 epoch: no epoch is long enough for a round"),
     "raises at once": (["--batches", "2", "--fail"], 1, "ValueError: no such luck"),
 }
