@@ -2,6 +2,7 @@
 # Shared by the SLURM scripts: checks the environment, then runs one node.sh per node. Sourced with the arguments of ddpbench from
 # the root of the clone, where sbatch was called: SLURM runs a copy of the script from another folder.
 #
+#   job_folder            the folder of the job, if sbatch got --chdir: there ddpbench runs
 #   DDPBENCH_INSTALL=1    installs inside the job, which holds its GPUs meanwhile, instead of using the environment of install.sh
 
 # shellcheck source=launch/setup.sh
@@ -38,6 +39,11 @@ export HEAD_ADDRESS=${HEAD_ADDRESS:-$head}
 # srun does not inherit --cpus-per-task from the batch script.
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 
-command=("${run_per_node[@]}" --kill-on-bad-exit=1 bash launch/node.sh "$@")
+node_script=launch/node.sh
+if [ "${job_folder:-$PWD}" != "$PWD" ]; then
+  node_script=$root/launch/node.sh
+  run_per_node+=(--chdir="$job_folder")
+fi
+command=("${run_per_node[@]}" --kill-on-bad-exit=1 bash "$node_script" "$@")
 printf '%s\n' "$(masked "${command[@]}")" >&2
 exec "${command[@]}"

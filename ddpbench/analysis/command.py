@@ -51,14 +51,18 @@ class CommandBuilder:
         return self.record.requested or self.record.config
 
     def command(self, **values: Sequence[object]) -> str:
-        """The command that repeats the run with ``values`` for some fields of its Config.
+        """The command that repeats the run with ``values`` for some fields of its Config; empty for a script, which has no such flags.
 
         Several values of a field make arms, which one job interleaves and compares; an empty sequence drops the flag.
         """
+        if self.record.script is not None:
+            return ""
         return self._line([], values, JOB_LEVEL_FIELDS.get(self.kind, ()))
 
     def diagnose_command(self, **values: Sequence[object]) -> str:
-        """The command that diagnoses the run, with ``values`` for some fields of its Config."""
+        """The command that diagnoses the run, with ``values`` for some fields of its Config; empty for a script."""
+        if self.record.script is not None:
+            return ""
         return self._line(["diagnose"], values, (*RUN_LENGTH_FLAGS, *(() if self.kind == "diagnose" else ("time_limit",))))
 
     def has_flag(self, name: str) -> bool:

@@ -108,12 +108,12 @@ def run_launch(request: Request, forwarder: SignalForwarder, stdout: TextIO | No
     return run_child(child_command(request), request.output, forwarder, stdout)
 
 
-def launch_script(request: Request, words: Sequence[str]) -> int:
-    """Watch a script, given as the ``words`` of a command line, in ``--gpus`` ranks; returns its exit code."""
+def launch_script(request: Request, command: Sequence[str], script: Sequence[str]) -> int:
+    """Start ``--gpus`` ranks of ``command``, which has its own flags, on ``script`` with its arguments; returns its exit code."""
     assert request.output.gpus, "it is launched with --gpus"
     forwarder = prepare_launch(request)
     flags = to_argv(msgspec.structs.replace(request.output, gpus=None), flag_fields(OutputOptions))
-    return run_child(torchrun_command(request.output.gpus, ["watch", *flags, *words]), request.output, forwarder).exit_code
+    return run_child(torchrun_command(request.output.gpus, [*command, *flags, *script]), request.output, forwarder).exit_code
 
 
 def torchrun_command(ranks: int, arguments: Sequence[str]) -> list[str]:

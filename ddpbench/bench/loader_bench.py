@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Protocol
 
 import torch
 
@@ -18,6 +19,7 @@ from ddpbench.machine.cpu import CpuMonitor, set_affinity
 from ddpbench.machine.host import cpu_seconds, rss_bytes
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.diagnosis import LoaderBenchmark
+from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.loaders import find_loader
 from ddpbench.workloads import registry as workloads
 
@@ -48,33 +50,61 @@ def benchmark_loader(
         drain.drop_next()
         first_batch_s = perf_counter() - began
         workers = loader.data.effective_workers(config.workers)
-        burst_size = max(1, workers)
         producers = max(1, find_loader(config.loader).num_producers(workers))
-        _skip_prefetched(drain, max_batches=loader.max_prefetched - 1, min_batches=producers - 1, window_s=window_s)
-        loader.pop_stats()  # reset: statistics count from here
-        monitor, cpu_times_before = CpuMonitor(), CpuTimes.read(loader)
-        monitor.start()
-        intervals_s = _measure_intervals(drain, burst_size, window_s)
-        cpu_usage, cpu_times = monitor.finish(), CpuTimes.read(loader).since(cpu_times_before)
-        workers_rss = [rss for pid in loader.worker_pids() if (rss := rss_bytes(pid)) is not None]
-        benchmark = LoaderBenchmark(
-            rank=world.rank,
-            elapsed_s=sum(intervals_s),
-            samples=len(intervals_s) * config.batch_size,
-            intervals_ms=[round(1e3 * interval_s, 4) for interval_s in intervals_s],
-            first_batch_s=first_batch_s,
-            loader_cpu_s=cpu_times.loader_s,
-            main_process_cpu_s=cpu_times.main_s,
-            workers_rss_bytes=sum(workers_rss) if workers_rss else None,
-            loader_stats=loader.pop_stats(),
-            cpu_usage=cpu_usage,
-        )
+        source = BenchmarkedLoader(loader, world.rank, config.batch_size, producers, max(1, workers), loader.max_prefetched - 1)
+        benchmark = measure_delivery(source, drain.drop_next, first_batch_s, window_s)
         if on_result:
             on_result(loader, benchmark)
         return benchmark
     finally:
         loader.close()
         world.device.synchronize()
+
+
+class DeliveringLoader(Protocol):
+    """What a loader benchmark needs to know of a loader."""
+
+    def worker_pids(self) -> list[int]:
+        """Process ids of its workers."""
+
+    def pop_stats(self) -> LoaderStats | None:
+        """Statistics of the batches since the last call; None if there are none."""
+
+
+@dataclass(frozen=True)
+class BenchmarkedLoader:
+    """A loader that is open, and the numbers by which its benchmark is measured."""
+
+    loader: DeliveringLoader
+    rank: int
+    batch_size: int
+    producers: int  # batches made in parallel
+    burst_size: int  # batches that may arrive together
+    prefetched: int  # batches that may be ready
+
+
+def measure_delivery(source: BenchmarkedLoader, drop_next: Callable[[], None], first_batch_s: float, window_s: float) -> LoaderBenchmark:
+    """Take batches by ``drop_next``: first those that are ready, then for about ``window_s`` seconds those that are measured."""
+    loader = source.loader
+    _skip_prefetched(drop_next, source.prefetched, min_batches=source.producers - 1, window_s=window_s)
+    loader.pop_stats()  # reset: statistics count from here
+    monitor, cpu_times_before = CpuMonitor(), CpuTimes.read(loader)
+    monitor.start()
+    intervals_s = _measure_intervals(drop_next, source.burst_size, window_s)
+    cpu_usage, cpu_times = monitor.finish(), CpuTimes.read(loader).since(cpu_times_before)
+    workers_rss = [rss for pid in loader.worker_pids() if (rss := rss_bytes(pid)) is not None]
+    return LoaderBenchmark(
+        rank=source.rank,
+        elapsed_s=sum(intervals_s),
+        samples=len(intervals_s) * source.batch_size,
+        intervals_ms=[round(1e3 * interval_s, 4) for interval_s in intervals_s],
+        first_batch_s=first_batch_s,
+        loader_cpu_s=cpu_times.loader_s,
+        main_process_cpu_s=cpu_times.main_s,
+        workers_rss_bytes=sum(workers_rss) if workers_rss else None,
+        loader_stats=loader.pop_stats(),
+        cpu_usage=cpu_usage,
+    )
 
 
 class BatchDrain:
@@ -92,23 +122,23 @@ class BatchDrain:
             self._stream.synchronize()
 
 
-def _skip_prefetched(drain: BatchDrain, max_batches: int, min_batches: int, window_s: float) -> None:
+def _skip_prefetched(drop_next: Callable[[], None], max_batches: int, min_batches: int, window_s: float) -> None:
     """Drop ``max_batches`` batches; after ``MAX_WINDOWS`` windows stop early, but not before ``min_batches``."""
     end = perf_counter() + MAX_WINDOWS * window_s
     for number in range(max_batches):
         if number >= min_batches and perf_counter() > end:
             break
-        drain.drop_next()
+        drop_next()
 
 
-def _measure_intervals(drain: BatchDrain, burst_size: int, window_s: float) -> list[float]:
+def _measure_intervals(drop_next: Callable[[], None], burst_size: int, window_s: float) -> list[float]:
     """Seconds between consecutive batches, in whole bursts unless even one takes too long; at least one interval."""
     intervals_s: list[float] = []
     last = began = perf_counter()
     while not intervals_s or (len(intervals_s) < MAX_BATCHES and last - began < MAX_WINDOWS * window_s):
         if intervals_s and len(intervals_s) % burst_size == 0 and last - began >= window_s:
             break
-        drain.drop_next()
+        drop_next()
         now = perf_counter()
         intervals_s.append(now - last)
         last = now
@@ -125,7 +155,7 @@ class CpuTimes:
     has_workers: bool
 
     @classmethod
-    def read(cls, loader: Loader) -> CpuTimes:
+    def read(cls, loader: DeliveringLoader) -> CpuTimes:
         pids = loader.worker_pids()
         return cls(cpu_seconds(pids), time.process_time(), time.thread_time(), bool(pids))
 

@@ -151,17 +151,22 @@ class Terminator:
                     close_journal_file(path, report.status, report.fault, self._world.placements)
 
     def exit(self, code: int) -> NoReturn:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
-        for child in multiprocessing.active_children():  # one that hangs in its fork does not notice that its parent has ended
-            child.kill()
-        os._exit(int(code))
+        exit_at_once(code)
 
     def kept_rounds_hint(self) -> str:
         """Hint with the path of the finished rounds, empty if there are none yet."""
         path = Path(self.record_path or "")
         return f"; finished rounds are in {os.path.relpath(path)}" if any(record.rounds for record in _load_records(path)) else ""
+
+
+def exit_at_once(code: int) -> NoReturn:
+    """End this process from any thread, without the interpreter's shutdown, and its child processes."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    for child in multiprocessing.active_children():  # one that hangs in its fork does not notice that its parent has ended
+        child.kill()
+    os._exit(int(code))
 
 
 def _load_records(path: Path) -> list[Record]:

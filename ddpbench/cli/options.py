@@ -133,7 +133,7 @@ class FlagOption:
             return raw[0]
         if not raw:
             raise UsageError(f"{field.option} cannot be empty", f"give a value, or omit the flag ({self.default})")
-        if isinstance(self.kind, inspect.StrType):
+        if isinstance(self.kind, inspect.StrType) and not self.kind.pattern:
             return raw
         try:
             value = msgspec.convert(_strip_unit(field.flag.unit, raw), self.annotation, strict=False)
@@ -152,6 +152,8 @@ class FlagOption:
         return {inspect.IntType: "N", inspect.FloatType: "X"}.get(type(self.kind), "NAME")
 
     def _allowed_values(self) -> str:
+        if self.field.flag.form:
+            return self.field.flag.form
         if not isinstance(self.kind, inspect.IntType | inspect.FloatType):
             return _join_with_or(self.field.choices)
         bounds = {"above": self.kind.gt, "of at least": self.kind.ge, "below": self.kind.lt, "of at most": self.kind.le}

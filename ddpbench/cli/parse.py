@@ -85,7 +85,7 @@ def typed_command(argv: Sequence[str]) -> list[str]:
         parent = []
     if TORCHRUN_MODULE in parent[:3]:  # started by --gpus
         ranks = next(word.partition("=")[2] for word in parent if word.startswith("--nproc_per_node="))
-        place = 1 if argv[0] == "watch" else len(argv)  # behind a script, it would be one of the script's own flags
+        place = 1 if argv[0] in ("watch", "diagnose") else len(argv)  # behind a script, it would be one of the script's own flags
         return ["ddpbench", *argv[:place], "--gpus", ranks, *argv[place:]]
     for index, word in enumerate(parent[:3]):
         if launcher := LAUNCHERS.get(Path(word).name):

@@ -8,6 +8,8 @@ import rich_click as click
 from click.shell_completion import CompletionItem
 from rich.text import Text
 
+from ddpbench.cli.diagnose_script import COMMAND as DIAGNOSE_SCRIPT
+from ddpbench.cli.diagnose_script import diagnose_script, names_script
 from ddpbench.cli.make_data import make_data
 from ddpbench.cli.options import HELP_COLUMNS, complete_names, help_flag, version_flag
 from ddpbench.cli.report import env, list_, plot, report
@@ -68,7 +70,7 @@ class CommandGroup(click.RichGroup):
 
 @click.group(
     cls=CommandGroup,
-    commands=[run, diagnose, whatif, watch, scale, sweep, reproduce, crossover, make_data, report, plot, list_, env],
+    commands=[run, diagnose, diagnose_script, whatif, watch, scale, sweep, reproduce, crossover, make_data, report, plot, list_, env],
     context_settings=CONTEXT_SETTINGS,
     options_metavar="COMMAND|WORKLOAD",
     subcommand_metavar="[FLAGS]",
@@ -97,7 +99,7 @@ def run_command(argv: list[str]) -> int:
 
 
 def _add_default_command(argv: list[str]) -> list[str]:
-    """``argv`` starting with a command or a program flag; ``run`` is added before a workload.
+    """``argv`` starting with a command or a program flag; ``run`` is added before a workload. ``diagnose`` has a command for scripts.
 
     Raises UsageError if the first argument is unknown.
     """
@@ -106,6 +108,8 @@ def _add_default_command(argv: list[str]) -> list[str]:
     first, *rest = argv
     if first in WORDS_FOR_FLAGS:
         return _add_default_command([*rest, f"--{first}"])
+    if first == "diagnose" and names_script(rest):
+        return [DIAGNOSE_SCRIPT, *rest]
     if first in program.commands or first in ("-h", "--help", "--version"):
         return argv
     if not first.startswith("-") and ":" not in first and not is_workload(first):
@@ -118,7 +122,7 @@ def _add_default_command(argv: list[str]) -> list[str]:
 def _to_usage_error(problem: click.UsageError, first: str) -> UsageError:
     """click's error about the command ``first``, in the format of ddpbench's errors."""
     command = program.commands.get(first, program)
-    path = "ddpbench" if command is program else f"ddpbench {first}"
+    path = "ddpbench" if command is program else f"ddpbench {first.partition('-script')[0]}"
     if isinstance(problem, click.NoSuchOption):
         return _unknown_flag(problem.option_name, command, path)
     message = problem.format_message().rstrip(".")

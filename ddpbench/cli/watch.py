@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import rich_click as click
 
 from ddpbench.cli import parse
-from ddpbench.cli.options import add_flags, flag_options, help_flag
+from ddpbench.cli.options import add_flags, flag_options, help_flag, parse_given
 from ddpbench.machine.gpu import gpu_names
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
-from ddpbench.record.request import OutputOptions, Request
+from ddpbench.record.flags import flag_fields, to_argv
+from ddpbench.record.request import OutputOptions, Request, WatchOptions
+
+if TYPE_CHECKING:
+    from ddpbench.script.run_script import Program
 
 
-@add_flags(flag_options(OutputOptions))
+@add_flags(flag_options(WatchOptions), flag_options(OutputOptions))
 @click.command(
     options_metavar="[FLAGS]",
     context_settings={"allow_interspersed_args": False},
@@ -29,23 +34,37 @@ def watch(context: click.RichContext, /, words: tuple[str, ...], is_module: bool
     Examples:
         torchrun --nproc_per_node=4 -m ddpbench watch train.py --epochs 3
         ddpbench watch --gpus 4 -o results/runs train.py --epochs 3
+        ddpbench watch --steps 500 train.py
         accelerate launch -m ddpbench watch -m my_package.train --config x.yaml
 
-    The script runs to its end, and nothing in it changes. Flags of ddpbench come before the script; everything after it belongs
-    to the script. The report goes to stderr.
+    The script runs to its end, or to that of --steps, and nothing in it changes. Flags of ddpbench come before the script;
+    everything after it belongs to the script. The report goes to stderr.
     """
-    from ddpbench.script.run_script import Program, check_program
-
-    program, output = Program(words[0], words[1:], is_module), parse.parse_output(given)
-    if output.json == "-":
-        raise UsageError("--json cannot be '-': stdout belongs to the script", "give a file: --json PATH")
-    config = Config(workload=program.name, device="auto" if not output.gpus or gpu_names() else "cpu")  # without GPUs, CPU ranks
-    request = Request(arms=[config], output=output, command=parse.typed_command(context.obj))
-    if output.gpus:
-        from ddpbench.bench.launch import launch_script
-
-        check_program(program)
-        return launch_script(request, program.argv)
+    program, request = parse_script(words, is_module, given, context.obj)
+    options = WatchOptions(**parse_given(WatchOptions, given))
+    if request.output.gpus:
+        return launch_script(program, request, ["watch", *to_argv(options, flag_fields(WatchOptions))])
     from ddpbench.script.watch import watch as watch_script
 
-    watch_script(program, request)
+    watch_script(program, request, options)
+
+
+def parse_script(words: Sequence[str], is_module: bool, given: Mapping[str, Any], argv: Sequence[str]) -> tuple[Program, Request]:
+    """The script, given by ``words``, and a request with the output flags and the settings of Config that are given."""
+    from ddpbench.script.run_script import Program
+
+    program, output = Program(words[0], tuple(words[1:]), is_module), parse.parse_output(given)
+    if output.json == "-":
+        raise UsageError("--json cannot be '-': stdout belongs to the script", "give a file: --json PATH")
+    device: Literal["auto", "cpu"] = "auto" if not output.gpus or gpu_names() else "cpu"  # without GPUs, CPU ranks
+    config = Config(workload=program.name, device=device, **parse_given(Config, given))
+    return program, Request(arms=[config], output=output, command=parse.typed_command(argv))
+
+
+def launch_script(program: Program, request: Request, command: Sequence[str]) -> int:
+    """Start ``--gpus`` ranks of ``command``, with its own flags, on the script; returns its exit code."""
+    from ddpbench.bench.launch import launch_script as launch
+    from ddpbench.script.run_script import check_program
+
+    check_program(program)
+    return launch(request, command, program.argv)

@@ -7,7 +7,6 @@ from statistics import median
 from time import perf_counter
 
 import torch
-from torch import Tensor
 from torch import distributed as dist
 
 from ddpbench.distributed.world import World
@@ -66,17 +65,17 @@ def measure_h2d_bandwidth(world: World, batch_bytes: int, samples: int) -> H2DBa
     """
     if not world.device.is_cuda:
         return None
-    device_buffer = torch.empty(batch_bytes, dtype=torch.uint8, device=world.device.torch_device)
     bandwidths: list[float] = []
     for pinned in (True, False):
-        host_buffer = torch.empty(batch_bytes, dtype=torch.uint8, pin_memory=pinned).fill_(1)  # a page is only allocated once written
         world.barrier()
-        bandwidths.append(world.all_min(_measure_bytes_per_s(host_buffer, device_buffer)))
+        bandwidths.append(world.all_min(h2d_bytes_per_s(world.device.torch_device, batch_bytes, pinned)))
     return H2DBandwidth(pinned_bytes_per_s=bandwidths[0], pageable_bytes_per_s=bandwidths[1], bytes_per_sample=batch_bytes / samples)
 
 
-def _measure_bytes_per_s(host_buffer: Tensor, device_buffer: Tensor) -> float:
-    """Median bandwidth of consecutive copies, on the device's clock; the first half is warm-up."""
+def h2d_bytes_per_s(device: torch.device, num_bytes: int, pinned: bool) -> float:
+    """Median bandwidth of consecutive copies of ``num_bytes`` to a GPU, on its clock; the first half is warm-up."""
+    device_buffer = torch.empty(num_bytes, dtype=torch.uint8, device=device)
+    host_buffer = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=pinned).fill_(1)  # a page is only allocated once written
     copy_s: list[float] = []
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     while sum(copy_s) < MIN_COPY_S or len(copy_s) < MIN_COPIES:

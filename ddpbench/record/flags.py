@@ -15,7 +15,7 @@ class Flag:
     """Spelling and help of a field on the command line.
 
     ``automatic`` describes what an unset field (``None``) becomes. ``sweep`` allows a comma list, one arm per value. ``unit``
-    must follow the number: without it, a share of 5 could mean 5% or 500%.
+    must follow the number: without it, a share of 5 could mean 5% or 500%. ``form`` describes the texts that a pattern accepts.
     """
 
     group: str
@@ -25,6 +25,7 @@ class Flag:
     metavar: str = ""
     sweep: bool = True
     unit: str = ""
+    form: str = ""
 
 
 @dataclass(frozen=True)

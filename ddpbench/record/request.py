@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from ddpbench.record.config import MEASURING, RANKS, Config, Positive
+from ddpbench.record.config import MEASURING, RANKS, Above0, Config, Positive
 from ddpbench.record.flags import Flag
 from ddpbench.record.ranges import AtLeastOne, Parts
 from ddpbench.record.roles import RUN, Role
@@ -70,6 +71,44 @@ class ScaleOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Flags of ``scale`` only."""
 
     strong: Annotated[bool, Flag(MEASURING, "strong scaling: split the batch of one rank (-b) among all ranks", sweep=False)] = False
+
+
+SECONDS_PER_UNIT = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Flags of ``watch`` only."""
+
+    steps: Annotated[
+        Annotated[int, Positive] | None,
+        Flag(MEASURING, "end the script after N batches of its training loader", metavar="N", automatic="none", sweep=False),
+    ] = None
+    every: Annotated[
+        Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}[smh]$")] | None,
+        Flag(
+            MEASURING,
+            "print a line with throughput and data wait at this interval",
+            metavar="TIME",
+            automatic="one line, after 30s",
+            sweep=False,
+            form="a time such as 30s, 5m or 1h",
+        ),
+    ] = None
+    hang_timeout: Annotated[
+        Annotated[float, Above0] | None,
+        Flag(
+            MEASURING,
+            "end all ranks after S seconds without progress in a step; 2.5x for the first step",
+            metavar="S",
+            automatic="none: only report it",
+            sweep=False,
+        ),
+    ] = None
+
+    @property
+    def every_s(self) -> float | None:
+        """``every`` in seconds."""
+        return float(self.every[:-1]) * SECONDS_PER_UNIT[self.every[-1]] if self.every else None
 
 
 class CrossoverOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,9 @@ from ddpbench.record.ranges import AtLeastOne, Count, Seconds
 OutsideKind = Literal["validation", "checkpoint", "between-epochs"]
 """What a script does outside of its steps: batches of a loader that no update follows, ``torch.save``, the rest between two epochs."""
 
+StepKind = Literal["batch", "update"]
+"""What a step of a script is: a batch of its training loader, or an update if no DataLoader is watched that gives the batches."""
+
 
 class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     """A training script, as rank 0 observed it.
@@ -22,8 +25,10 @@ class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     optimizers: list[str] = []  # classes, in the order of their first steps
     dataset: str = ""  # class
     num_samples: Count | None = None  # of the dataset; None if it has no length
-    batches: Count = 0  # of the training loader, on one rank
+    step: StepKind = "batch"
+    batches: Count = 0  # of the training loader, on one rank; updates if these are the steps
     epochs: Count = 0  # begun
     batches_per_update: AtLeastOne = 1  # above 1 with gradient accumulation
     training_s: Seconds = 0.0  # all steps, and the time outside of them until the last step or validation
+    ended_early: bool = False  # by ddpbench, after --steps batches
     outside_s: dict[OutsideKind, Seconds] = {}

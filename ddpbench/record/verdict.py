@@ -31,10 +31,12 @@ class ReduceRanks(msgspec.Struct, frozen=True, tag_field="code", tag="reduce-ran
 
 
 class ChangeDataLoader(msgspec.Struct, frozen=True, kw_only=True, tag_field="code", tag="change-data-loader"):
-    """Change an argument of the DataLoader of a watched script."""
+    """Change arguments of the DataLoader of a user's own script. None means unchanged."""
 
-    num_workers: AtLeastOne | None = None
+    num_workers: Count | None = None
+    prefetch_factor: AtLeastOne | None = None
     pin_memory: bool | None = None
+    persistent_workers: bool | None = None
 
 
 NextStep = RunCommand | RaiseTimeLimit | ReduceRanks | ChangeDataLoader

@@ -6,21 +6,28 @@ its class, for that one instance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
-from ddpbench.machine.step_timer import BACKWARD, FORWARD, OPTIMIZER, SYNC
+from ddpbench.machine.step_timer import BACKWARD, FORWARD, SYNC
+from ddpbench.script.after_import import call_after_import
+from ddpbench.script.diagnose.own_loader import timed_get_iterator
+from ddpbench.script.early_end import ScriptEnder, StepLimit
 from ddpbench.script.models import ModelWatch
 from ddpbench.script.observer import Observer, contained
 
 MAX_OPTIMIZERS = 4
 """Optimizers whose models are looked for. Scripts with one optimizer per layer would search for each."""
+
+LOADER_WRAPPERS = {"accelerate.data_loader": ("DataLoaderShard", "DataLoaderDispatcher", "SkipDataLoader")}
+"""Modules, and their classes that iterate over a DataLoader and fetch ahead of the script, but are no subclasses of it."""
 
 _MISSING = object()
 
@@ -38,25 +45,30 @@ def hooked(observer: Observer) -> Iterator[Hooks]:
 class Hooks:
     """All hooks of one observer, from construction until ``remove``."""
 
-    def __init__(self, observer: Observer) -> None:
-        self.observer = observer
+    def __init__(self, observer: Observer, ender: ScriptEnder | None = None, step_limit: StepLimit | None = None) -> None:
+        self.observer, self._ender, self._step_limit = observer, ender, step_limit
         self._replaced: list[tuple[Any, str, Any]] = []
+        self._is_removed = False
         self._in_backward = False
         self._known_optimizers: set[int] = set()
+        self._first_optimizer: int | None = None  # its id
         self.optimizer_settings: dict[str, Any] = optimizer_settings(None)
         self.models = ModelWatch(observer.clock, self._replace)
-        self._handles = [
-            register_optimizer_step_pre_hook(self._before_update),
-            register_optimizer_step_post_hook(self._after_update),
-        ]
+        self._handle = register_optimizer_step_post_hook(self._after_update)
         self._replace(torch.autograd, "backward", self._timed_backward(torch.autograd.backward))
         self._replace(torch, "save", self._timed_save(torch.save))
+        self._replace(torch.autocast, "__enter__", self._noted_autocast(torch.autocast.__enter__))
         self._hook_loaders()
+
+    @property
+    def has_ended_script(self) -> bool:
+        """Whether the script has got an exception that ends it early."""
+        return self._ender is not None and self._ender.has_raised
 
     def remove(self) -> None:
         """Restore torch."""
-        for handle in self._handles:
-            handle.remove()
+        self._is_removed = True
+        self._handle.remove()
         self.models.remove()
         for owner, name, before in reversed(self._replaced):
             delattr(owner, name) if before is _MISSING else setattr(owner, name, before)
@@ -79,16 +91,28 @@ class Hooks:
             classes += [each for each in cls.__subclasses__() if each not in classes]
             self._hook_loader_class(cls)
         self._replace(DataLoader, "__init_subclass__", classmethod(init_subclass))
+        for name, wrappers in LOADER_WRAPPERS.items():
+            call_after_import(name, partial(self._hook_wrappers, name, wrappers))
+
+    def _hook_wrappers(self, module_name: str, class_names: Sequence[str]) -> None:
+        """Hook the classes of a module that has just been imported."""
+        for name in class_names:
+            wrapper = getattr(sys.modules[module_name], name, None)
+            if wrapper is not None and not self._is_removed:
+                self._hook_loader_class(wrapper)
 
     def _hook_loader_class(self, cls: type) -> None:
+        if self.observer.steering and "_get_iterator" in vars(cls):
+            self._replace(cls, "_get_iterator", timed_get_iterator(vars(cls)["_get_iterator"]))
         if "__iter__" not in vars(cls):
             return
         iterate, observer = vars(cls)["__iter__"], self.observer
 
         @wraps(iterate)
         def watched_iter(loader: Any) -> Any:
+            observer.begin_epoch(loader)
             iterator = iterate(loader)
-            watched = observer.watch(loader, iterator, cls is not DataLoader)
+            watched = observer.watch(loader, iterator, cls is not DataLoader, partial(iterate, loader))
             return iterator if watched is None else watched
 
         self._replace(cls, "__iter__", watched_iter)
@@ -101,7 +125,7 @@ class Hooks:
 
         @wraps(backward)
         def timed_backward(*arguments: Any, **options: Any) -> None:
-            if torch.compiler.is_compiling() or self._in_backward or not observer.is_active:
+            if torch.compiler.is_compiling() or self._in_backward or observer.clock.is_coarse or not observer.is_active:
                 return backward(*arguments, **options)
             self._in_backward = True
             observer.clock.mark(FORWARD)
@@ -127,20 +151,40 @@ class Hooks:
 
         return timed_save
 
+    def _noted_autocast(self, enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """``torch.autocast.__enter__``, in which the precision of the model shows, also if its own forward enters it."""
+        observer = self.observer
+
+        @wraps(enter)
+        def noted_enter(context: Any) -> Any:
+            entered = enter(context)
+            if observer.clock.is_timing and not torch.compiler.is_compiling() and observer.is_active:
+                self.models.enter_autocast(context.device)
+            return entered
+
+        return noted_enter
+
     # updates
 
-    def _before_update(self, optimizer: Optimizer, *_: Any) -> None:
+    def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
         if self.observer.is_active:
-            self.observer.clock.mark(OPTIMIZER)
+            self._observe_update(optimizer)
+        if self._ender:
+            self._ender.end_if_requested()
 
     @contained
-    def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
-        if not self.observer.is_active:
-            return
-        self.observer.end_update()
-        if id(optimizer) not in self._known_optimizers and len(self._known_optimizers) < MAX_OPTIMIZERS:
+    def _observe_update(self, optimizer: Optimizer) -> None:
+        observer = self.observer
+        if self._first_optimizer is None:
+            self._first_optimizer = id(optimizer)
+        observer.end_update(id(optimizer) == self._first_optimizer)
+        if id(optimizer) in self._known_optimizers:
+            self.models.after_update(optimizer)
+        elif len(self._known_optimizers) < MAX_OPTIMIZERS:
             self._known_optimizers.add(id(optimizer))
             self._meet(optimizer)
+        if self._step_limit and observer.training:
+            self._step_limit.count_update(observer.training.received, observer.has_made_all_updates)
 
     def _meet(self, optimizer: Optimizer) -> None:
         """Learn of an optimizer after its first step: the device, and the model that it updates."""
@@ -148,9 +192,11 @@ class Hooks:
         if not observer.optimizers:
             self.optimizer_settings = optimizer_settings(optimizer)
         observer.optimizers.append(type(optimizer).__name__)
-        if observer.device is None and parameters:
+        if not parameters:
+            return
+        if observer.device is None:
             observer.use_device(parameters[0].device)
-        self.models.find(parameters)
+        self.models.find(optimizer, parameters[0])
 
 
 def optimizer_settings(optimizer: Optimizer | None) -> dict[str, Any]:

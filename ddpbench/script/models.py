@@ -1,4 +1,4 @@
-"""The models that the optimizers of a script update: found once, then timed by their calls and their last gradient."""
+"""The models that the optimizers of a script update: found once, then timed by their calls, their last gradient and their collectives."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import torch
 from torch import distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from ddpbench.machine.step_timer import BACKWARD, BROADCAST, DATA, FORWARD, HOST_TO_DEVICE
-from ddpbench.script.step_clock import StepClock
+from ddpbench.script.fsdp import is_fully_sharded, time_collectives
+from ddpbench.script.step_clock import SCRIPT, StepClock
 
 Replace = Callable[[Any, str, Any], None]
 """Sets an attribute of an object, for as long as the hooks are installed."""
@@ -24,6 +26,15 @@ PRECISION_NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 AUTOCAST_NAMES = {torch.float16: "amp-fp16", torch.bfloat16: "amp-bf16"}
 
+PHASE_BEFORE_CALL: dict[int | None, int] = {DATA: HOST_TO_DEVICE, HOST_TO_DEVICE: HOST_TO_DEVICE, SCRIPT: SCRIPT}
+"""The phase that the call of a model ends, by the one before it: copies after a batch, and the script's own work without one."""
+
+WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module")
+"""Names of the only child of a wrapper: of DDP, of torch.compile, of FSDP1."""
+
+MAX_PARTS = 16
+"""Parts of a model that is never called itself, such as a LightningModule or a ModuleDict, of which calls are timed."""
+
 
 class ModelWatch:
     """Times the outermost models: the first call after a batch ends its copies, and the last gradient ends the local backward."""
@@ -31,34 +42,56 @@ class ModelWatch:
     def __init__(self, clock: StepClock[Any], replace: Replace) -> None:
         self._clock, self._replace = clock, replace
         self._last_gradient: LastGradient | None = None
+        self._uncalled: dict[int, list[ref[nn.Module]]] = {}  # models, by the id of their optimizer
+        self._is_in_backward = False
+        self._device_type = ""
         self.name = ""
         self.precision = "torch-default"
         self.num_parameters = 0
-        self.is_ddp = False
+        self.engine = "none"  # how ranks work together: "ddp", or "fsdp" for FSDP2
         self.backend = "none"  # of the script's process group
 
-    def find(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Find the models with these parameters, and time them from their next call on."""
+    def find(self, optimizer: Optimizer, parameter: torch.Tensor) -> None:
+        """Find the models with ``parameter``, which ``optimizer`` updates, and time them from their next call on."""
+        self._device_type = parameter.device.type
         if dist.is_available() and dist.is_initialized():
             self.backend = "nccl" if "nccl" in dist.get_backend() else str(dist.get_backend())
-        for model in outermost_models(parameters[:1]):
+        for model in outermost_models([parameter]):
             ddp = next((each for each in model.modules() if isinstance(each, DistributedDataParallel)), None)
             self._time_calls(model, ddp)
+            self._uncalled.setdefault(id(optimizer), []).append(ref(model))
             trainable = [each for each in model.parameters() if each.requires_grad]
             if not self.name:
-                self.name, self.is_ddp = model_name(model), ddp is not None
+                self.name = model_name(model)
                 self.precision = PRECISION_NAMES.get(trainable[0].dtype, self.precision) if trainable else self.precision
             self.num_parameters += sum(each.numel() for each in trainable)
             if ddp is not None and self._last_gradient is None:
-                self._last_gradient = LastGradient(trainable, self._clock)
+                self.engine, self._last_gradient = "ddp", LastGradient(trainable, self._clock)
+            elif self.engine == "none" and is_fully_sharded(model):
+                self.engine = "fsdp"
+                time_collectives(self._clock, self._replace, lambda: BACKWARD if self._is_in_backward else FORWARD)
+
+    def after_update(self, optimizer: Optimizer) -> None:
+        """A known optimizer has made its step. Of a model that was not called since its last one, the parts are timed instead."""
+        for model in self._uncalled.pop(id(optimizer), ()):
+            for part in trainable_parts(model())[:MAX_PARTS]:
+                self._time_first_call(part)
+                self._uncalled.setdefault(id(optimizer), []).append(ref(part))
 
     def begin_backward(self) -> None:
+        self._is_in_backward = True
         if self._last_gradient:
             self._last_gradient.is_marked = False
 
     def end_backward(self) -> bool:
         """Whether the end of the local backward has been marked, so that what followed was a wait for other ranks."""
+        self._is_in_backward = False
         return self._last_gradient is not None and self._last_gradient.end_backward()
+
+    def enter_autocast(self, device_type: str) -> None:
+        """The script has entered an autocast context of ``device_type`` in a step: its own, or one around the forward of its model."""
+        if device_type == self._device_type and torch.is_autocast_enabled(device_type):
+            self.precision = AUTOCAST_NAMES.get(torch.get_autocast_dtype(device_type), self.precision)
 
     def remove(self) -> None:
         """Remove the hooks of gradients."""
@@ -66,16 +99,31 @@ class ModelWatch:
             self._last_gradient.remove()
 
     def _time_calls(self, model: nn.Module, ddp: DistributedDataParallel | None) -> None:
-        clock, device_type = self._clock, next((each.device.type for each in model.parameters()), "cpu")
+        clock, watched = self._clock, ref(model)
 
         def begin() -> None:
-            clock.mark(HOST_TO_DEVICE if clock.last_phase == DATA else FORWARD)
-            if torch.is_autocast_enabled(device_type):
-                self.precision = AUTOCAST_NAMES.get(torch.get_autocast_dtype(device_type), self.precision)
+            clock.mark(PHASE_BEFORE_CALL.get(clock.last_phase, FORWARD))
+            self._note_call(watched)
 
         self._wrap_call(model, begin, lambda: clock.mark(FORWARD))
         if ddp is not None and model is ddp:  # inside a compiled module, the call of DDP is part of the graph
             self._wrap_call(ddp.module, lambda: clock.mark(BROADCAST), lambda: None)
+
+    def _time_first_call(self, part: nn.Module) -> None:
+        """Of the parts of a model, the first one that is called after a batch ends its copies. The rest of the forward is one phase."""
+        clock, watched = self._clock, ref(part)
+
+        def begin() -> None:
+            if clock.last_phase in PHASE_BEFORE_CALL:
+                clock.mark(PHASE_BEFORE_CALL[clock.last_phase])
+            self._note_call(watched)
+
+        self._wrap_call(part, begin, lambda: None)
+
+    def _note_call(self, model: ref[nn.Module]) -> None:
+        for models in self._uncalled.values():
+            if model in models:
+                models.clear()  # of parts, one is enough
 
     def _wrap_call(self, model: nn.Module, begin: Callable[[], None], end: Callable[[], None]) -> None:
         """Call ``begin`` and ``end`` around each call of ``model``. Other instances of its class are not affected, nor are copies."""
@@ -83,7 +131,7 @@ class ModelWatch:
 
         @wraps(call)
         def timed_call(module: nn.Module, *arguments: Any, **options: Any) -> Any:
-            if torch.compiler.is_compiling() or module is not watched() or not self._clock.is_open:
+            if torch.compiler.is_compiling() or module is not watched() or not self._clock.is_timing:
                 return call(module, *arguments, **options)
             begin()
             output = call(module, *arguments, **options)
@@ -143,8 +191,14 @@ def outermost_models(parameters: Sequence[torch.Tensor]) -> list[nn.Module]:
     return [module for module in queue if id(module) not in parents]
 
 
+def trainable_parts(model: nn.Module | None) -> list[nn.Module]:
+    """The children of ``model`` with parameters that are trained."""
+    children = model.children() if model is not None else ()
+    return [each for each in children if any(parameter.requires_grad for parameter in each.parameters())]
+
+
 def model_name(model: nn.Module) -> str:
     """``ResNet``; ``DistributedDataParallel(ResNet)`` for a wrapper."""
     name, parts = type(model).__name__, model._modules
-    inner = parts.get("module", parts.get("_orig_mod"))  # of DDP, of torch.compile
+    inner = next((parts[each] for each in WRAPPED if each in parts), None)
     return f"{name}({model_name(inner)})" if inner is not None else name

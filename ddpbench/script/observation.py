@@ -13,28 +13,30 @@ from ddpbench.machine.device import describe_device, placement_of
 from ddpbench.machine.fingerprint import collect_environment, collect_software
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.config import ResolvedConfig
-from ddpbench.record.record import DatasetInfo, Fault, Record
+from ddpbench.record.record import DatasetInfo, Fault, Record, Round
 from ddpbench.record.script import WatchedScript
 from ddpbench.record.text import pluralize
 from ddpbench.record.trace import Memory
 from ddpbench.script.gather import RankState
 from ddpbench.script.hooks import Hooks
 from ddpbench.script.observer import Observer
+from ddpbench.script.progress import Progress
 from ddpbench.script.rounds import WARMUP_STEPS, Prefetch, batches_per_update, cut_rounds
 from ddpbench.script.rows import SAMPLES, Rows, to_rows
+from ddpbench.script.source import DEFAULT_PREFETCH
 
 UNKNOWN_LOADER = "DataLoader"
 
 PROCESSES_HINT = "processes that a script starts are not watched: start ranks with torchrun or --gpus N"
 
-LOADER_HINT = "only a torch.utils.data.DataLoader that is iterated in the thread that trains is watched"
+LOADER_HINT = "its batches come from no DataLoader that the thread that trains iterates"
 
 
 class Observation:
     """One watched script in this process, from the import of torch to the end of the script."""
 
     def __init__(self, name: str, rank_env: RankEnv, observer: Observer, hooks: Hooks) -> None:
-        self._name, self._rank_env = name, rank_env
+        self.name, self._rank_env = name, rank_env
         self.observer, self._hooks = observer, hooks
         self._num_taken = 0
 
@@ -48,22 +50,36 @@ class Observation:
         """All steps of this rank so far, from any thread."""
         return to_rows(self.observer.rows[:])
 
-    def state(self, has_ended: bool) -> RankState:
+    @property
+    def host(self) -> str:
+        return self._rank_env.host
+
+    def state(self, progress: Progress, has_ended: bool = False, fault: str = "") -> RankState:
         """What this rank publishes; its memory only at the end, since the peak is read then."""
         device = describe_device(self._device)
         memory = msgspec.structs.replace(device.memory_stats([], 0, None), allocator_retries=0) if has_ended else Memory()
         return RankState(
-            placement=placement_of(device, self._rank_env), software=collect_software(device.is_cuda), memory=memory, has_ended=has_ended
+            placement=placement_of(device, self._rank_env),
+            software=collect_software(device.is_cuda),
+            script=self.name,
+            memory=memory,
+            progress=progress,
+            has_ended=has_ended,
+            fault=fault,
         )
 
     def record(self, states: Mapping[int, RankState], rows_of_rank: list[Rows]) -> Record:
         """The record of the ranks that have published ``states``, which includes this one, rank 0."""
+        training, rounds = self.observer.training, []
+        if training:  # the steps of a loader that nothing is trained on are none
+            memory = {rank: state.memory for rank, state in states.items()}
+            rounds = cut_rounds(rows_of_rank, Prefetch(training.workers, training.prefetched), self.engine, memory)
+        return self.record_with(rounds, states, rows_of_rank[0])
+
+    def record_with(self, rounds: list[Round], states: Mapping[int, RankState], rows: Rows) -> Record:
+        """The record of the ranks that have published ``states``, with these ``rounds``. ``rows`` are the steps of rank 0."""
         is_cuda, placements = self._device.type == "cuda", [states[rank].placement for rank in sorted(states)]
-        config = self._config(rows_of_rank[0])
-        prefetch = Prefetch(config.workers, self.observer.training.prefetched if self.observer.training else 0)
-        rounds = cut_rounds(rows_of_rank, prefetch, config.engine, {rank: state.memory for rank, state in states.items()})
-        backend = self._hooks.models.backend
-        training = self.observer.training
+        config, backend, training = self._config(rows), self._hooks.models.backend, self.observer.training
         return Record(
             config=msgspec.structs.replace(config, rounds=max(1, len(rounds))),
             environment=collect_environment(
@@ -75,16 +91,16 @@ class Observation:
                 "",
                 gloo_transports(placements) if backend == "gloo" else [],
             ),
-            sample_unit="sample",
+            sample_unit="update" if self.observer.steps_are_updates else "sample",
             num_parameters=self._hooks.models.num_parameters,
-            script=self._script(rows_of_rank[0]),
+            script=self._script(rows),
             data=DatasetInfo(loader=config.loader, num_samples=training.num_samples) if training else None,
             rounds=rounds,
         )
 
     def own_record(self) -> Record:
         """The record of this rank alone."""
-        return self.record({0: self.state(has_ended=True)}, [self.rows()])
+        return self.record({0: self.state(Progress(), has_ended=True)}, [self.rows()])
 
     def missing(self, record: Record) -> Fault | None:
         """Why ``record`` has no round; None if it has one."""
@@ -92,12 +108,17 @@ class Observation:
             return None
         updates, training = self.observer.updates, self.observer.training
         if not updates:
-            return Fault(message=f"{self._name} made no step with an optimizer of torch in this process", hint=PROCESSES_HINT)
+            return Fault(message=f"{self.name} made no step with an optimizer of torch in this process", hint=PROCESSES_HINT)
         if training is None:
-            return Fault(message=f"{self._name} made {pluralize(updates, 'update')}, not from batches of a DataLoader", hint=LOADER_HINT)
+            return Fault(message=f"{pluralize(updates, 'update')}: too few for a round", hint=LOADER_HINT)
         needed = WARMUP_STEPS + training.prefetched + Prefetch(training.workers, training.prefetched).min_round_steps
         batches = f"{pluralize(self.observer.num_batches, 'batch', 'es')} in {pluralize(self.observer.epochs, 'epoch')}"
         return Fault(message=f"{batches}: no epoch is long enough for a round", hint=f"{needed} batches are")
+
+    @property
+    def engine(self) -> str:
+        """How the ranks work together."""
+        return self._hooks.models.engine
 
     @property
     def _device(self) -> torch.device:
@@ -110,10 +131,12 @@ class Observation:
             optimizers=list(observer.optimizers),
             dataset=training.dataset if training else "",
             num_samples=training.num_samples if training else None,
+            step="update" if observer.steps_are_updates else "batch",
             batches=observer.num_batches,
             epochs=observer.epochs,
             batches_per_update=batches_per_update(rows),
             training_s=observer.steps_s + sum(observer.outside_s.values()),
+            ended_early=self._hooks.has_ended_script,
             outside_s=dict(observer.outside_s),
         )
 
@@ -121,14 +144,15 @@ class Observation:
         """The observed settings. The rest has the defaults of a run, which its page does not show."""
         models, training = self._hooks.models, self.observer.training
         return ResolvedConfig(
-            workload=self._name,
+            workload=self.name,
             precision=models.precision,
             batch_size=max(1, int(np.median(rows[:, SAMPLES]))) if len(rows) else 1,
             channels_last=False,
             loader=training.name if training else UNKNOWN_LOADER,
             workers=training.workers if training else 0,
+            prefetch=max(1, training.prefetched // training.workers) if training and training.workers else DEFAULT_PREFETCH,
             pin_memory=training.pin_memory if training else False,
-            engine="ddp" if models.is_ddp else "none",
+            engine=self.engine,
             device="cuda" if self._device.type == "cuda" else "cpu",
             threads=None if self._device.type == "cuda" else torch.get_num_threads(),
             warmup=1,

@@ -2,27 +2,31 @@
 
 A step is one batch of the training loader, from one request to the next. The training loader is the one whose batches updates follow. A
 single batch of another loader in between belongs to the step (``zip``, a second loader for a discriminator); two or more in a row are
-validation.
+validation. If the first updates follow no batch of a loader, a step is one update of the first optimizer, from one to the next.
 """
 
 from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 
-from ddpbench.machine.step_timer import DATA, OPTIMIZER
+from ddpbench.machine.step_timer import DATA, HOST_TO_DEVICE, OPTIMIZER
 from ddpbench.record.script import OutsideKind
-from ddpbench.script.rows import is_kept, make_row
+from ddpbench.script.rows import ROW_LENGTH, add_row, is_kept, make_row
 from ddpbench.script.source import LoaderSource
-from ddpbench.script.step_clock import SCRIPT, StepClock
+from ddpbench.script.step_clock import SCRIPT, StepClock, StepTimes
 from ddpbench.script.watched_iterator import WatchedIterator
+
+UPDATES_WITHOUT_LOADER = 5
+"""Updates without a batch of a DataLoader after which steps are updates: one or two can be a trial, or satisfy a schedule."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -50,33 +54,55 @@ class StepLabel(NamedTuple):
     updates: int
 
 
+class Steering(Protocol):
+    """What gives a script other batches than its own."""
+
+    def begin_epoch(self, loader: Any) -> None:
+        """The script is about to create an iterator of ``loader``."""
+
+    def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> Any:
+        """The iterator that the script gets in place of ``iterator``, an epoch of ``loader``; ``restart`` begins another."""
+
+    def give_up(self, problem: str) -> None:
+        """The script is not observed any more, because of ``problem``."""
+
+    def after_update(self, updates: int) -> None:
+        """An optimizer has made its step, the ``updates``-th of all optimizers."""
+
+
 class Observer:
     """The state of one watched script, changed by its hooks in the thread that created it. Calls from other threads are ignored.
 
-    ``on_first_step`` is called at the end of the first step of the training loader.
+    ``on_first_batch`` is called when the script requests its first batch. With ``steering`` all steps are kept.
     """
 
-    def __init__(self, on_first_step: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, on_first_batch: Callable[[], None] = lambda: None, steering: Steering | None = None) -> None:
+        self.steering = steering
         self.clock: StepClock[StepLabel] = StepClock()
         self.rows = array("d")
+        self.sums = [0.0] * ROW_LENGTH  # over all steps, also those that have no row
+        self.moves = 0  # calls of hooks: it stands still while the script does
         self.training: LoaderSource | None = None
         self.device: torch.device | None = None
         self.optimizers: list[str] = []
         self.updates = self.epochs = 0
+        self.steps_are_updates = False  # the batches come from no loader that is watched
         self.steps_s = 0.0
         self.outside_s: dict[OutsideKind, float] = {}
         self.problem = ""  # the error that has ended the watching early
-        self._on_first_step = on_first_step
+        self._on_first_batch = on_first_batch
         self._thread = threading.get_ident()
         self._sources: WeakKeyDictionary[Any, LoaderSource] = WeakKeyDictionary()
         self._possible_wrappers: WeakKeyDictionary[Any, LoaderSource] = WeakKeyDictionary()
         self._requested: WatchedIterator | None = None  # waits for its batch
         self._last: LoaderSource | None = None  # of the last batch
         self._number = self._stretch = 0
-        self._step_samples = self._step_updates = 0
+        self._step_samples = self._step_updates = self._updates_before = 0  # of the open step; updates of the one before
         self._foreign_batches = 0  # of other loaders, since the last batch of the training loader
         self._marks_before_foreign, self._foreign_since = 0, 0.0
-        self._is_exhausted = False  # the iterator of the training loader has ended
+        self._epoch_batches = 0  # batches that the script has got from the last iterator of the training loader
+        self._has_inner_batch = False  # the loader has taken a batch from the one that it wraps, for the present request
+        self._is_exhausted = False  # the script has left the last epoch of the training loader
         self._is_interrupted = False  # the open step had a pause
         self._outside: tuple[OutsideKind, float] | None = None  # since when the script has been outside of steps
 
@@ -89,6 +115,20 @@ class Observer:
         """Stop watching because of an error in ddpbench."""
         self.problem = f"{type(problem).__name__}: {problem}".partition("\n")[0]
         self.deactivate()
+        if self.steering:
+            self.steering.give_up(self.problem)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Ignore the calls of this thread, which are not the script's own."""
+        if not self.is_active:
+            yield
+            return
+        thread, self._thread = self._thread, -1
+        try:
+            yield
+        finally:
+            self._thread = thread
 
     def deactivate(self) -> None:
         """Ignore all further calls: this is a forked child."""
@@ -103,94 +143,171 @@ class Observer:
     # batches
 
     @contained
-    def watch(self, loader: Any, iterator: Any, may_wrap: bool) -> Any:
-        """The iterator that the script gets in place of ``iterator``, which its ``loader`` has just created.
+    def begin_epoch(self, loader: Any) -> None:
+        """The script is about to create an iterator of ``loader``."""
+        if self.steering and self.is_active:
+            self.steering.begin_epoch(loader)
 
-        ``may_wrap`` says that it may take its batches from another DataLoader. If it does, only that one is watched.
+    @contained
+    def watch(self, loader: Any, iterator: Any, may_wrap: bool, restart: Callable[[], Any]) -> Any:
+        """The iterator that the script gets in place of ``iterator``, which its ``loader`` has just created; ``restart`` creates another.
+
+        ``may_wrap`` says that it may take its batches from another DataLoader.
         """
         if not self.is_active or isinstance(iterator, WatchedIterator):
             return iterator
         if self._requested is not None:  # created while another iterator was asked for a batch
-            if not self._requested.source.may_wrap:
+            if not self._requested.may_wrap:
                 return iterator
-            self._requested.source.is_wrapper = True
-            self._requested = None
+            self._restart_step()
         sources = self._possible_wrappers if may_wrap else self._sources  # a loader may be in both: its class calls super().__iter__()
         source = sources.get(loader)
         if source is None:
-            source = sources[loader] = LoaderSource.of(loader, may_wrap)
-        return iterator if source.is_wrapper else WatchedIterator(iterator, source, self)
+            source = sources[loader] = LoaderSource.of(loader)
+        if self.steering and source.inner is None:
+            iterator = self.steering.steer(loader, iterator, source, restart)
+        return WatchedIterator(iterator, source, self, may_wrap)
 
     @contained
     def begin_batch(self, iterator: WatchedIterator) -> bool | None:
-        if self._requested is not None or not self.is_active:
+        if not self.is_active:
             return False
-        self._requested = iterator
-        if self.training is None or iterator.source is self.training:
-            self._begin_step()
+        if self._requested is not None:
+            return self._begin_inner_batch(self._requested, iterator.source)
+        if not self.moves:
+            self._on_first_batch()
+        self.moves += 1
+        self._requested, self._has_inner_batch = iterator, False
+        if iterator.source is self.training or self._may_train:
+            self._begin_step(is_new_epoch=iterator.received == 0 and self._epoch_batches > 1)
         else:
             self._begin_foreign_batch()
         return True
 
+    def _begin_inner_batch(self, outer: WatchedIterator, source: LoaderSource) -> bool:
+        """The loader of ``outer`` requests a batch from a DataLoader inside of it, if it may: datasets can iterate over one, too."""
+        if not outer.may_wrap:
+            return False
+        outer.take_from(source)
+        self._has_inner_batch = True
+        self.clock.mark(HOST_TO_DEVICE)  # what it has done so far, such as copying the batch that it holds
+        return True
+
     @contained
     def end_batch(self, iterator: WatchedIterator, batch: Any) -> None:
-        if self._requested is not iterator:  # it has turned out to be a wrapper
+        if self._requested is not iterator:
+            self.clock.mark(DATA)
             return
-        self._requested, self._last = None, iterator.source
-        self.clock.mark(DATA)
+        source = iterator.source
+        self._requested, self._last = None, source
+        self.moves += 1
+        iterator.received += 1
+        source.received += 1
+        self.clock.mark(HOST_TO_DEVICE if self._has_inner_batch else DATA)
+        if source is self.training or self._may_train:
+            self._epoch_batches = iterator.received
         if self._foreign_batches == 0:
-            self._step_samples = iterator.source.num_samples_in(batch)
+            self._step_samples = source.num_samples_in(batch)
 
     @contained
     def end_iteration(self, iterator: WatchedIterator) -> None:
         if self._requested is not iterator:
+            self.clock.mark(DATA)
             return
         self._requested = None
-        if self.training is None or iterator.source is self.training:
-            self._is_exhausted = True
-            self.clock.drop()
-            self._stretch += 1
+        self.moves += 1
+        if iterator.source is self.training or self._may_train:
+            self._end_epoch()
             self._go_outside("between-epochs")
-        elif self._outside and self._is_exhausted:
-            self._go_outside("between-epochs")
+        else:
+            self._foreign_batches -= 1
+            if self._outside and self._is_exhausted:
+                self._go_outside("between-epochs")
 
-    def _begin_step(self) -> None:
-        clock, self._foreign_batches = self.clock, 0
+    @property
+    def _may_train(self) -> bool:
+        """Whether any loader may turn out to be the one whose batches updates follow."""
+        return self.training is None and not self.steps_are_updates
+
+    def is_companion(self, source: LoaderSource) -> bool:
+        """Whether nearly every step has had exactly one batch of ``source``, besides that of the training loader."""
+        return source.paired_steps >= max(1, self._number - 2)
+
+    def _begin_step(self, is_new_epoch: bool) -> None:
+        """A batch is requested. ``is_new_epoch`` says that it is the first of an iterator, after one that was not exhausted."""
+        clock = self.clock
+        if self._foreign_batches == 1 and self._last is not None:
+            self._last.paired_steps += 1
+        if is_new_epoch and not self._is_exhausted:
+            self._leave_epoch()
+        self._foreign_batches = 0
         if clock.is_open:
             if clock.num_marks:
-                clock.mark(SCRIPT)
-                self._end_step(reopen=True)
+                self._end_step_with(SCRIPT)
             return
-        self._leave_outside()
         self.epochs += self._is_exhausted or not self.epochs
         self._is_exhausted = False
+        self._open_step()
+
+    def _open_step(self) -> None:
+        self._leave_outside()
         self._step_updates, self._is_interrupted = 0, False
-        clock.open()
+        self.clock.is_coarse = not self._is_kept(self._number)
+        self.clock.open()
+
+    def _end_step_with(self, phase: int) -> None:
+        """End the open step with ``phase``, and begin the next one."""
+        clock, is_next_kept = self.clock, self._is_kept(self._number + 1)
+        clock.is_coarse &= not is_next_kept  # the mark is also the first of the next step
+        clock.mark(phase)
+        self._end_step(reopen=True)
+        clock.is_coarse = not is_next_kept
 
     def _end_step(self, reopen: bool) -> None:
-        label = StepLabel(self._number, self._stretch, self._step_samples, self._step_updates)
+        kept = self._is_kept(self._number)
+        label = StepLabel(self._number, self._stretch, self._step_samples, self._step_updates) if kept else None
         self.steps_s += self.clock.close(label, reopen)
         self._number += 1
         self._stretch += self._is_interrupted
-        self._step_updates, self._is_interrupted = 0, False
-        for times in self.clock.finished():
-            if is_kept(times.label.number):
-                self.rows.extend(make_row(times))
-        if self._number == 1 and self.training is not None:
-            self._on_first_step()
+        self._updates_before, self._step_updates, self._is_interrupted = self._step_updates, 0, False
+        self._keep_rows(self.clock.finished())
+
+    def _restart_step(self) -> None:
+        """A loader has just created the iterator of the one that it wraps, with its workers. That is not part of the step."""
+        if self.clock.is_open and not self.clock.num_marks:
+            self._go_outside("between-epochs", self.clock.last_s)
+            self._leave_outside()
+            self.clock.open()
+
+    def _leave_epoch(self) -> None:
+        """The script has left an epoch before its end: its last step ended with the last mark before the next epoch was begun."""
+        if self.clock.num_marks:
+            if self._foreign_batches:  # of a loader that is zipped with the training loader
+                self.clock.truncate(self._marks_before_foreign - 1)
+            self._go_outside("between-epochs", self.clock.last_s)
+            self._end_step(reopen=False)
+        self._end_epoch()
+
+    def _end_epoch(self) -> None:
+        self.clock.drop()
+        self._is_exhausted = True
+        self._stretch += 1
 
     def _begin_foreign_batch(self) -> None:
         self._foreign_batches += 1
-        if self.clock.is_open and self._foreign_batches == 1:
+        if self._foreign_batches == 1:
             self.clock.mark(SCRIPT)
             self._marks_before_foreign, self._foreign_since = self.clock.num_marks, perf_counter()
-        elif self.clock.is_open:  # the second in a row: the step had ended before the first
+            return
+        if self.clock.is_open:  # the second in a row: the step had ended before the first
             self.clock.truncate(self._marks_before_foreign)
-            self._end_step(reopen=False)
+            if self.steps_are_updates:  # it has made no update
+                self.clock.drop()
+            else:
+                self._end_step(reopen=False)
             self._stretch += 1
-            self._outside = "validation", self._foreign_since
-        else:
-            self._go_outside("validation")
+        if self._outside is None or self._outside[0] != "validation":
+            self._go_outside("validation", self._foreign_since)
 
     # time outside of steps
 
@@ -200,6 +317,7 @@ class Observer:
         if not self.is_active:
             return None
         self.clock.mark(SCRIPT)
+        self.moves += 1
         before = self._outside[0] if self._outside else None
         self._go_outside("checkpoint")
         return before
@@ -209,6 +327,7 @@ class Observer:
         """The checkpoint has ended."""
         if not self.is_active:
             return
+        self.moves += 1
         if self.clock.is_open:
             self.clock.mark_pause()
             self._is_interrupted = True
@@ -217,14 +336,15 @@ class Observer:
         else:
             self._go_outside(before)
 
-    def _go_outside(self, kind: OutsideKind) -> None:
-        self._leave_outside()
-        self._outside = kind, perf_counter()
+    def _go_outside(self, kind: OutsideKind, since: float | None = None) -> None:
+        now = perf_counter() if since is None else since
+        self._leave_outside(now)
+        self._outside = kind, now
 
-    def _leave_outside(self) -> None:
-        if self._outside and self.training is not None:
+    def _leave_outside(self, now: float | None = None) -> None:
+        if self._outside and not self._may_train:
             kind, since = self._outside
-            self.outside_s[kind] = self.outside_s.get(kind, 0.0) + perf_counter() - since
+            self.outside_s[kind] = self.outside_s.get(kind, 0.0) + (perf_counter() if now is None else now) - since
         self._outside = None
 
     # updates
@@ -235,20 +355,38 @@ class Observer:
         self.clock.use_device(device)
 
     @contained
-    def end_update(self) -> None:
-        """An optimizer has made its step."""
-        self.clock.mark(OPTIMIZER)
+    def end_update(self, is_first_optimizer: bool) -> None:
+        """An optimizer has made its step. ``is_first_optimizer`` says that it is the one that was the first to make one."""
+        self.moves += 1
         self.updates += 1
         self._step_updates += 1
-        if self._last is None or self._last is self.training:
+        if self.steering:
+            self.steering.after_update(self.updates)
+        if is_first_optimizer and (self._last is None or self.steps_are_updates):
+            self._end_step_without_loader()
+            return
+        self.clock.mark(OPTIMIZER)
+        if self._last is None or self._last is self.training or self.steps_are_updates:
             return
         if self.training is None or self._is_exhausted or self._foreign_batches > 1:
             self._begin_training(self._last)
+
+    def _end_step_without_loader(self) -> None:
+        self._foreign_batches, self._step_samples = 0, 1
+        if self.clock.is_open:
+            self._end_step_with(OPTIMIZER)
+        else:
+            self._open_step()
+        if self._number == UPDATES_WITHOUT_LOADER and not self.steps_are_updates:
+            self.steps_are_updates = True
+            if self._last is None:
+                self._on_first_batch()
 
     def _begin_training(self, source: LoaderSource) -> None:
         """The batches of ``source`` are trained on. Steps of other loaders before the first update were none."""
         if self.training is None:
             del self.rows[:]
+            self.sums = [0.0] * ROW_LENGTH
             self._number, self.steps_s, self.epochs = 0, 0.0, 0
         if self._is_exhausted or not self.epochs:
             self.epochs += 1
@@ -257,18 +395,47 @@ class Observer:
         self.training, self._foreign_batches, self._is_exhausted = source, 0, False
 
     def finish(self) -> None:
-        """The script has ended. A step that it left open is dropped; the time after the last step or validation is no training."""
+        """The script has ended. A step that it left open has no times; the time after the last step or validation is no training."""
         if not self.is_active:
+            self._thread = -1  # called by another thread: the watched one may be in the middle of a step
             return
+        self._number += self.clock.is_open and self._step_updates > 0
         self.clock.drop()
         if self._outside and self._outside[0] != "between-epochs":
             self._leave_outside()
-        for times in self.clock.finish():
-            if is_kept(times.label.number):
-                self.rows.extend(make_row(times))
+        self.flush()
         self.deactivate()
+
+    def flush(self) -> None:
+        """Read the times of all steps that have ended, after waiting for the device."""
+        self._keep_rows(self.clock.finish())
+
+    def _keep_rows(self, steps: Sequence[StepTimes[StepLabel]]) -> None:
+        for times in steps:
+            row = make_row(times)
+            self.sums = add_row(self.sums, row)
+            self.rows.extend(row)
+
+    def _is_kept(self, number: int) -> bool:
+        """Whether the times of the step with that number are kept."""
+        return self.steering is not None or is_kept(number)
 
     @property
     def num_batches(self) -> int:
         """Steps so far."""
         return self._number
+
+    @property
+    def outside_kind(self) -> OutsideKind | None:
+        """What the script does outside of its steps; None in a step."""
+        outside = self._outside  # another thread may call this
+        return outside[0] if outside else None
+
+    @property
+    def waits_for_data(self) -> bool:
+        return self._requested is not None
+
+    @property
+    def has_made_all_updates(self) -> bool:
+        """Whether the open step has made as many updates as the one before, and at least one."""
+        return self._step_updates >= max(1, self._updates_before)

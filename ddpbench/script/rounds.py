@@ -42,10 +42,12 @@ def cut_rounds(rows_of_rank: Sequence[Rows], prefetch: Prefetch, engine: str, me
     Rank 0 decides where a round begins and ends. A round that another rank has not measured, or interrupted by a pause, is left out.
     """
     found: list[Round] = []
-    for first, end in _spread(list(_round_bounds(rows_of_rank[0], prefetch))):
-        parts = [_part(rows, first, end) for rows in rows_of_rank]
+    last = min(rows[-1, NUMBER] if len(rows) else -1.0 for rows in rows_of_rank)  # of the rank that has ended, or sent steps, first
+    common = rows_of_rank[0][rows_of_rank[0][:, NUMBER] <= last]
+    for first, end in _spread(list(_round_bounds(common, prefetch))):
+        parts = [part_of(rows, first, end) for rows in rows_of_rank]
         if all(part is not None for part in parts):
-            traces = [_trace(rank, part, memory.get(rank, Memory())) for rank, part in enumerate(parts) if part is not None]
+            traces = [make_trace(rank, part, memory.get(rank, Memory())) for rank, part in enumerate(parts) if part is not None]
             timed = collect_round(len(found), traces, engine)
             found.append(subsample_round(timed, -(-traces[0].steps // MAX_ROUND_STEPS)))
     return found
@@ -93,14 +95,15 @@ def _spread(bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return [bounds[round(index * (len(bounds) - 1) / (MAX_ROUNDS - 1))] for index in range(MAX_ROUNDS)]
 
 
-def _part(rows: Rows, first: int, end: int) -> Rows | None:
+def part_of(rows: Rows, first: int, end: int) -> Rows | None:
     """The steps from ``first`` to ``end``; None if some are missing, or a pause lies between them."""
     begin, stop = np.searchsorted(rows[:, NUMBER], [first, end])
     part = rows[begin:stop]
     return part if len(part) == end - first and part[0, STRETCH] == part[-1, STRETCH] else None
 
 
-def _trace(rank: int, rows: Rows, memory: Memory) -> Trace:
+def make_trace(rank: int, rows: Rows, memory: Memory) -> Trace:
+    """The trace of one rank with the steps ``rows``."""
     phases = {name: rows[:, FIRST_PHASE + index] for index, name in enumerate((*PHASES, SCRIPT_PHASE))}
     return Trace(
         rank=rank,

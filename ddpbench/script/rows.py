@@ -39,6 +39,13 @@ def make_row(times: StepTimes[StepLabel]) -> list[float]:
     return [label.number, label.stretch, label.samples, label.updates, *measured]
 
 
+def add_row(sums: list[float], row: list[float]) -> list[float]:
+    """The sums of all rows with ``row`` added; a new list, since another thread may read the old one. Column ``NUMBER`` counts them."""
+    added = [one + other for one, other in zip(sums, row, strict=True)]
+    added[NUMBER] = sums[NUMBER] + 1
+    return added
+
+
 def to_rows(values: Any) -> Rows:
     """The rows in a buffer, such as an ``array`` or bytes; a copy."""
     return np.frombuffer(values, dtype=np.float64).reshape(-1, ROW_LENGTH).copy()

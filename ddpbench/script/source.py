@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+DEFAULT_PREFETCH = 2
+"""What a DataLoader prefetches per worker if it is not told."""
+
 
 @dataclass(eq=False)
 class LoaderSource:
@@ -20,11 +23,12 @@ class LoaderSource:
     workers: int
     prefetched: int  # batches that its workers may have ready
     pin_memory: bool
-    may_wrap: bool = False  # its class iterates in its own way, possibly over another DataLoader
-    is_wrapper: bool = False  # it does
+    inner: LoaderSource | None = None  # of the DataLoader that this one takes its batches from, as Accelerate's does
+    paired_steps: int = 0  # steps of the training loader that had one batch of this one
+    received: int = 0  # batches that the script has got
 
     @classmethod
-    def of(cls, loader: Any, may_wrap: bool) -> LoaderSource:
+    def of(cls, loader: Any) -> LoaderSource:
         """The source of the batches of ``loader``, a torch.utils.data.DataLoader."""
         workers = int(getattr(loader, "num_workers", 0) or 0)
         dataset = getattr(loader, "dataset", None)
@@ -36,15 +40,17 @@ class LoaderSource:
             workers=workers,
             prefetched=workers * int(getattr(loader, "prefetch_factor", 0) or 0),
             pin_memory=bool(getattr(loader, "pin_memory", False)),
-            may_wrap=may_wrap,
         )
 
     def num_samples_in(self, batch: Any) -> int:
         """Samples in ``batch``: the loader's batch size, else the leading dimension of its first tensor; 1 if neither is known."""
-        if self.batch_size is not None:
-            return self.batch_size
-        sizes = (leaf.shape[0] for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.ndim)
-        return next(sizes, 1)
+        return num_samples(batch) if self.batch_size is None else self.batch_size
+
+
+def num_samples(batch: Any) -> int:
+    """The leading dimension of the first tensor in ``batch``; 1 if it has none."""
+    sizes = (leaf.shape[0] for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.ndim)
+    return next(sizes, 1)
 
 
 def _batch_size(loader: Any) -> int | None:

@@ -53,6 +53,7 @@ class StepClock(Generic[Label]):
         self._stream: Any = None  # of a GPU
         self._cpu_s = 0.0
         self._has_pause = False  # in the open step
+        self.is_coarse = False  # marks record no event: the times of the step are not kept
 
     def use_device(self, device: torch.device) -> None:
         """Time on ``device``, on its current stream. On a GPU the open step, which began on the host's clock alone, is dropped."""
@@ -65,14 +66,26 @@ class StepClock(Generic[Label]):
         return self._marks is not None
 
     @property
+    def is_timing(self) -> bool:
+        """Whether the phases of the open step are timed."""
+        return self._marks is not None and not self.is_coarse
+
+    @property
     def num_marks(self) -> int:
         """Marks in the open step, its start not counted."""
-        return len(self._marks) - 1 if self._marks else 0
+        marks = self._marks  # another thread may call this
+        return len(marks) - 1 if marks else 0
 
     @property
     def last_phase(self) -> int | None:
         """The phase of the last mark; None if no step is open."""
         return self._marks[-1][0] if self._marks else None
+
+    @property
+    def last_s(self) -> float:
+        """When the last mark was made, on the clock of time.perf_counter; a step must be open."""
+        assert self._marks is not None, "no step is open"
+        return self._marks[-1][1] / 1e9
 
     def open(self) -> None:
         """Begin a step now, in place of an open one."""
@@ -93,11 +106,15 @@ class StepClock(Generic[Label]):
         if self._marks is not None:
             del self._marks[num_marks + 1 :]
 
-    def close(self, label: Label, reopen: bool) -> float:
-        """End the open step at its last mark, and begin the next one there if ``reopen``; returns the host's seconds of the step."""
-        marks, now_s = self._marks, thread_time()
+    def close(self, label: Label | None, reopen: bool) -> float:
+        """End the open step at its last mark, and begin the next one there if ``reopen``; returns the host's seconds of the step.
+
+        Without a ``label`` its times are not kept.
+        """
+        marks, now_s = self._marks, 0.0 if label is None and self.is_coarse else thread_time()
         assert marks is not None, "no step is open"
-        self._pending.append((label, marks, now_s - self._cpu_s))
+        if label is not None:
+            self._pending.append((label, marks, now_s - self._cpu_s))
         self._marks, self._cpu_s = ([(SCRIPT, *marks[-1][1:])] if reopen else None), now_s
         paused_ns = sum(later[1] - earlier[1] for earlier, later in pairwise(marks) if later[0] == PAUSE) if self._has_pause else 0
         self._has_pause = False
@@ -125,8 +142,8 @@ class StepClock(Generic[Label]):
         return [self._read(*step) for step in pending]
 
     def _event(self) -> Any:
-        """An event on the training stream; None on the CPU, and while a CUDA graph is captured, which would capture the event."""
-        if self._stream is None or torch.cuda.is_current_stream_capturing():
+        """An event on the training stream; None on the CPU, for coarse marks, and while a CUDA graph is captured: it would be captured."""
+        if self._stream is None or self.is_coarse or torch.cuda.is_current_stream_capturing():
             return None
         event = self._free_events.pop() if self._free_events else torch.cuda.Event(enable_timing=True)
         event.record(self._stream)

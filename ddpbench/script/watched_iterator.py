@@ -12,10 +12,10 @@ class BatchListener(Protocol):
     """What learns of every batch."""
 
     def begin_batch(self, iterator: WatchedIterator) -> bool | None:
-        """The script requests a batch. Returns False or None if this request is not to be reported on."""
+        """The script, or a loader that wraps this one, requests a batch. False or None if this request is not to be reported on."""
 
     def end_batch(self, iterator: WatchedIterator, batch: Any) -> None:
-        """The script gets ``batch``."""
+        """It gets ``batch``."""
 
     def end_iteration(self, iterator: WatchedIterator) -> None:
         """There was no batch: the iterator is exhausted, or it raised."""
@@ -24,18 +24,29 @@ class BatchListener(Protocol):
 class WatchedIterator:
     """Behaves as the ``iterator`` of the loader, and holds its only reference, so that its workers end when the script drops this one.
 
-    A loader may turn out to take its batches from another DataLoader. Then the iterator of that one reports them, and this one nothing.
+    With ``may_wrap`` it may turn out to take its batches from another DataLoader, which then is their ``source``.
     """
 
-    def __init__(self, iterator: Any, source: LoaderSource, listener: BatchListener) -> None:
+    def __init__(self, iterator: Any, source: LoaderSource, listener: BatchListener, may_wrap: bool) -> None:
         self._iterator, self._listener = iterator, listener
-        self.source = source
+        self._own_source, self.may_wrap = source, may_wrap
+        self.received = 0  # batches that the script has got from it
+
+    @property
+    def source(self) -> LoaderSource:
+        """Where its batches come from."""
+        return self._own_source.inner or self._own_source
+
+    def take_from(self, source: LoaderSource) -> None:
+        """It has asked a DataLoader for a batch. The first one that its loader asks is the source from then on."""
+        if self._own_source.inner is None:
+            self._own_source.inner = source
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        if self.source.is_wrapper or not self._listener.begin_batch(self):
+        if not self._listener.begin_batch(self):
             return next(self._iterator)
         try:
             batch = next(self._iterator)

@@ -47,14 +47,17 @@ def profile_kernel_ms(session: Session, trace_file: Path | None, redact_trace: b
         window.export_chrome_trace(str(trace_file))
         if redact_trace:
             trace_file.write_text(PRIVATE_TRACE_FIELD.sub(r'\1""', trace_file.read_text()))
-    if not cuda:
-        return None
+    return kernel_ms(window) / PROFILED_STEPS if cuda else None
+
+
+def kernel_ms(window: profile) -> float:
+    """Milliseconds in ``window``, which has ended, in which at least one kernel of training ran."""
     spans = sorted(
         (event.time_range.start, event.time_range.end)
         for event in window.events() or []
         if event.device_type == DeviceType.CUDA and not event.is_user_annotation and not NON_COMPUTE.search(event.name)
     )
-    return _union_length(spans) / 1e3 / PROFILED_STEPS
+    return _union_length(spans) / 1e3
 
 
 def profile_all_reduces(session: Session) -> list[CommKernel]:

@@ -142,6 +142,26 @@ def test_default_resources_give_four_ranks_per_node(sbatch: Callable[..., int], 
     assert [(place.rank, place.host, place.local_rank) for place in places] == [(n, f"n{1 + n // 4}", n % 4) for n in range(8)]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("script", [SINGLE, MULTI], ids=["one node", "two nodes"])
+def test_watched_script_runs_in_the_folder_of_the_job(script: str, cluster: Cluster, environment: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text((ROOT / "tests" / "support" / "scripts" / "train.py").read_text())
+    variables = {"DDPBENCH_VENV": str(environment), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    resources = A_RANK_A_NODE if script == MULTI else ["--gpus-per-node=2", "--cpus-per-task=2"]
+    words = ["watch", "--steps", "50", "-o", "records", "train.py", "--epochs", "20", "--losses", "--save"]
+    job = cluster.submit(*resources, f"--chdir={tmp_path}", script, *words, cwd=ROOT, **variables)
+    assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
+    run = record(tmp_path / "records")
+    assert run is not None
+    assert (run.status, run.environment.launcher, run.world_size) == ("ok", "slurm", 2)
+    assert run.environment.nodes == (2 if script == MULTI else 1)
+    assert (run.script and run.script.batches, {trace.rank for timed in run.rounds for trace in timed.traces}) == (50, {0, 1})
+    assert cluster.log(job).count("loss 0x") == 2 * 50
+    assert cluster.log(job).count("ddpbench watch  train.py") == 1
+    assert (tmp_path / "model.pt").exists()
+    assert cluster.processes(job) == []
+
+
 def parts(folder: Path) -> list[Job]:
     """Records written by array tasks so far, in the order of the shards."""
     return [load(path) for path in sorted((folder / "cpu").glob("*-part-*.json"))]

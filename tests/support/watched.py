@@ -24,7 +24,7 @@ class Watched:
 
     observer: Observer
     hooks: Hooks
-    first_steps: list[int] = field(default_factory=list)  # number of batches at each call of on_first_step
+    first_batches: list[int] = field(default_factory=list)  # number of steps at each call of on_first_batch
 
     @property
     def rows(self) -> Rows:
@@ -35,7 +35,7 @@ class Watched:
 def watched() -> Iterator[Watched]:
     """Watch the block as a script."""
     seen: list[Watched] = []
-    observer = Observer(lambda: seen[0].first_steps.append(observer.num_batches))
+    observer = Observer(lambda: seen[0].first_batches.append(observer.num_batches))
     with hooked(observer) as hooks:
         seen.append(Watched(observer, hooks))
         yield seen[0]

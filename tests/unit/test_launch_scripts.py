@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "launch"
 SCRIPTS = [*sorted(LAUNCH.glob("*.sh")), *sorted(LAUNCH.glob("*.sbatch")), ROOT / ".ci" / "run"]
 BASH = shutil.which("bash") or "bash"
+TRAIN = ROOT / "tests" / "support" / "scripts" / "train.py"
 TINY = ["misbehaving:fine", "--steps", "4", "--rounds", "1", "--warmup", "1"]
 
 
@@ -204,12 +205,34 @@ def test_driver_of_the_gpu_nodes_can_be_named(named: str, major: str) -> None:
         ("report", "0,1", ""),
         ("whatif RECORD --workers 4", "0,1", ""),
         ("list", "", ""),
+        ("watch train.py --epochs 3", "0,1,2,3", "--gpus 4"),
+        ("watch -m package.train --gpus 8", "", "--gpus 2"),
+        ("watch --gpus 3 -q train.py", "0,1,2,3", ""),
+        ("diagnose train.py --gpus 8", "0", "--gpus 1"),
+        ("diagnose resnet18", "", "--gpus 2 --device cpu"),
         ("--help", "0", ""),
         ("", "0", ""),
     ],
 )
 def test_local_script_starts_one_rank_per_gpu_or_two_on_cpu(words: str, visible: str, flags: str) -> None:
     assert bash('ranks_flags "$@"', *words.split(), source="local.sh", CUDA_VISIBLE_DEVICES=visible) == flags
+
+
+@pytest.mark.slow
+def test_local_script_watches_a_script_with_its_own_arguments(launch: Callable[..., Any], tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    variables = {"DDPBENCH_VENV": str(tmp_path / "venv"), "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    bash('current_stamp >"$venv/installed"', **variables)
+    words = ["watch", "--steps", "15", "-o", str(tmp_path), str(TRAIN), "--epochs", "3", "--losses"]
+    done = launch([BASH, str(LAUNCH / "local.sh"), *words], env=variables)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("loss ") == 2 * 15
+    job = record(tmp_path)
+    assert job is not None
+    assert (job.records[0].world_size, job.command[:4]) == (2, ["ddpbench", "watch", "--gpus", "2"])
 
 
 # one node of a SLURM job
@@ -250,6 +273,19 @@ def test_node_script_runs_torchrun_and_prints_the_command(node: Callable[..., An
     job = record(tmp_path)
     assert job is not None
     assert (job.records[0].status, job.records[0].world_size) == ("ok", 2)
+
+
+@pytest.mark.slow
+def test_node_script_watches_a_script_with_its_own_arguments(start: Callable[..., Any], tmp_path: Path) -> None:
+    slurm = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NUM_NODES": "1", "SLURM_NODEID": "0", "HEAD_ADDRESS": "127.0.0.1"}
+    here = {"DDPBENCH_VENV": sys.prefix, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    words = ["watch", "-o", str(tmp_path), str(TRAIN), "--epochs", "2", "--losses"]
+    done = start(["bash", str(LAUNCH / "node.sh"), *words], env={**slurm, **here}).wait(100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("loss ") == 2 * 2 * 20
+    job = record(tmp_path)
+    assert job is not None
+    assert (job.kind, job.records[0].world_size, job.records[0].environment.launcher) == ("watch", 2, "slurm")
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def test_script_can_be_imported(script: Path, monkeypatch: pytest.MonkeyPatch) -
         ("simulation/speed.py OUT", "simulation/speed.json", 0),
         (f"thin.py {PROOF} OUT 4", PROOF, 0),
         pytest.param("overhead/progress_marker.py OUT", "overhead/progress_marker.json", 0, marks=pytest.mark.slow),
-        pytest.param("overhead/watch.py OUT --pairs 1 --window-s 0.1", "overhead/watch-cpu.json", 0, marks=pytest.mark.slow),
+        pytest.param("overhead/watch.py OUT --pairs 1", "overhead/watch-h100.json", 0, marks=pytest.mark.slow),
         pytest.param("overhead/gather.py OUT", "overhead/gather.json", 2, marks=pytest.mark.slow),
         pytest.param("loading/small.py OUT --batches 8", "loading/small.json", 0, marks=pytest.mark.slow),
         pytest.param("loading/uint8.py JPEGS OUT --batches 8", "loading/uint8.json", 0, marks=pytest.mark.slow),

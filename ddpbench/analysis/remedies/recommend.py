@@ -25,7 +25,7 @@ from ddpbench.analysis.remedies.loader_rules import (
     pinned_memory,
     without_loader,
 )
-from ddpbench.analysis.remedies.remedy import FewerRanks, Remedy
+from ddpbench.analysis.remedies.remedy import SCRIPT_REMEDIES, FewerRanks, Remedy
 from ddpbench.analysis.remedies.training_rules import (
     TrainingRule,
     diagnose,
@@ -97,9 +97,11 @@ SAME_GAIN = 0.98
 def recommend(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> list[Remedy]:
     """What may help against ``verdict``, the most likely first; empty if nothing is known to."""
     if verdict.kind == "data-bound" or verdict.kind in RULES_BY_BOTTLENECK:
-        return recommend_for_loader(builder, inputs, verdict.kind, verdict.cause)
-    remedy = TRAINING_RULES[verdict.kind](builder, inputs)
-    return [remedy] if remedy else []
+        found = recommend_for_loader(builder, inputs, verdict.kind, verdict.cause)
+    else:
+        remedy = TRAINING_RULES[verdict.kind](builder, inputs)
+        found = [remedy] if remedy else []
+    return found if builder.record.script is None else [remedy for remedy in found if remedy.code in SCRIPT_REMEDIES]
 
 
 def next_remedy(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> Remedy | None:

@@ -30,6 +30,21 @@ RemedyCode = Literal[
     "fewer-ranks",
 ]
 
+SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
+    "more-workers",
+    "fewer-workers",
+    "no-workers",
+    "more-prefetch",
+    "persistent-workers",
+    "pinned-memory",
+    "more-cores",
+    "data-in-memory",
+    "cuda-graphs",
+    "inspect-straggler",
+    "list-processes",
+)
+"""Remedies that a user's own script can make, or that concern its machine. The others are settings of ddpbench's workloads."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:

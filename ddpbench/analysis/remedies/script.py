@@ -1,17 +1,41 @@
-"""What to try next in a watched script, in the script's own terms: no command of ddpbench changes it."""
+"""What to try next in a user's own script, in the script's own terms: the arguments of its DataLoader."""
 
 from __future__ import annotations
 
 from math import ceil
 
-from ddpbench.analysis.command import TOP_COMMAND
+from ddpbench.analysis.command import TOP_COMMAND, CommandBuilder
 from ddpbench.analysis.cpu_demand import cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.remedies.recommend import recommend
+from ddpbench.record.prediction import Scenario
+from ddpbench.record.record import Record
 from ddpbench.record.verdict import ChangeDataLoader, NextStep, RunCommand, Verdict
+
+DATALOADER_FIELDS = ("workers", "prefetch", "pin_memory")
+"""The fields of a Scenario that arguments of a DataLoader set."""
+
+
+def is_dataloader_change(scenario: Scenario) -> bool:
+    """Whether arguments of a DataLoader can express all of ``scenario``."""
+    return all(getattr(scenario, name) is None or name in DATALOADER_FIELDS for name in scenario.__struct_fields__)
+
+
+def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
+    """The arguments that turn the DataLoader of ``record`` into that of ``scenario``, as they are written in the script."""
+    workers = record.workers if scenario.workers is None else scenario.workers
+    return ChangeDataLoader(
+        num_workers=scenario.workers,
+        prefetch_factor=scenario.prefetch,
+        pin_memory=scenario.pin_memory,
+        persistent_workers=True if scenario.workers and workers else None,
+    )
 
 
 def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
-    """The next step after ``verdict`` on a watched script; None if no single change suggests itself."""
+    """The next step after ``verdict`` on a script; None if no single change suggests itself."""
+    if inputs.controls.diagnosis is not None:
+        return _recommended_change(inputs, verdict)
     match verdict.kind:
         case "data-bound":
             return _more_workers(inputs)
@@ -19,6 +43,16 @@ def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
             return ChangeDataLoader(pin_memory=True)
         case "noisy-neighbour":
             return RunCommand(TOP_COMMAND)
+    return None
+
+
+def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
+    """The first remedy of a diagnosis that the script can make, or a command that shows more."""
+    for remedy in recommend(CommandBuilder(inputs.record, "diagnose"), inputs, verdict):
+        if remedy.scenario is not None and is_dataloader_change(remedy.scenario):
+            return dataloader_change(remedy.scenario, inputs.record)
+        if remedy.code in ("list-processes", "inspect-straggler"):
+            return RunCommand(remedy.command)
     return None
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from itertools import count
 
 import msgspec
 import torch
 
+from ddpbench.data.background import BackgroundTaker
 from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.loader import Batch, BatchProducer, HostBatch, HostLoader, Loader, LoaderFactory
 from ddpbench.data.loaders.open import open_host_loader, open_loader
@@ -102,62 +102,30 @@ def _take_on_side_stream(loader: Loader, device: torch.device) -> Callable[[], o
 
 
 class BackgroundLoader:
-    """Delivers batches of ``synthetic_loader``; for each, a thread takes one batch of ``background`` by ``take`` and drops it.
-
-    The training never waits for that thread, which takes as many batches as are trained on, even if the host issues all steps of a
-    round long before the device is done with them. A background loader slower than the training is always behind and never idle.
-    """
+    """Delivers batches of ``synthetic_loader``; for each, a thread takes one batch of ``background`` by ``take`` and drops it."""
 
     max_prefetched = 0
 
     def __init__(self, synthetic_loader: Loader, background: BatchProducer, take: Callable[[], object]) -> None:
         self.data = synthetic_loader.data
-        self._synthetic_loader, self._background, self._take = synthetic_loader, background, take
-        self._pending, self._closing = 0, False
-        self._batch_size = self._images_taken = 0  # images per batch, and images taken so far
-        self._changed = threading.Condition()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="ddpbench-background", daemon=True)
-        self._thread.start()
+        self._synthetic_loader, self._background = synthetic_loader, background
+        self._batch_size = 0
+        self._taker = BackgroundTaker(take)
 
     def next_batch(self, on_host_ready: Callable[[], None]) -> Batch:
-        if self._error:
-            raise self._error
+        self._taker.request()
         batch = self._synthetic_loader.next_batch(on_host_ready)
-        with self._changed:
-            self._batch_size = len(batch[1])
-            self._pending += 1
-            self._changed.notify()
+        self._batch_size = len(batch[1])
         return batch
 
     def pop_stats(self) -> LoaderStats:
-        """Images taken in the background since the last call. Drops the backlog, which would run during other steps."""
-        with self._changed:
-            taken, self._images_taken, self._pending = self._images_taken, 0, 0
-        return LoaderStats(samples=taken)
+        """Images taken in the background since the last call."""
+        return LoaderStats(samples=self._batch_size * self._taker.pop_taken())
 
     def worker_pids(self) -> list[int]:
         return self._background.worker_pids()
 
     def close(self) -> None:
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join()
+        self._taker.close()
         self._background.close()
         self._synthetic_loader.close()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._pending or self._closing)
-                if self._closing:
-                    return
-                self._pending -= 1
-            try:
-                self._take()
-            except Exception as problem:  # next_batch raises it in the training thread
-                self._error = problem
-                return
-            with self._changed:
-                self._images_taken += self._batch_size

@@ -1,16 +1,18 @@
-"""A user's DataLoader, rebuilt from its attributes with timed samples."""
+"""A user's DataLoader with timed samples: the stages of a batch are timed where it is made, in a worker."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from ddpbench.data.batch_timing import Stopwatch
-from ddpbench.data.loader import HostBatch
+from ddpbench.data.loader import HostBatch, WorkerTiming
 
 
 def with_timing(data_loader: DataLoader[Any]) -> DataLoader[Any]:
@@ -20,12 +22,12 @@ def with_timing(data_loader: DataLoader[Any]) -> DataLoader[Any]:
     """
     if type(data_loader) is not DataLoader or data_loader.batch_sampler is None or isinstance(data_loader.dataset, IterableDataset):
         return data_loader
-    watch = Stopwatch()
+    dataset, collate = timed_parts(data_loader, _as_host_batch)
     return DataLoader(
-        TimedDataset(data_loader.dataset, watch),
+        dataset,
         batch_sampler=data_loader.batch_sampler,
         num_workers=data_loader.num_workers,
-        collate_fn=TimedCollate(data_loader.collate_fn, watch),
+        collate_fn=collate,
         pin_memory=data_loader.pin_memory,
         timeout=data_loader.timeout,
         worker_init_fn=data_loader.worker_init_fn,
@@ -35,6 +37,36 @@ def with_timing(data_loader: DataLoader[Any]) -> DataLoader[Any]:
         persistent_workers=data_loader.persistent_workers,
         in_order=data_loader.in_order,
     )
+
+
+@dataclass(frozen=True)
+class TimedBatch:
+    """A batch of any structure, with its timing."""
+
+    batch: Any
+    worker_timing: WorkerTiming
+
+    def pin_memory(self) -> TimedBatch:
+        """A copy in page-locked memory. DataLoader's pin thread calls this method by name."""
+        return replace(self, batch=pin_memory(self.batch))
+
+
+def timed_parts(data_loader: DataLoader[Any], with_worker_timing: Callable[[Any, WorkerTiming], Any] = TimedBatch) -> tuple[Any, Any]:
+    """The dataset and the collate function of ``data_loader``, timed.
+
+    The batches are what ``with_worker_timing`` makes of a batch and its timing.
+    """
+    watch, dataset = Stopwatch(), data_loader.dataset
+    timed = TimedIterable(dataset, watch) if isinstance(dataset, IterableDataset) else TimedDataset(dataset, watch)
+    return timed, TimedCollate(data_loader.collate_fn, watch, with_worker_timing)
+
+
+def _as_host_batch(batch: Any, timing: WorkerTiming) -> Any:
+    """A pair of tensors with its timing; another batch as it is."""
+    match batch:
+        case [Tensor() as images, Tensor() as labels]:
+            return HostBatch(images, labels, timing)
+    return batch
 
 
 class TimedDataset(Dataset[Any]):
@@ -52,13 +84,10 @@ class TimedDataset(Dataset[Any]):
         return len(self._dataset)
 
     def __getitem__(self, index: Any) -> Any:
-        """One sample, of a dataset whose stages are timed separately.
-
-        For other datasets a DataLoader calls ``__getitems__``.
-        """
+        """One sample. For batches of a dataset whose stages are not separable, a DataLoader calls ``__getitems__``."""
         self._watch.start()
         sample = self._dataset[index]
-        self._watch.lap("augment")
+        self._watch.lap("augment" if self._separable else "sample")
         return sample
 
     def __getitems__(self, indices: list[Any]) -> list[Any]:
@@ -79,6 +108,33 @@ class TimedDataset(Dataset[Any]):
         if name.startswith("__") or "_dataset" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self._dataset, name)
+
+
+class TimedIterable(IterableDataset[Any]):
+    """The samples of an iterable dataset, timed."""
+
+    def __init__(self, dataset: Any, watch: Stopwatch) -> None:
+        self.__dict__.update(_dataset=dataset, _watch=watch)
+
+    def __iter__(self) -> Iterator[Any]:
+        samples = iter(self._dataset)
+        while True:
+            self._watch.start()
+            try:
+                sample = next(samples)
+            except StopIteration:
+                return
+            self._watch.lap("sample")
+            yield sample
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes of the wrapped dataset, which a user's ``worker_init_fn`` may read, and set to give the worker its shard."""
+        if name.startswith("__") or "_dataset" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._dataset, name, value)
 
 
 def has_loader_and_transform(dataset: Any) -> bool:
@@ -117,17 +173,13 @@ class TimedFn:
 
 
 class TimedCollate:
-    """The user's collate function; adds the timing to a pair of tensors."""
+    """The user's collate function; adds the timing to its batch."""
 
-    def __init__(self, collate: Callable[[Any], Any], watch: Stopwatch) -> None:
-        self._collate, self._watch = collate, watch
+    def __init__(self, collate: Callable[[Any], Any], watch: Stopwatch, with_worker_timing: Callable[[Any, WorkerTiming], Any]) -> None:
+        self._collate, self._watch, self._with_worker_timing = collate, watch, with_worker_timing
 
     def __call__(self, samples: Any) -> Any:
         self._watch.start()
         batch = self._collate(samples)
         self._watch.lap("collate")
-        timing = self._watch.finish_batch()
-        match batch:
-            case [Tensor() as images, Tensor() as labels]:
-                return HostBatch(images, labels, timing)
-        return batch
+        return self._with_worker_timing(batch, self._watch.finish_batch())

@@ -173,6 +173,11 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
                 f"{evidence.unexplained_ms / evidence.step_ms:.0%} of each step is not explained by its phases",
                 f"{format_3sig(evidence.unexplained_ms)} of {format_3sig(evidence.step_ms)} ms of wall time belong to no phase",
             )
+        case ScriptTime() if record.script is not None and record.script.step == "update":
+            return Explanation(
+                f"the script spends {evidence.script_ms / evidence.step_ms:.0%} of each step between its update and the next forward",
+                f"{format_3sig(evidence.script_ms)} of {format_3sig(evidence.step_ms)} ms: waits for data, logging, metrics, schedules",
+            )
         case ScriptTime():
             return Explanation(
                 f"the script spends {evidence.script_ms / evidence.step_ms:.0%} of each step between its update and the next batch",

@@ -15,6 +15,7 @@ from ddpbench.analysis.remedies.remedy import (
     Remedy,
     RemedyCode,
 )
+from ddpbench.analysis.remedies.script import dataloader_change, is_dataloader_change
 from ddpbench.analysis.stats import Interval, PairedRatio
 from ddpbench.analysis.whatif.outcome import PredictionOutcome, is_runnable
 from ddpbench.record.diagnosis import SHM_DIR
@@ -26,7 +27,7 @@ from ddpbench.record.verdict import ReduceRanks
 from ddpbench.report.format import format_rounded, format_with_interval
 from ddpbench.report.messages.phrases import device_noun
 from ddpbench.report.messages.status import failure_reason
-from ddpbench.report.messages.verdict import next_step_text
+from ddpbench.report.messages.verdict import dataloader_call, next_step_text
 from ddpbench.report.messages.whatif import gain_text, missing_measurement_text
 
 NAMES: Mapping[RemedyCode, str] = {
@@ -68,7 +69,11 @@ NO_GAIN_PREDICTED = "no remedy that can be tried here has a predicted gain"
 
 
 def remedy_name(remedy: Remedy, record: Record) -> str:
-    """A few words, or flags to use, for a remedy of ``record``."""
+    """A few words, or flags to use, for a remedy of ``record``; for a script, the call of its DataLoader."""
+    if record.script is not None and remedy.scenario is not None and is_dataloader_change(remedy.scenario):
+        return dataloader_call(dataloader_change(remedy.scenario, record))
+    if record.script is not None and remedy.code == "cuda-graphs":
+        return 'torch.compile(model, mode="reduce-overhead")'
     match remedy:
         case MoreWorkers() | FewerWorkers():
             return pluralize(remedy.workers, "worker")

@@ -55,7 +55,7 @@ def verdict_sentence(verdict: Verdict | ScalingVerdict, explanation: Explanation
 
 
 def next_step_text(step: NextStep) -> str:
-    """The command to run, or what to change: ``DataLoader(num_workers=4)``."""
+    """The command to run, or what to change: ``DataLoader(..., num_workers=4)``."""
     match step:
         case RunCommand():
             return step.command
@@ -64,10 +64,15 @@ def next_step_text(step: NextStep) -> str:
         case ReduceRanks():
             return f"at most {step.max_ranks_per_node} ranks per node"
         case ChangeDataLoader():
-            arguments = {name: value for name, value in asdict(step).items() if value is not None}
-            return f"DataLoader({', '.join(f'{name}={value}' for name, value in arguments.items())})"
+            return dataloader_call(step)
         case _:
             assert_never(step)
+
+
+def dataloader_call(change: ChangeDataLoader) -> str:
+    """The call to write in the script: ``DataLoader(..., num_workers=4)``."""
+    arguments = {name: value for name, value in asdict(change).items() if value is not None}
+    return f"DataLoader(..., {', '.join(f'{name}={value}' for name, value in arguments.items())})"
 
 
 def _runner_up(name: str | None) -> str:

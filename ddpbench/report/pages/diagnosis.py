@@ -32,6 +32,7 @@ from ddpbench.report.pages.pipeline_table import (
     worker_startup_lines,
 )
 from ddpbench.report.pages.remedies import recommendation_lines, remedy_lines
+from ddpbench.report.pages.script_header import script_header_lines
 from ddpbench.report.pages.status import diagnosis_status_lines
 from ddpbench.report.pages.verdict import record_verdict_lines
 
@@ -70,6 +71,9 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
 
 
 def _head(record: Record, page: Page) -> Iterator[Text]:
+    if record.script is not None:
+        yield from script_header_lines("diagnose", record, page)
+        return
     yield from title_lines("diagnose", record, page)
     data = [dataset_text(record.data)] if record.data else []
     loader = [text for _, text in loader_items(record)]

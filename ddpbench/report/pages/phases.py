@@ -59,7 +59,8 @@ def _spans(record: Record, summary: Summary) -> dict[str, float]:
     """
     phases = summary.phases_ms
     copies = "host to device" if record.environment.device_type == "cuda" else "batch preparation"
-    loading = {} if record.config.loader == SYNTHETIC else {"data wait": phases["data"], copies: phases["host_to_device"]}
+    has_no_loader = record.config.loader == SYNTHETIC or is_step_an_update(record)
+    loading = {} if has_no_loader else {"data wait": phases["data"], copies: phases["host_to_device"]}
     spans = {**loading, "forward": phases["forward"], "backward": phases["backward"]}
     exposed_sync = phases["sync"] + phases["broadcast"]
     if not uses_ddp(record):  # no communication: broadcast is part of the model call, sync the end of backward
@@ -68,8 +69,14 @@ def _spans(record: Record, summary: Summary) -> dict[str, float]:
     elif record.world_size > 1 or exposed_sync >= 0.5 / 10 ** step_decimals(summary.step_ms or 0.0):  # DDP costs time on a single rank, too
         spans[EXPOSED_SYNC] = exposed_sync
     rest = phases["unexplained"] if loading else phases["unexplained"] + phases["data"] + phases["host_to_device"]
-    script = {"script": phases[SCRIPT_PHASE]} if SCRIPT_PHASE in phases else {}
+    script_name = "data and script" if is_step_an_update(record) else "script"
+    script = {script_name: phases[SCRIPT_PHASE]} if SCRIPT_PHASE in phases else {}
     return {**spans, "optimizer": phases["optimizer"], **script, "unexplained": rest}
+
+
+def is_step_an_update(record: Record) -> bool:
+    """Whether a step of a watched script is an update, since no loader is watched that gives its batches."""
+    return record.script is not None and record.script.step == "update"
 
 
 def _exposed_sync_notes(summary: Summary, decimals: int) -> list[str]:

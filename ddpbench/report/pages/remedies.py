@@ -10,6 +10,7 @@ from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.recommend import recommend
+from ddpbench.analysis.remedies.script import dataloader_change
 from ddpbench.analysis.whatif.gain import PREDICTION_CONFIDENCE
 from ddpbench.analysis.whatif.outcome import PredictionOutcome, command_with, is_runnable, outcomes
 from ddpbench.analysis.whatif.query import predict_gain
@@ -26,6 +27,7 @@ from ddpbench.report.messages.remedies import (
     remedy_reason,
     savings_text,
 )
+from ddpbench.report.messages.verdict import dataloader_call
 from ddpbench.report.pages.header import throughput_unit
 
 NEXT_COMMAND_NOTE = "see 'next' for the command"
@@ -78,7 +80,9 @@ def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -
             yield from styled(wrap_text("  use   ", f"the current settings: {reason}", page), LABEL, len("  use"))
         return
     savings = savings_text(best.measured, _samples_per_s(job), baseline, throughput_unit(baseline))
-    yield from styled(wrap_command("  use   ", command_with(job, best.prediction.scenario), page), GOOD)
+    scenario = best.prediction.scenario
+    use = dataloader_call(dataloader_change(scenario, baseline)) if baseline.script is not None else command_with(job, scenario)
+    yield from styled(wrap_command("  use   ", use, page), GOOD)
     yield from styled(wrap_text("  worth ", savings, page), LABEL, len("  worth"))
 
 

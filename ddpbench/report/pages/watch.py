@@ -17,9 +17,10 @@ from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.format import format_percent, format_significant
 from ddpbench.report.layout import LABEL, Page, styled, wrap_items
 from ddpbench.report.pages.checks import check_lines
-from ddpbench.report.pages.header import batch_and_version_items, labelled_lines, loader_items, machine_text, texts_in_common, uses_ddp
+from ddpbench.report.pages.header import labelled_lines
 from ddpbench.report.pages.phases import phase_table
 from ddpbench.report.pages.ranks import rank_table
+from ddpbench.report.pages.script_header import script_header_lines
 from ddpbench.report.pages.status import quiet_items, status_lines
 from ddpbench.report.pages.throughput import throughput_lines
 from ddpbench.report.pages.verdict import record_verdict_lines
@@ -39,7 +40,7 @@ def render_watch(job: Job, console: Console, path: Path | None, verbose: bool = 
 
 def _sections(record: Record, page: Page, verbose: bool) -> Iterator[Sequence[Text]]:
     summary = summarize(record)
-    yield [*_header_lines(record, page)]
+    yield [*script_header_lines("watch", record, page), *labelled_lines("seen", _measured_items(record), page)]
     yield [*status_lines({"": record}, page)]
     yield [*record_verdict_lines(record, page)]
     yield [*throughput_lines(record, summary, page, verbose), *_outside_lines(record, page)]
@@ -48,31 +49,13 @@ def _sections(record: Record, page: Page, verbose: bool) -> Iterator[Sequence[Te
     yield [*check_lines({"": record}, page, verbose)]
 
 
-def _header_lines(record: Record, page: Page) -> Iterator[Text]:
-    """Script and model, machine and batch, data, what was measured."""
-    script, name = record.script or WatchedScript(), "ddpbench watch"
-    title = [record.config.workload, *_training_items(record, script)]
-    yield from styled(wrap_items(f"{name}  ", title, page, gap="  "), LABEL, len(name))
-    machine = [machine_text(record.environment), *texts_in_common(batch_and_version_items(record))]
-    yield from styled(wrap_items("", machine, page, gap="     "))
-    if record.data:
-        samples = f", {pluralize(script.num_samples, 'sample')}" if script.num_samples is not None else ""
-        yield from labelled_lines("data", [f"{script.dataset}{samples}", *texts_in_common(loader_items(record))], page)
-    yield from labelled_lines("seen", _measured_items(record, script), page)
-
-
-def _training_items(record: Record, script: WatchedScript) -> Iterator[str]:
-    yield record.config.precision
-    if script.model:
-        yield script.model
-    if script.optimizers:
-        yield ", ".join(dict.fromkeys(script.optimizers))
-    if record.world_size > 1 and not uses_ddp(record):
-        yield "no DDP"
-
-
-def _measured_items(record: Record, script: WatchedScript) -> Iterator[str]:
-    yield f"{pluralize(script.batches, 'batch', 'es')} per rank in {pluralize(script.epochs, 'epoch')}"
+def _measured_items(record: Record) -> Iterator[str]:
+    script = record.script or WatchedScript()
+    end = ", ended by --steps" if script.ended_early else ""
+    if script.step == "update":
+        yield f"{pluralize(script.batches, 'update')} per rank{end}"
+    else:
+        yield f"{pluralize(script.batches, 'batch', 'es')} per rank in {pluralize(script.epochs, 'epoch')}{end}"
     if script.batches_per_update > 1:
         yield f"{script.batches_per_update} batches per update"
     if record.rounds:

@@ -58,6 +58,8 @@ class FileProtection:
 
     def run_unprotected(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Call ``function`` in a thread that may write everywhere, for ddpbench's own files. Only in the process of ``install``."""
+        if self._is_own():  # called by such a function
+            return function(*arguments, **options)
         return self._writer.submit(function, *arguments, **options).result()
 
     @property

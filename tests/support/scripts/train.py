@@ -1,6 +1,7 @@
 """A training script as users write them, without a word of ddpbench. Its flags choose what it does."""
 
 import argparse
+import atexit
 import os
 import sys
 import time
@@ -47,9 +48,46 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--late-rank", type=int, default=-1)
     parser.add_argument("--signal", type=int)
     parser.add_argument("--exit", type=int)
-    for switch in ("persistent", "validate", "save", "accelerate", "compile", "idle", "fail", "interrupt", "fork", "chdir", "stdin", "log"):
+    parser.add_argument("--swallow", choices=["never", "once", "always"], default="never")
+    for switch in (
+        "persistent",
+        "validate",
+        "save",
+        "accelerate",
+        "compile",
+        "idle",
+        "fail",
+        "interrupt",
+        "fork",
+        "chdir",
+        "stdin",
+        "log",
+        "count",
+    ):
         parser.add_argument(f"--{switch}", action="store_true")
+    parser.add_argument("--losses", action="store_true")
     return parser.parse_args()
+
+
+def update(optimizer: torch.optim.Optimizer, options: argparse.Namespace) -> None:
+    try:
+        optimizer.step()
+    except SystemExit:
+        if options.swallow == "never":
+            raise
+        if options.swallow == "once":
+            options.swallow = "never"
+        time.sleep(0.1)
+    optimizer.zero_grad()
+
+
+def finish(options: argparse.Namespace) -> None:
+    """What a script does in ``finally``."""
+    if options.losses:
+        if dist.is_initialized():
+            dist.barrier()
+        sys.stdout.write("finally\n")
+        atexit.register(sys.stdout.write, "at exit\n")
 
 
 def make_loader(options: argparse.Namespace) -> Any:
@@ -62,12 +100,37 @@ def make_loader(options: argparse.Namespace) -> Any:
     return DataLoader(data, BATCH, sampler=sampler, num_workers=options.workers, persistent_workers=options.persistent)
 
 
+def run_epoch(model: nn.Module, loader: Any, optimizer: Any, accelerator: Any, options: argparse.Namespace) -> None:
+    for index, batch in enumerate(loader):
+        x, y = (batch["inputs"]["x"], batch["y"]) if options.data == "dict" else batch
+        loss = nn.functional.cross_entropy(model(x), y)
+        if options.losses:
+            sys.stdout.write(f"loss {loss.item().hex()}\n")
+        if os.environ.get("RANK") == str(options.late_rank):
+            time.sleep(0.01)
+        accelerator.backward(loss) if accelerator else loss.backward()
+        if (index + 1) % options.accumulate == 0:
+            update(optimizer, options)
+        if options.log:
+            time.sleep(0.005)
+    if options.count:
+        sys.stdout.write(f"batches {index + 1}\n")
+
+
+def validate(model: nn.Module, validation: Any) -> None:
+    model.eval()
+    with torch.no_grad():
+        for (x,) in validation:
+            model(x)
+            time.sleep(0.005)
+    model.train()
+
+
 def main() -> None:
     options = parse()
     torch.manual_seed(0)
     if "RANK" in os.environ and not options.accelerate:
         dist.init_process_group("gloo")
-    rank = int(os.environ.get("RANK", "0"))
     if options.chdir:
         os.chdir("/")
     if options.stdin:
@@ -87,27 +150,15 @@ def main() -> None:
         model = nn.parallel.DistributedDataParallel(model)
     if options.compile:
         model = torch.compile(model, backend="eager")
-    for _ in range(options.epochs):
-        for index, batch in enumerate(loader):
-            x, y = (batch["inputs"]["x"], batch["y"]) if options.data == "dict" else batch
-            loss = nn.functional.cross_entropy(model(x), y)
-            if rank == options.late_rank:
-                time.sleep(0.01)
-            accelerator.backward(loss) if accelerator else loss.backward()
-            if (index + 1) % options.accumulate == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-            if options.log:
-                time.sleep(0.005)
-        if options.validate:
-            model.eval()
-            with torch.no_grad():
-                for (x,) in validation:
-                    model(x)
-                    time.sleep(0.005)
-            model.train()
-        if options.save:
-            torch.save(model, "model.pt")
+    try:
+        for _ in range(options.epochs):
+            run_epoch(model, loader, optimizer, accelerator, options)
+            if options.validate:
+                validate(model, validation)
+            if options.save:
+                torch.save(model, "model.pt")
+    finally:
+        finish(options)
     weights = sum(each.double().sum().item() for each in model.parameters())
     sys.stdout.write(f"weights {weights:.9f}\nrandom {torch.rand(1).item()}\n")  # one write: two ranks share a pipe
     if options.fork and os.fork() == 0:

@@ -10,7 +10,8 @@ import records
 from torch import distributed as dist
 
 from ddpbench.record.trace import Memory
-from ddpbench.script.gather import RankState, StepCollector, StepSender
+from ddpbench.script.gather import BEFORE_FIRST_BATCH, SILENT, RankState, StepCollector, StepSender
+from ddpbench.script.rank0_link import LinkOfRank0, LinkToRank0
 from ddpbench.script.rows import ROW_LENGTH, Rows
 
 
@@ -58,3 +59,50 @@ def test_rank_0_waits_for_the_others_with_a_deadline() -> None:
     collector.collect_all(timeout_s=60.0)
     late.join()
     assert len(collector.rows(1)) == 1
+
+
+def test_rank_that_sends_nothing_any_more_stands_still() -> None:
+    store = dist.HashStore()
+    collector = StepCollector(store, 4, period_s=0.05)
+    StepSender(store, 1).send(b"", state(1))
+    StepSender(store, 2).send(b"", state(2, has_ended=True))
+    collector.collect()
+    assert collector.progress()[1].idle_s < 5.0
+    time.sleep(0.2)
+    collector.collect()
+    progress = collector.progress()
+    assert set(progress) == {1, 3}, "rank 2 has ended"
+    assert progress[1].is_silent
+    assert (progress[1].line, progress[3].line) == (SILENT, BEFORE_FIRST_BATCH)
+    assert min(each.idle_s for each in progress.values()) >= 0.2
+
+
+def test_failed_rank_waits_until_rank_0_has_seen_it_but_not_for_ever() -> None:
+    store = dist.HashStore()
+    rank0, rank1 = LinkOfRank0(store, records.environment(2).placements[0]), LinkToRank0(store, period_s=60.0)
+    assert not rank0.has_failed_rank()
+    rank1.report_failure(timeout_s=0.1)
+    assert rank0.has_failed_rank()
+    answer = threading.Timer(0.2, rank0.confirm_failure)
+    answer.start()
+    rank1.report_failure(timeout_s=60.0)
+    answer.join()
+    assert not rank0.has_failed_rank()
+
+
+def test_other_ranks_know_that_rank_0_has_ended_or_is_silent() -> None:
+    store = dist.HashStore()
+    rank0, rank1 = LinkOfRank0(store, records.environment(2).placements[0]), LinkToRank0(store, period_s=0.05)
+    rank0.send("", has_ended=False)
+    rank1.receive()
+    time.sleep(0.2)
+    assert rank1.has_ended, "it sends nothing"
+    rank0.send("record.json", has_ended=False)
+    rank1.receive()
+    assert not rank1.has_ended
+    assert rank1.state is not None
+    assert rank1.state.record_path == "record.json"
+    rank0.send("record.json", has_ended=True)
+    rank1.receive()
+    assert rank1.has_ended
+    assert [LinkToRank0(store, 1.0).claim_reporter() for _ in range(3)] == [True, False, False]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from functools import partial
 from time import sleep
 from typing import Any
 
@@ -15,8 +16,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from watched import BATCH, FEATURES, Training, loader, points, watched
 
 from ddpbench.machine.step_timer import BACKWARD, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER, SYNC
+from ddpbench.script import rows
 from ddpbench.script.rounds import batches_per_update
-from ddpbench.script.rows import FIRST_PHASE, NUMBER, SAMPLES, STRETCH, UPDATES
+from ddpbench.script.rows import FIRST_PHASE, NUMBER, SAMPLES, STRETCH, UPDATES, is_kept
 from ddpbench.script.step_clock import SCRIPT
 
 
@@ -33,7 +35,7 @@ def test_every_batch_of_an_epoch_is_a_step() -> None:
     assert set(seen.rows[:, UPDATES]) == {1}
     assert set(seen.rows[:, SAMPLES]) == {BATCH}
     assert (seen.observer.epochs, seen.observer.optimizers, seen.hooks.models.name) == (1, ["SGD"], "Sequential")
-    assert seen.first_steps == [1]
+    assert seen.first_batches == [0]
 
 
 def test_time_is_charged_to_the_phase_in_which_it_passes() -> None:
@@ -65,6 +67,43 @@ def test_time_is_charged_to_the_phase_in_which_it_passes() -> None:
     assert phase_ms(steady, SYNC).max() == 0
     fastest = steady[steady[:, FIRST_PHASE:].sum(axis=1).argmin()]
     assert all(fastest[FIRST_PHASE + phase] < least_ms + 10 for phase, least_ms in expected.items())
+
+
+def test_batch_is_prepared_before_an_update_that_computes_its_own_loss() -> None:
+    training = Training()
+
+    def closure(x: torch.Tensor) -> torch.Tensor:
+        loss = training.model(x).sum()
+        loss.backward()
+        return loss
+
+    with watched() as seen:
+        for x, _ in loader(4):
+            sleep(0.02)
+            training.optimizer.step(partial(closure, x))
+    assert phase_ms(seen.rows[1:], HOST_TO_DEVICE).min() >= 20
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_only_steps_that_are_kept_have_times(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "SEGMENT_STEPS", 3)
+    monkeypatch.setattr(rows, "FULL_SEGMENTS", 2)
+    training = Training()
+    training.model.to(device)
+    batches = loader(30)
+    with watched() as seen:
+        for _ in range(2):
+            for x, _ in batches:
+                training.model(x.to(device)).sum().backward()
+                training.optimizer.step()
+    steps = 60 if device == "cpu" else 59  # the first step shows the device
+    kept = [number for number in range(steps) if is_kept(number)]
+    assert len(kept) < 30
+    assert list(seen.rows[:, NUMBER]) == kept
+    for phase in (DATA, HOST_TO_DEVICE, FORWARD, BACKWARD, OPTIMIZER, SCRIPT):
+        assert phase_ms(seen.rows[1:], phase).min() > 0
+    assert (seen.observer.num_batches, seen.observer.epochs) == (steps, 2)
+    assert seen.observer.steps_s > sum(seen.rows[:, FIRST_PHASE:].sum(axis=1)) / 1000
 
 
 def test_validation_and_checkpoints_are_outside_of_steps(tmp_path: Any) -> None:

@@ -90,6 +90,12 @@ def test_ranks_share_rounds_by_step_number() -> None:
     assert [trace.memory.host_rss_bytes for trace in found[0].traces] == [None, 5]
 
 
+def test_steps_that_only_rank_0_has_made_are_in_no_round() -> None:
+    (timed,) = cut(steps(60, 10.0), steps(30, 10.0))
+    assert [trace.steps for trace in timed.traces] == [30 - WARMUP_STEPS] * 2
+    assert cut(steps(60, 10.0), steps(0, 10.0)) == []
+
+
 def test_round_that_a_rank_lacks_or_paused_in_is_left_out() -> None:
     paused = steps(200, 40.0)
     paused[100:, STRETCH] = 1

@@ -32,27 +32,27 @@ def test_steps_are_contiguous() -> None:
 
 
 def test_pause_is_no_part_of_the_step() -> None:
-    clock: StepClock[None] = StepClock()
+    clock: StepClock[int] = StepClock()
     clock.open()
     clock.mark(FORWARD)
     sleep(0.05)
     clock.mark_pause()
     clock.mark(SCRIPT)
-    assert clock.close(None, reopen=False) < 0.05
+    assert clock.close(0, reopen=False) < 0.05
     assert not clock.is_open
     (step,) = clock.finish()
     assert sum(step.phases_ms) < 50
 
 
 def test_marks_after_the_end_of_a_step_can_be_dropped() -> None:
-    clock: StepClock[None] = StepClock()
+    clock: StepClock[int] = StepClock()
     clock.open()
     clock.mark(SCRIPT)
     kept = clock.num_marks
     sleep(0.02)
     clock.mark(DATA)
     clock.truncate(kept)
-    clock.close(None, reopen=False)
+    clock.close(0, reopen=False)
     (step,) = clock.finish()
     assert step.phases_ms[DATA] == 0
 
@@ -80,7 +80,7 @@ def test_gpu_steps_are_timed_on_the_device_without_waiting_for_it() -> None:
 @pytest.mark.cuda
 def test_nothing_is_recorded_while_a_graph_is_captured() -> None:
     device = torch.device("cuda", 0)
-    clock: StepClock[None] = StepClock()
+    clock: StepClock[int] = StepClock()
     clock.use_device(device)
     ones, graph = torch.ones(8, device=device), torch.cuda.CUDAGraph()
     clock.open()
@@ -89,7 +89,7 @@ def test_nothing_is_recorded_while_a_graph_is_captured() -> None:
         ones += 1
         clock.mark(BACKWARD)
     clock.mark(SCRIPT)
-    clock.close(None, reopen=False)
+    clock.close(0, reopen=False)
     graph.replay()
     (step,) = clock.finish()
     assert step.phases_ms[FORWARD] == step.phases_ms[BACKWARD] == 0

@@ -1,0 +1,68 @@
+"""The command ``diagnose`` on the user's own script: its flags, then the script with arguments that are the script's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import rich_click as click
+
+from ddpbench.cli.options import add_flags, flag_options, flags_named, help_flag, parse_given
+from ddpbench.cli.train import diagnose
+from ddpbench.cli.watch import launch_script, parse_script
+from ddpbench.record.config import Config
+from ddpbench.record.flags import flag_fields, to_argv
+from ddpbench.record.request import DiagnoseOptions, OutputOptions
+
+COMMAND = "diagnose-script"
+"""Its name in the program; a user types ``diagnose``."""
+
+
+@add_flags(flags_named(DiagnoseOptions, "verify"), flags_named(Config, "time_limit", "fail_if_data_wait"), flag_options(OutputOptions))
+@click.command(COMMAND, hidden=True, options_metavar="[FLAGS]", context_settings={"allow_interspersed_args": False})
+@click.option("-m", "--module", "is_module", is_flag=True, help="run SCRIPT as 'python -m SCRIPT' would")
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENT]...")
+@help_flag
+@click.pass_context
+def diagnose_script(context: click.RichContext, /, words: tuple[str, ...], is_module: bool, **given: Any) -> int:
+    """Find the bottleneck of your own training script, and the DataLoader arguments that remove it.
+
+    Examples:
+        torchrun --nproc_per_node=4 -m ddpbench diagnose train.py --epochs 3
+        ddpbench diagnose --gpus 4 --time-limit 180 train.py --epochs 3
+        accelerate launch -m ddpbench diagnose -m my_package.train --config x.yaml
+
+    The script trains in windows on batches of its own loader, on repeated ones, and on those of a DataLoader with other
+    arguments. Then it is ended: what it has trained is of no use, and nothing that it saves reaches your files.
+
+    Flags of ddpbench come before the script; everything after it belongs to the script. The report goes to stderr.
+    """
+    program, request = parse_script(words, is_module, given, context.obj)
+    options = DiagnoseOptions(**parse_given(DiagnoseOptions, given))
+    if request.output.gpus:
+        flags = [*to_argv(options, flag_fields(DiagnoseOptions)), *to_argv(request.arms[0], flags_of_config())]
+        return launch_script(program, request, ["diagnose", *flags])
+    from ddpbench.script.diagnose.session import diagnose as run_diagnosis
+
+    run_diagnosis(program, request, options)
+
+
+def flags_of_config() -> list[Any]:
+    """The fields of Config that have a flag here."""
+    return [field for field in flag_fields(Config) if field.name in ("time_limit", "fail_if_data_wait")]
+
+
+def names_script(words: Sequence[str]) -> bool:
+    """Whether the first word after the flags of ``diagnose`` is a script: a path that ends in ``.py``, or a module after ``-m``."""
+    options = {spelling: option for command in (diagnose, diagnose_script) for option in command.params for spelling in option.opts}
+    remaining = iter(words)
+    for word in remaining:
+        flag, has_value, _ = word.partition("=")
+        if not word.startswith("-"):
+            return word.endswith(".py")
+        if flag in ("-m", "--module"):
+            return True
+        option = options.get(flag.replace("_", "-"))
+        if isinstance(option, click.Option) and not option.is_flag and not has_value:
+            next(remaining, None)
+    return False

@@ -1,0 +1,201 @@
+"""One diagnosis on one rank: its windows, the stages that rank 0 decides, and the records that rank 0 builds from all ranks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from ddpbench.analysis.remedies.script import dataloader_change, is_dataloader_change
+from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
+from ddpbench.bench.diagnose.verify import MAX_TRIALS, predict_remedies
+from ddpbench.distributed.rank_store import open_store
+from ddpbench.machine.node_state import collect_node_state
+from ddpbench.machine.rank_env import RankEnv
+from ddpbench.record.config import Config
+from ddpbench.record.diagnosis import Diagnosis, NodeState
+from ddpbench.record.environment import RankPlacement
+from ddpbench.record.errors import BenchError
+from ddpbench.record.prediction import Prediction, Scenario
+from ddpbench.record.record import Job, Record
+from ddpbench.record.roles import SkippedMeasurement
+from ddpbench.report.messages.verdict import dataloader_call
+from ddpbench.script.diagnose.channel import StageChannel
+from ddpbench.script.diagnose.job import build_records, update_diagnosis
+from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, StepTimes
+from ddpbench.script.diagnose.stage import RankResults, Stage
+from ddpbench.script.diagnose.windows import Windows
+from ddpbench.script.observation import Observation
+from ddpbench.script.observer import Observer
+from ddpbench.script.progress import Progress
+from ddpbench.script.rounds import batches_per_update
+from ddpbench.script.rows import FIRST_PHASE, HOST_DATA_MS
+from ddpbench.script.source import DEFAULT_PREFETCH
+
+CONNECT_TIMEOUT_S, LAST_RESULTS_TIMEOUT_S = 10.0, 10.0
+
+AT_THE_END = 2**31
+"""Stage number of results that are sent after the script has ended."""
+
+
+class ScriptDiagnosis:
+    """``end_script`` ends the script at the next step of an optimizer. On rank 0, ``save`` stores the records so far."""
+
+    def __init__(
+        self,
+        rank_env: RankEnv,
+        requested: Config,
+        verify: bool,
+        end_script: Callable[[], None],
+        save: Callable[[], None],
+        print_line: Callable[[str], None],
+    ) -> None:
+        self.windows = Windows(rank_env, self._begin_training, self._next_stage, end_script, self._fail)
+        self.problem = ""
+        self.records: list[Record] = []
+        self.diagnosis = Diagnosis(loader="DataLoader")
+        self._rank_env, self._requested, self._verify, self._end_script = rank_env, requested, verify, end_script
+        self._limit_s = requested.time_limit or DIAGNOSIS_S + (VERIFY_S if verify else 0.0)
+        self._save, self._print_line = save, print_line
+        self._begin_s = 0.0
+        self._observation: Observation
+        self._channel: StageChannel | None = None
+        self._schedule: Schedule | None = None
+        self._last: Stage | None = None
+        self._num_stages = 0
+        self._results: Sequence[RankResults] = [self.windows.results]  # of all ranks, as of the last collection
+
+    @property
+    def observer(self) -> Observer:
+        return self.windows.observer
+
+    def begin(self, observation: Observation) -> None:
+        """The script is being watched."""
+        self._observation = observation
+        self.windows.observer = observation.observer
+
+    def _begin_training(self) -> None:
+        """The time limit counts from here."""
+        self._begin_s = time.monotonic()
+
+    def finish(self) -> None:
+        """The script has ended: collect the last results, and on rank 0 build the records."""
+        self.windows.close()
+        try:
+            self._share_results(AT_THE_END, LAST_RESULTS_TIMEOUT_S)
+        except BenchError as problem:  # what was collected before remains
+            self.problem = self.problem or problem.message
+        if self._rank_env.is_rank0:
+            self._update_records()
+
+    # stages
+
+    def _next_stage(self, number: int) -> Stage:
+        """The stage from batch ``number`` on. Every rank calls this at the same batches."""
+        if self._channel is None and self._rank_env.world_size > 1:
+            self._channel = StageChannel(open_store(self._rank_env, CONNECT_TIMEOUT_S), self._rank_env)
+            self._channel.publish_placement(self._placement)
+        stage = self._decide(number) if self._rank_env.is_rank0 else self._receive()
+        if stage.kind == "benchmark" and self._rank_env.local_rank == 0 and self.windows.results.node_state is None:
+            self.windows.results.node_state = self._node_state()
+        if stage.kind == "collect":
+            self._share_results(self._num_stages)
+        self._last, self._num_stages = stage, self._num_stages + 1
+        return stage
+
+    def _decide(self, number: int) -> Stage:
+        if self._schedule is None:
+            self._schedule = Schedule(
+                self._facts(),
+                self._begin_s + self._limit_s,
+                self._step_times,
+                self._candidates,
+                lambda: self.observer.updates,
+            )
+        problem = self.problem or (self._channel.problem if self._channel else "")
+        if problem:
+            self.problem = problem
+        stage = self._schedule.end(number) if problem else self._schedule.next_stage(number)
+        if self._channel:
+            self._channel.publish(self._num_stages, stage)
+        return stage
+
+    def _receive(self) -> Stage:
+        assert self._channel is not None, "there are several ranks"
+        return self._channel.receive(self._num_stages, 3 * self._last.seconds if self._last else 0.0)
+
+    def _fail(self, problem: BenchError) -> None:
+        """A rank whose diagnosis fails still ends with the others; one that cannot reach them ends at once."""
+        self.problem = problem.message
+        try:
+            if self._channel:
+                self._channel.report_problem(self.problem)
+        except Exception:
+            self._end_script()
+
+    # measurements
+
+    def _facts(self) -> ScriptFacts:
+        training = self.observer.training
+        assert training is not None, "stages begin in the training"
+        group = batches_per_update(self.windows.rows(0, self.observer.num_batches))
+        return ScriptFacts(
+            ranks=self._rank_env.world_size,
+            workers=training.workers,
+            prefetch=training.prefetched // training.workers if training.workers else DEFAULT_PREFETCH,
+            batches_per_update=group,
+            look_ahead=max(0, self.windows.given_before_training - group),
+            on_gpu=self.observer.device is not None and self.observer.device.type == "cuda",
+            reads_files=bool(self.windows.dataset_files),
+        )
+
+    def _step_times(self, first: int, end: int) -> StepTimes:
+        rows = self.windows.rows(first, end)
+        steps_s = rows[:, FIRST_PHASE:].sum(axis=1) / 1000
+        waits_s = rows[:, HOST_DATA_MS] / 1000
+        return StepTimes(float(steps_s.mean()), float(waits_s.mean()), float(waits_s.max()))
+
+    def _share_results(self, stage: int, timeout_s: float | None = None) -> None:
+        """Publish this rank's results; on rank 0 receive those of the others."""
+        own = self.windows.results
+        own.stage, own.state = stage, self._observation.state(Progress(), has_ended=True)
+        if self._rank_env.is_rank0:
+            others = self._channel.receive_results(stage, *([timeout_s] if timeout_s else [])) if self._channel else {}
+            self._results = [own, *(others[rank] for rank in sorted(others))]
+        elif self._channel:
+            self._channel.send_results(own)
+
+    def _node_state(self) -> NodeState:
+        """The state of this rank's node, while its workers have filled their queues and no rank trains."""
+        own = self._placement
+        others = self._channel.placements() if self._channel else []
+        return collect_node_state([own, *(each for each in others if each.host == own.host and each.rank != own.rank)])
+
+    @property
+    def _placement(self) -> RankPlacement:
+        return self._observation.state(Progress()).placement
+
+    # records
+
+    def _candidates(self) -> list[Scenario]:
+        """Predict what the remedies gain, record it, and return those to try."""
+        self._update_records()
+        self.diagnosis.predictions = predict_remedies(Job(started="", command=[], records=self.records, diagnosis=self.diagnosis))
+        self._save()
+        found = promising(self.diagnosis.predictions) if self._verify else []
+        for each in found:
+            self._print_line(f"ddpbench: trying {dataloader_call(dataloader_change(each, self.records[0]))}")
+        return found
+
+    def _update_records(self) -> None:
+        rows = self.windows.rows(0, self.observer.num_batches)
+        self.records = build_records(self._observation, rows, self._results, self._requested)
+        update_diagnosis(self.diagnosis, self._results)
+        if self.problem:
+            self.diagnosis.skipped = [SkippedMeasurement("trials", "failed", error=self.problem)]
+        self._save()
+
+
+def promising(predictions: Sequence[Prediction]) -> list[Scenario]:
+    """The scenarios to try: those that arguments of a DataLoader can express, by descending gain."""
+    possible = [each for each in predictions if each.gain is not None and is_dataloader_change(each.scenario)]
+    return [each.scenario for each in sorted(possible, key=lambda each: -(each.gain or 0.0))[:MAX_TRIALS]]

@@ -1,0 +1,102 @@
+"""Builds the records of a diagnosis, one per role, from the windows that all ranks have measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from ddpbench.analysis.collective_wait import subsample_round
+from ddpbench.analysis.rounds import collect_round
+from ddpbench.analysis.whatif.outcome import config_fields
+from ddpbench.record.config import Config
+from ddpbench.record.diagnosis import Diagnosis
+from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.record import Fault, KernelActivity, Record, Round
+from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role
+from ddpbench.record.trace import Memory, Trace
+from ddpbench.script.diagnose.schedule import MIN_ROUND_STEPS
+from ddpbench.script.diagnose.stage import RankResults, WindowResult
+from ddpbench.script.observation import Observation
+from ddpbench.script.rounds import MAX_ROUND_STEPS, make_trace, part_of
+from ddpbench.script.rows import NUMBER, STRETCH, Rows, to_rows
+
+
+def build_records(observation: Observation, own_rows: Rows, results: Sequence[RankResults], requested: Config) -> list[Record]:
+    """One record per role, the baseline first. ``results`` are those of every rank, ``own_rows`` all steps of rank 0."""
+    states = {rank: each.state for rank, each in enumerate(results) if each.state}
+    prefetched = observation.observer.training.prefetched if observation.observer.training else 0
+    rounds: dict[Role, list[Round]] = {}
+    for windows in _shared_windows(results):
+        role = windows[0].stage.role
+        assert role is not None, "timed windows have a role"
+        found = rounds.setdefault(role, [])
+        if timed := _build_round(windows, prefetched, observation.engine, [state.memory for state in states.values()]):
+            found.append(timed)
+    records = [_with_role(observation.record_with(measured, states, own_rows), role, requested) for role, measured in rounds.items()]
+    for record in records:
+        if record.role == COMPUTE_ONLY and results[0].kernel_ms is not None and record.rounds:
+            last = record.rounds[-1]
+            step_ms = 1000 * last.wall_s / last.traces[0].steps
+            record.kernel_activity = KernelActivity(step_ms=step_ms, kernel_ms=results[0].kernel_ms)
+    failed = {flags: message for each in results for flags, message in each.failed_trials.items()}
+    for record in records:
+        if record.role.scenario and (message := failed.get(record.role.scenario.flag_text)):
+            record.status, record.fault = "failed", Fault(message=message)
+    return sorted(records, key=lambda record: record.role != BASELINE)
+
+
+def update_diagnosis(diagnosis: Diagnosis, results: Sequence[RankResults]) -> None:
+    """Enter what was measured besides the windows."""
+    diagnosis.loader_benchmarks = [benchmark for each in results for benchmark in each.benchmarks]
+    diagnosis.single_rank_loader_benchmark = results[0].single_rank_benchmark
+    diagnosis.storage = results[0].storage
+    if bandwidths := [each.h2d_bandwidth for each in results if each.h2d_bandwidth]:
+        diagnosis.h2d_bandwidth = min(bandwidths, key=lambda each: each.pinned_bytes_per_s)
+    diagnosis.node_states = [each.node_state for each in results if each.node_state]
+
+
+def _shared_windows(results: Sequence[RankResults]) -> Iterator[list[WindowResult]]:
+    """The windows that every rank has measured, each with the results of all ranks in their order."""
+    by_first = [{window.stage.first: window for window in each.windows} for each in results]
+    for first in by_first[0]:
+        if all(first in windows for windows in by_first):
+            yield [windows[first] for windows in by_first]
+
+
+def _build_round(windows: Sequence[WindowResult], prefetched: int, engine: str, memory: Sequence[Memory]) -> Round | None:
+    """The round of one window; None if an epoch ended so often in it that too few steps are left."""
+    rows_of_rank, stage = [to_rows(window.rows) for window in windows], windows[0].stage
+    skipped = max(1, prefetched) if stage.source in ("own", "trial", "background") else 1
+    bounds = _longest_stretch(rows_of_rank[0], skipped)
+    parts = [part_of(rows, *bounds) for rows in rows_of_rank] if bounds else []
+    traces = [_trace(rank, part, windows[rank], memory[rank]) for rank, part in enumerate(parts) if part is not None]
+    if not traces or len(traces) < len(windows):
+        return None
+    timed = collect_round(stage.turn, traces, engine)
+    return subsample_round(timed, -(-traces[0].steps // MAX_ROUND_STEPS))
+
+
+def _longest_stretch(rows: Rows, skipped: int) -> tuple[int, int] | None:
+    """The first step and the one after the last, of the most steps without a pause; after a pause ``skipped`` steps are left out."""
+    breaks = 1 + np.flatnonzero(np.diff(rows[:, STRETCH]) != 0)
+    stretches = [part[skipped if number else 0 :] for number, part in enumerate(np.split(rows, breaks))]
+    longest = max(stretches, key=len)
+    if len(longest) < MIN_ROUND_STEPS:
+        return None
+    return int(longest[0, NUMBER]), int(longest[-1, NUMBER]) + 1
+
+
+def _trace(rank: int, rows: Rows, window: WindowResult, memory: Memory) -> Trace:
+    trace = make_trace(rank, rows, memory)
+    return msgspec.structs.replace(trace, loader_stats=window.loader_stats, cpu_usage=window.cpu_usage, cpu_s=window.cpu_s * trace.steps)
+
+
+def _with_role(record: Record, role: Role, requested: Config) -> Record:
+    asked: dict[str, object] = {"time_limit": requested.time_limit, "fail_if_data_wait": requested.fail_if_data_wait}
+    if role == COMPUTE_ONLY:
+        asked["loader"] = SYNTHETIC
+    changed = config_fields(role.scenario) if role.scenario else {}
+    record.role, record.config = role, msgspec.structs.replace(record.config, **asked, **changed)
+    return record

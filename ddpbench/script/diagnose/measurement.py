@@ -1,0 +1,92 @@
+"""What is measured in a timed window besides the times of its steps: the loader's statistics, and who used the CPU."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from ddpbench.data.background import BackgroundTaker
+from ddpbench.machine.cpu import CpuMonitor
+from ddpbench.machine.host import cpu_seconds
+from ddpbench.record.loader_stats import LoaderStats
+from ddpbench.script.diagnose.own_loader import SteeredLoader
+from ddpbench.script.diagnose.stage import Stage, WindowResult
+
+
+class LoaderInUse(Protocol):
+    """What loads batches in a window."""
+
+    def worker_pids(self) -> list[int]:
+        """Process ids of its workers."""
+
+    def pop_stats(self) -> LoaderStats | None:
+        """Statistics of the batches since the last call; None if there are none."""
+
+
+class NoLoader:
+    """Batches are there already. The script's own workers idle."""
+
+    def worker_pids(self) -> list[int]:
+        return []
+
+    def pop_stats(self) -> LoaderStats | None:
+        return None
+
+
+class LoaderInBackground:
+    """The script's own loader, whose batches a thread drops.
+
+    The thread pauses while the script begins an epoch: the new iterator may reset the workers of the one before.
+    """
+
+    def __init__(self, loader: SteeredLoader) -> None:
+        self._loader = loader
+        self._taken = 0  # before the last pause
+        self._taker: BackgroundTaker | None = BackgroundTaker(loader.drop_own)
+
+    def request(self) -> None:
+        """Take one more batch."""
+        if self._taker:
+            self._taker.request()
+
+    def pause(self) -> None:
+        """End the thread, after the batch that it is taking."""
+        if self._taker:
+            self._taker.close()
+            self._taken += self._taker.pop_taken()
+            self._taker = None
+
+    def resume(self) -> None:
+        """Go on with the loader's present iterator."""
+        self._taker = BackgroundTaker(self._loader.drop_own)
+
+    def worker_pids(self) -> list[int]:
+        return self._loader.worker_pids()
+
+    def pop_stats(self) -> LoaderStats:
+        taken, self._taken = self._taken + (self._taker.pop_taken() if self._taker else 0), 0
+        return LoaderStats(samples=self._loader.batch_size * taken)
+
+
+class Measurement:
+    """Measures from construction, at the request for batch ``first``, until ``finish``."""
+
+    def __init__(self, stage: Stage, first: int, loader: LoaderInUse) -> None:
+        self._stage, self._batches, self._loader = stage, stage.end - first, loader
+        loader.pop_stats()  # reset: statistics count from here
+        self._monitor = CpuMonitor()
+        self._monitor.start()
+        self._cpu_s = self._cpu_seconds()
+
+    def finish(self, rows: bytes) -> WindowResult:
+        """The result. ``rows`` are the steps of the round."""
+        return WindowResult(
+            stage=self._stage,
+            rows=rows,
+            loader_stats=self._loader.pop_stats(),
+            cpu_usage=self._monitor.finish(),
+            cpu_s=max(0.0, self._cpu_seconds() - self._cpu_s) / self._batches,
+        )
+
+    def _cpu_seconds(self) -> float:
+        return cpu_seconds([os.getpid(), *self._loader.worker_pids()])

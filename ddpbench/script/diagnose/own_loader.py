@@ -1,0 +1,180 @@
+"""The script's own DataLoader, as its loop gets it: timed in its workers, refilled when a stage has drained it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from time import perf_counter
+from typing import Any, Protocol
+
+from torch.utils.data import DataLoader
+
+from ddpbench.data.batch_timing import BatchTimings
+from ddpbench.data.loaders.user_timed import TimedBatch, timed_parts
+from ddpbench.record.loader_stats import LoaderStats
+from ddpbench.record.prediction import Scenario
+from ddpbench.script.diagnose.repeated import RepeatedBatches
+from ddpbench.script.source import LoaderSource, num_samples
+
+_creation = threading.Lock()
+"""Held while an iterator is created from changed attributes of its loader: a thread may drain the loader, and begin its next epoch."""
+
+
+def timed_get_iterator(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``DataLoader._get_iterator`` with batches that are timed where they are made.
+
+    The loader itself keeps its dataset and collate function: the iterator reads them while it is created.
+    """
+
+    @wraps(get_iterator)
+    def get_timed_iterator(loader: DataLoader[Any]) -> Any:
+        with _creation:
+            attributes = vars(loader)
+            before = {name: attributes[name] for name in ("dataset", "collate_fn")}
+            attributes["dataset"], attributes["collate_fn"] = timed_parts(loader)
+            try:
+                return TimedIterator(get_iterator(loader))
+            finally:
+                attributes.update(before)
+
+    return get_timed_iterator
+
+
+class TimedIterator:
+    """An iterator of a DataLoader: hands out the batches, and keeps their timings."""
+
+    def __init__(self, iterator: Any) -> None:
+        self._iterator = iterator
+        self._timings = BatchTimings()
+
+    def __iter__(self) -> TimedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        requested_s = perf_counter()
+        found = next(self._iterator)
+        if not isinstance(found, TimedBatch):
+            return found
+        self._timings.record(requested_s, num_samples(found.batch), found.worker_timing)
+        return found.batch
+
+    def worker_pids(self) -> list[int]:
+        return [worker.pid for worker in getattr(self._iterator, "_workers", ())]
+
+    def pop_stats(self) -> LoaderStats | None:
+        """Statistics of the batches since the last call; None if there are none."""
+        return self._timings.pop_stats()
+
+    def __len__(self) -> int:
+        return len(self._iterator)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_iterator":  # of a copy that has no attributes yet
+            raise AttributeError(name)
+        return getattr(self._iterator, name)
+
+
+class BatchChooser(Protocol):
+    """What decides which batch a script gets."""
+
+    def choose(self, iterator: SteeredIterator) -> Any:
+        """The next batch. Raises StopIteration to end the epoch."""
+
+
+@dataclass
+class SteeredLoader:
+    """A loader of the script, as a diagnosis sees it."""
+
+    iterator: SteeredIterator | None = None  # of the present epoch
+    num_batches: int | None = None  # of an epoch; None if unknown
+    repeated: RepeatedBatches = field(default_factory=RepeatedBatches)
+    trials: dict[Scenario, Any] = field(default_factory=dict)  # iterators of DataLoaders with other arguments
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch, as far as the loader or its batches show it."""
+        return self.iterator.source.batch_size or self.repeated.batch_size if self.iterator is not None else 1
+
+    def drop_own(self) -> None:
+        """Take and drop a batch of the script's own loader, which the script does not count."""
+        assert self.iterator is not None, "the script iterates over it"
+        self.iterator.drop_own()
+
+    def worker_pids(self) -> list[int]:
+        return self._timed.worker_pids() if self._timed is not None else []
+
+    def pop_stats(self) -> LoaderStats | None:
+        return self._timed.pop_stats() if self._timed is not None else None
+
+    @property
+    def _timed(self) -> TimedIterator | None:
+        """The present iterator; None if it is one of a class that makes its own."""
+        own = None if self.iterator is None else self.iterator.own
+        return own if isinstance(own, TimedIterator) else None
+
+
+class SteeredIterator:
+    """What the script iterates over. It yields as many batches as its own loader would, whichever they are."""
+
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        own: Any,
+        source: LoaderSource,
+        steered: SteeredLoader,
+        restart: Callable[[], Any],
+        chooser: BatchChooser,
+    ) -> None:
+        self.loader, self.own, self.source, self.steered = loader, own, source, steered
+        self._restart, self._chooser = restart, chooser
+        if steered.num_batches is None:
+            steered.num_batches = _length(loader)
+        self.num_given = self._num_own = 0
+
+    def __iter__(self) -> SteeredIterator:
+        return self
+
+    def __next__(self) -> Any:
+        if self.steered.num_batches is not None and self.num_given >= self.steered.num_batches:
+            raise StopIteration
+        batch = self._chooser.choose(self)
+        self.num_given += 1
+        return batch
+
+    def next_own(self) -> Any:
+        """The next batch of the script's own loader, of a new epoch if a stage has drained this one. Raises StopIteration at its end."""
+        return self._take(may_end=True)
+
+    def drop_own(self) -> None:
+        """Take and drop a batch of the script's own loader, which the script does not count."""
+        self._take(may_end=False)
+
+    def _take(self, may_end: bool) -> Any:
+        try:
+            batch = next(self.own)
+        except StopIteration:
+            if self.steered.num_batches is None:
+                self.steered.num_batches = self._num_own
+            if may_end and (self.num_given >= self.steered.num_batches or self.num_given == self._num_own):
+                raise
+            self.own = self._restart()
+            batch = next(self.own)
+        self._num_own += 1
+        return batch
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "own":  # of a copy that has no attributes yet
+            raise AttributeError(name)
+        return getattr(self.own, name)
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except TypeError:  # an IterableDataset without a length
+        return None

@@ -1,0 +1,204 @@
+"""Repeats batches of a script: from host memory, or so that its own ``.to()`` finds them on the device already."""
+
+from __future__ import annotations
+
+import copy
+from collections import UserDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from ddpbench.record.errors import BenchError
+from ddpbench.script.source import num_samples
+
+MAX_BATCHES = 16
+
+MAX_MEMORY_FRACTION = 0.1
+"""Fraction of the free memory, of the host and of the device, that kept batches may take."""
+
+PLAIN_TYPES = (int, float, complex, str, bytes, bool, type(None))
+
+
+class RepeatedBatches:
+    """Copies of up to ``MAX_BATCHES`` batches, handed out again and again.
+
+    What is handed out is a new structure of the same tensors. A script may change a tensor in place: its version shows it, and a fresh copy
+    takes its place.
+    """
+
+    def __init__(self) -> None:
+        self._batches: list[KeptBatch] = []
+        self._next = 0
+        self._is_full = False
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of one batch."""
+        return self._batches[0].num_bytes
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in one batch: the leading dimension of its first tensor."""
+        return num_samples(self._batches[0].leaves)
+
+    def keep(self, batch: Any) -> None:
+        """Copy ``batch``, which the script has not seen yet, if there is room. Raises BenchError if it cannot be copied."""
+        if self._is_full:
+            return
+        kept = KeptBatch.of(batch)
+        room = MAX_MEMORY_FRACTION * psutil.virtual_memory().available
+        self._is_full = len(self._batches) + 1 >= MAX_BATCHES or 2 * kept.num_bytes * (len(self._batches) + 2) > room
+        self._batches.append(kept)
+
+    def next_batch(self) -> Any:
+        """The next of the batches, in host memory; beside a GPU it is page-locked."""
+        kept = self._batches[self._next % len(self._batches)]
+        self._next += 1
+        return kept.hand_out()
+
+    @contextmanager
+    def on_device(self, device: torch.device) -> Iterator[None]:
+        """Let ``.to()`` and ``.cuda()`` of a handed-out tensor return a clone of a copy that is on ``device`` already.
+
+        Only as many batches are used as fit there. Does nothing on the CPU.
+        """
+        if device.type != "cuda":
+            yield
+            return
+        room = MAX_MEMORY_FRACTION * torch.cuda.mem_get_info(device)[0]
+        fitting = max(1, min(len(self._batches), int(room / max(1, self._batches[0].num_bytes))))
+        before, self._batches = self._batches, self._batches[:fitting]
+        copies = {
+            id(leaf): DeviceCopy(kept, index, leaf.to(device))
+            for kept in self._batches
+            for index, leaf in enumerate(kept.handed_out)
+            if isinstance(leaf, Tensor) and not leaf.is_cuda
+        }
+        try:
+            with _patched_copies(copies):
+                yield
+        finally:
+            self._batches = before
+
+
+@dataclass
+class KeptBatch:
+    """One batch: its structure, its leaves, and the tensors among them as they are handed out."""
+
+    rebuild: Callable[[list[Any]], Any]
+    leaves: list[Any]  # never handed out
+    handed_out: list[Any]
+    versions: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, batch: Any) -> KeptBatch:
+        """A copy of ``batch``. Raises BenchError if it holds anything but tensors and plain values."""
+        leaves, rebuild = flatten(batch)
+        for leaf in leaves:
+            if type(leaf) is not Tensor and not isinstance(leaf, PLAIN_TYPES):
+                raise BenchError(f"cannot repeat batches that hold objects of class {type(leaf).__name__}", "use ddpbench watch")
+        pristine = [_clone(leaf) for leaf in leaves]
+        handed_out = [_clone(leaf) for leaf in pristine]
+        return cls(rebuild, pristine, handed_out, [leaf._version if isinstance(leaf, Tensor) else 0 for leaf in handed_out])
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(leaf.nbytes for leaf in self.handed_out if isinstance(leaf, Tensor))
+
+    def hand_out(self) -> Any:
+        """The batch as it was kept, in a new structure."""
+        for index, leaf in enumerate(self.handed_out):
+            if isinstance(leaf, Tensor) and not self.is_unchanged(index):
+                self._restore(index, leaf)
+        return self.rebuild(list(self.handed_out))
+
+    def is_unchanged(self, index: int) -> bool:
+        """Whether the script has left the tensor at ``index`` as it was handed out."""
+        leaf = self.handed_out[index]
+        return bool(leaf._version == self.versions[index]) and not leaf.requires_grad
+
+    def _restore(self, index: int, leaf: Tensor) -> None:
+        leaf.requires_grad_(False).grad = None
+        if leaf.shape == self.leaves[index].shape:
+            leaf.copy_(self.leaves[index])
+        else:
+            leaf = self.handed_out[index] = _clone(self.leaves[index])
+        self.versions[index] = leaf._version
+
+
+def _clone(leaf: Any) -> Any:
+    """A copy of a tensor, in page-locked memory if there is a GPU; another leaf as it is, since it cannot change."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    copied = leaf.detach().clone()
+    return copied.pin_memory() if torch.cuda.is_initialized() and not leaf.is_cuda else copied
+
+
+def flatten(batch: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """The leaves of a nested batch, and the function that builds such a batch from leaves."""
+    if isinstance(batch, UserDict):  # what tokenizers of transformers return
+        leaves, rebuild_data = flatten(batch.data)
+
+        def rebuild(new_leaves: list[Any]) -> Any:
+            new = copy.copy(batch)
+            new.data = rebuild_data(new_leaves)
+            return new
+
+        return leaves, rebuild
+    leaves, spec = tree_flatten(batch)
+    return leaves, _Unflatten(spec)
+
+
+@dataclass(frozen=True)
+class _Unflatten:
+    spec: TreeSpec
+
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        return tree_unflatten(leaves, self.spec)
+
+
+@dataclass(frozen=True)
+class DeviceCopy:
+    """What a handed-out tensor in host memory holds, on the device."""
+
+    kept: KeptBatch
+    index: int
+    device: Tensor
+
+    def of(self, tensor: Tensor) -> Tensor | None:
+        """The copy, unless the script has changed ``tensor``."""
+        return self.device if self.kept.handed_out[self.index] is tensor and self.kept.is_unchanged(self.index) else None
+
+
+@contextmanager
+def _patched_copies(copies: dict[int, DeviceCopy]) -> Iterator[None]:
+    """Replace ``Tensor.to`` and ``Tensor.cuda``: the tensors of ``copies`` are known by identity, all others go to torch as before."""
+    to, cuda = Tensor.to, Tensor.cuda
+
+    def find(tensor: Tensor) -> Tensor | None:
+        found = copies.get(id(tensor))
+        return None if found is None else found.of(tensor)
+
+    def patched_to(tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
+        copied = find(tensor)
+        if copied is not None:
+            device, dtype, _, memory_format = torch._C._nn._parse_to(*arguments, **options)
+            if device is not None and device.type == "cuda":
+                return to(copied, dtype or copied.dtype, copy=True, memory_format=memory_format or torch.preserve_format)
+        return to(tensor, *arguments, **options)
+
+    def patched_cuda(tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
+        copied = find(tensor)
+        return cuda(tensor, *arguments, **options) if copied is None else copied.clone()
+
+    Tensor.to, Tensor.cuda = patched_to, patched_cuda  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        del Tensor.to, Tensor.cuda

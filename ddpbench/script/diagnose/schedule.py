@@ -1,0 +1,217 @@
+"""Decides the stages of a diagnosis on rank 0, from what the stages before have shown and the time that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from time import monotonic
+
+from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
+from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER
+from ddpbench.record.prediction import Scenario
+from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role, trial_role
+from ddpbench.script.diagnose.stage import BatchSource, Stage
+from ddpbench.training.drain import DATA_WAIT_FRACTION, MAX_DRAINS
+
+BENCHMARK_S, STORAGE_S, ROUND_S, SETTLE_S = 3.0, 3.0, 2.0, 4.0
+"""Approximate seconds of the benchmarks of loader and storage, of a round, and of what precedes it, under the usual time limit."""
+
+MIN_ROUND_STEPS = MIN_PROFILED_STEPS = 5
+MIN_TURNS, MAX_TURNS = 3, 8
+MIN_TRIAL_TURNS, MAX_TRIAL_TURNS = 3, 6
+"""Rounds per record: without the smaller numbers there is no verdict, and no interval of a gain."""
+
+DEFAULT_LIMIT_S = DIAGNOSIS_S + VERIFY_S
+
+TRIALS_FRACTION = 0.4
+"""Fraction of the time that is kept for trials."""
+
+
+ENDLESS = 2**48
+MIN_STEP_S = 1e-3
+
+
+Arm = tuple[Role, BatchSource]
+"""What a window is for, and the batches that it hands out."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Rank 0's steps of one window."""
+
+    step_s: float
+    data_wait_s: float  # mean
+    max_data_wait_s: float
+
+    @property
+    def has_waited(self) -> bool:
+        return self.max_data_wait_s > DATA_WAIT_FRACTION * self.step_s
+
+
+@dataclass(frozen=True)
+class ScriptFacts:
+    """What the schedule needs to know of the script."""
+
+    ranks: int
+    workers: int
+    prefetch: int  # batches per worker
+    batches_per_update: int
+    look_ahead: int  # batches that it takes before it trains on the first of them
+    on_gpu: bool
+    reads_files: bool  # and their paths are known
+
+
+class Schedule:
+    """The stages in their order, each of which begins where the one before ended.
+
+    ``step_times`` returns the times of the steps from one batch to another. ``candidates`` are the scenarios to try, asked for when all
+    ranks have sent their measurements. ``num_updates`` returns rank 0's updates so far.
+    """
+
+    def __init__(
+        self,
+        facts: ScriptFacts,
+        end_s: float,
+        step_times: Callable[[int, int], StepTimes],
+        candidates: Callable[[], Sequence[Scenario]],
+        num_updates: Callable[[], int],
+    ) -> None:
+        self._facts, self._end_s = facts, end_s
+        self._begin_s = monotonic()
+        self._step_times, self._candidates, self._num_updates = step_times, candidates, num_updates
+        self._first = 0  # batch at which the next stage begins
+        self._last: StepTimes | None = None  # of the last window
+        self._pace_s: dict[Role, float] = {}  # step of the last window of each role
+        self._own_outpaces = False  # the loader was ready before every step
+        self._stages = self._all_stages()
+
+    def next_stage(self, number: int) -> Stage:
+        """The stage that begins at batch ``number``."""
+        self._first = number
+        return next(self._stages)
+
+    def end(self, number: int) -> Stage:
+        """The last stage, from batch ``number`` on. All ranks end after the same update, which none of them has made yet."""
+        last_update = self._num_updates() + 2 * (self._facts.look_ahead + 2)
+        return Stage(kind="end", first=number, batches=ENDLESS, source="repeated", last_update=last_update)
+
+    # the order
+
+    def _all_stages(self) -> Iterator[Stage]:
+        yield from self._settle("own", BASELINE)
+        yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale)
+        if self._facts.ranks > 1:
+            yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale, single_rank=True)
+        trials_s = TRIALS_FRACTION * (self._end_s - self._begin_s)
+        yield from self._turns(self._controls(), MIN_TURNS, MAX_TURNS, self._end_s - trials_s)
+        if self._facts.on_gpu:
+            yield self._at_once(kind="copies")
+        if self._facts.reads_files:
+            yield self._at_once(kind="storage", seconds=STORAGE_S * self._scale)
+        yield self._at_once(kind="collect")
+        if scenarios := self._candidates():
+            trials: list[Arm] = [(BASELINE_REPEAT, "own")]
+            trials += [(trial_role(each), "trial") for each in scenarios]
+            yield from self._turns(trials, MIN_TRIAL_TURNS, MAX_TRIAL_TURNS, self._end_s)
+        if self._facts.on_gpu:  # last, since a profiler slows down all launches that follow
+            batches = self._rounded(MIN_PROFILED_STEPS)
+            yield Stage(kind="window", first=self._first, batches=batches, source="repeated", is_profiled=True)
+        yield self.end(self._first)
+
+    def _controls(self) -> list[Arm]:
+        """The present training and its control runs."""
+        found: list[Arm] = [(BASELINE, "own"), (COMPUTE_ONLY, "repeated")]
+        if self._facts.workers:
+            found.append((LOADER_IN_BACKGROUND, "background"))
+        if self._facts.on_gpu:
+            found.append((REPLAY, "replayed"))
+        return found
+
+    def _turns(self, arms: Sequence[Arm], min_turns: int, max_turns: int, end_s: float) -> Iterator[Stage]:
+        """One window of every arm per turn, in the order of the turn before reversed, as long as there is time for a whole turn.
+
+        If the time is too short for ``min_turns``, only the first two arms go on.
+        """
+        longest_s = 0.0
+        for turn in range(max_turns):
+            begin_s = monotonic()
+            if (turn >= min_turns and begin_s + longest_s > end_s) or begin_s > self._end_s:
+                return
+            if begin_s + (min_turns - turn) * longest_s > end_s:
+                arms = arms[:2]
+            for role, source in arms if turn % 2 == 0 else reversed(arms):
+                yield from self._settle(source, role)
+                yield from self._window(source, role, turn)
+            longest_s = max(longest_s, monotonic() - begin_s)
+
+    # one window
+
+    def _settle(self, source: BatchSource, role: Role) -> Iterator[Stage]:
+        """Hand out what has been prefetched meanwhile, until a step waits; a loader that never keeps a step waiting is drained once."""
+        if source not in ("own", "trial"):
+            return
+        workers, prefetch = self._loading(role)
+        batches = self._rounded(workers * prefetch + self._unmeasured)
+        end_s = monotonic() + SETTLE_S * self._scale
+        for _ in range(1 if source == "own" and self._own_outpaces else MAX_DRAINS):
+            yield from self._run(Stage(kind="window", first=self._first, batches=batches, source=source, role=role))
+            if (self._last and self._last.has_waited) or monotonic() > end_s:
+                return
+        self._own_outpaces = self._own_outpaces or source == "own"
+
+    def _window(self, source: BatchSource, role: Role, turn: int) -> Iterator[Stage]:
+        """The timed window of one arm."""
+        min_steps = MIN_BATCHES_PER_PRODUCER * self._loading(role)[0] if source in ("own", "trial", "background") else 0
+        measured = max(MIN_ROUND_STEPS, min_steps, ceil(ROUND_S * self._scale / self._expected_step_s(source, role)))
+        yield from self._run(
+            Stage(
+                kind="window",
+                first=self._first,
+                batches=self._unmeasured + self._rounded(measured),
+                source=source,
+                role=role,
+                is_timed=True,
+                turn=turn,
+                unmeasured=self._unmeasured,
+            )
+        )
+        if self._last:
+            self._pace_s[role] = self._last.step_s
+
+    def _expected_step_s(self, source: BatchSource, role: Role) -> float:
+        """As in the last window of ``role``; before its first, as in the window before, without the wait for data if there is none."""
+        if self._last is None:
+            return 1.0
+        if source in ("own", "trial"):
+            return self._last.step_s
+        return self._pace_s.get(role, max(MIN_STEP_S, self._last.step_s - self._last.data_wait_s))
+
+    def _loading(self, role: Role) -> tuple[int, int]:
+        """Workers of the loader in that window, and the batches that each prefetches."""
+        scenario = role.scenario or Scenario()
+        workers = self._facts.workers if scenario.workers is None else scenario.workers
+        return workers, scenario.prefetch or self._facts.prefetch
+
+    def _run(self, stage: Stage) -> Iterator[Stage]:
+        """One window, and then its times."""
+        yield stage
+        self._last = self._step_times(stage.first + min(self._unmeasured, stage.batches - 1), stage.end)
+
+    def _at_once(self, **fields: object) -> Stage:
+        return Stage(first=self._first, **fields)  # type: ignore[arg-type]
+
+    @property
+    def _unmeasured(self) -> int:
+        """Batches after a change that are left out: those fetched before it, and the one that waited for it."""
+        return self._rounded(self._facts.look_ahead + 2)
+
+    def _rounded(self, batches: int) -> int:
+        """At least ``batches``, in whole updates."""
+        group = self._facts.batches_per_update
+        return group * ceil(batches / group)
+
+    @property
+    def _scale(self) -> float:
+        """Factor for the length of windows: shorter under a short time limit."""
+        return min(1.0, (self._end_s - self._begin_s) / DEFAULT_LIMIT_S)

@@ -1,0 +1,142 @@
+"""The command ``diagnose SCRIPT``: runs the script, intervenes, predicts and tries remedies, then ends it and reports."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from ddpbench.bench.gate import gate_error
+from ddpbench.bench.journal import Journal
+from ddpbench.distributed.exit_status import exit_with_error, mark_signal_ready
+from ddpbench.machine.rank_env import RankEnv, from_env
+from ddpbench.machine.signals import restore_handlers
+from ddpbench.record.errors import BenchError, Status
+from ddpbench.record.io import check_output_paths
+from ddpbench.record.record import Fault, Record
+from ddpbench.record.request import DiagnoseOptions, Request, WatchOptions
+from ddpbench.record.text import pluralize
+from ddpbench.report.pages.diagnosis import render_diagnosis
+from ddpbench.report.pages.registry import PageRenderer
+from ddpbench.script.after_import import call_after_import
+from ddpbench.script.protect.protection import FileProtection
+from ddpbench.script.protect.refusal import Refusal
+from ddpbench.script.run_script import Ending, Program, check_program, run_program
+from ddpbench.script.watch import WatchSession
+
+if TYPE_CHECKING:  # imports torch, which the script must do itself
+    from ddpbench.script.diagnose.diagnosis import ScriptDiagnosis
+
+
+def diagnose(program: Program, request: Request, options: DiagnoseOptions) -> NoReturn:
+    """Diagnose ``program`` in this process, and end the process. Raises UsageError if it does not exist."""
+    rank_env = from_env()
+    check_output_paths(request.output)
+    check_program(program)
+    session = DiagnoseSession(program, request, rank_env, options)
+    call_after_import("torch", session.begin)
+    restore_handlers()
+    mark_signal_ready(rank_env)
+    session.protect_files()
+    ending = run_program(program)
+    session.end(ending)
+    if session.gate_error and not ending.exit_code:
+        exit_with_error(session.gate_error)
+    ending.exit_process()
+
+
+class DiagnoseSession(WatchSession):
+    """The diagnosis of one script in one process."""
+
+    kind = "diagnose"
+    _render: PageRenderer = staticmethod(render_diagnosis)
+
+    def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: DiagnoseOptions) -> None:
+        super().__init__(program, request, rank_env, WatchOptions())
+        self._verify = options.verify
+        self._diagnosis: ScriptDiagnosis | None = None
+        self._protection = FileProtection(scratch_folder(rank_env), self._refuse)
+        self._refusal: Refusal | None = None
+        self.gate_error: BenchError | None = None  # the data wait exceeds --fail-if-data-wait
+
+    def protect_files(self) -> None:
+        """Let the script write to a scratch folder only, from now on."""
+        self._protection.install()
+        if self._rank_env.is_rank0:
+            name = self._program.name
+            self.print_line(
+                f"ddpbench: note: what {name} writes goes to {self._protection.scratch}; it is ended when the diagnosis is done"
+            )
+
+    def _begin(self) -> None:
+        from ddpbench.script.diagnose.diagnosis import ScriptDiagnosis
+        from ddpbench.script.hooks import Hooks
+        from ddpbench.script.observation import Observation
+        from ddpbench.script.observer import Observer
+
+        requested, end_script = self._request.arms[0], self._ender.request_end
+        diagnosis = ScriptDiagnosis(self._rank_env, requested, self._verify, end_script, self._save_records, self.print_line)
+        observer = Observer(steering=diagnosis.windows)
+        os.register_at_fork(after_in_child=observer.deactivate)
+        self._hooks = Hooks(observer, self._ender)
+        self._observation = Observation(self._program.name, self._rank_env, observer, self._hooks)
+        self._diagnosis = diagnosis
+        diagnosis.begin(self._observation)
+
+    def _collect(self, ending: Ending) -> Record | None:
+        if self._diagnosis is None or self._observation is None or self._hooks is None:
+            return None
+        self._observation.observer.finish()
+        self._hooks.remove()
+        self._diagnosis.finish()
+        return next(iter(self._diagnosis.records), None) or self._observation.own_record()
+
+    def _save_records(self) -> None:
+        """Save what the diagnosis has so far."""
+        if self._diagnosis and self._diagnosis.records:
+            self._keep(self._diagnosis.records[0])
+
+    def _keep(self, record: Record) -> Journal:
+        return self._protection.run_unprotected(self._keep_all, record)
+
+    def _keep_all(self, record: Record) -> Journal:
+        journal = super()._keep(record)
+        if self._diagnosis:
+            journal.job.records = self._diagnosis.records or [record]
+            journal.job.diagnosis = self._diagnosis.diagnosis
+            journal.save()
+        return journal
+
+    def _close(self, record: Record, status: Status, fault: Fault | None) -> Journal:
+        journal = self._protection.run_unprotected(super()._close, record, status, fault)
+        if changed := self._protection.changed:
+            written = f"{pluralize(len(changed), 'file')} of {self._program.name}"
+            self.print_line(f"ddpbench: note: {written} would have changed; the versions written are in {self._protection.scratch}")
+        self.gate_error = gate_error(journal.job.records[:1], journal.job)
+        return journal
+
+    def _write_exit_status(self, exit_code: int, record: Path | None = None) -> None:
+        code = exit_code or (self.gate_error.exit_code if self.gate_error else 0)
+        self._protection.run_unprotected(super()._write_exit_status, code, record)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self._refusal = refusal
+        self._ender.request_end()
+
+    def _outcome(self, ending: Ending, record: Record) -> tuple[Status, Fault | None]:
+        if self._refusal:
+            message = f"refused to {self._refusal.action}: {self._refusal.name}"
+            return "failed", Fault(message=message, hint="a diagnosis must not change files of the script; ddpbench watch changes nothing")
+        if self._diagnosis and self._diagnosis.problem:
+            return "failed", Fault(message=self._diagnosis.problem)
+        return super()._outcome(ending, record)
+
+
+def scratch_folder(rank_env: RankEnv) -> Path:
+    """A new folder with a short path. The ranks that one launcher has started on a node share it."""
+    if rank_env.local_world_size == 1:
+        return Path(tempfile.mkdtemp(prefix="ddpbench-"))
+    folder = Path(tempfile.gettempdir(), f"ddpbench-{os.getppid()}-{rank_env.restart_count}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder

@@ -1,0 +1,89 @@
+"""The stages of a diagnosis. Rank 0 decides each and publishes it; every rank goes through the same ones at the same batch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark, NodeState, Storage
+from ddpbench.record.loader_stats import CpuUsage, LoaderStats
+from ddpbench.record.prediction import Scenario
+from ddpbench.record.ranges import Count, Milliseconds, Seconds
+from ddpbench.record.roles import Role
+from ddpbench.script.gather import RankState
+
+FIRST_BATCH = 10
+"""Number of the batch before which the first stage begins; the steps until then are a warm-up."""
+
+BatchSource = Literal["own", "repeated", "replayed", "background", "trial"]
+"""Where the batches of a window come from.
+
+own         the script's own DataLoader
+repeated    batches that were kept, already on the device
+replayed    the same in host memory, so that the script copies them
+background  as repeated, while a thread takes and drops the batches of the script's own DataLoader
+trial       the script's dataset in a DataLoader with other arguments
+"""
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage, from batch ``first`` on.
+
+    Windows last ``batches`` batches. The benchmarks of loader, copies to the GPU and storage, and the collection of what all ranks have
+    measured, take place between two batches. The end lasts until the script has made its ``last_update``.
+    """
+
+    kind: Literal["window", "benchmark", "copies", "storage", "collect", "end"]
+    first: Count
+    batches: Count = 0
+    source: BatchSource = "own"
+    role: Role | None = None  # of a window: that of the record to which it belongs
+    is_timed: bool = False  # a window is a round of that record, without its first ``unmeasured`` batches
+    turn: Count = 0  # number of the round
+    unmeasured: Count = 0
+    is_profiled: bool = False  # rank 0 sums the time of its kernels in the window
+    seconds: Seconds = 0.0  # of a benchmark
+    single_rank: bool = False  # a benchmark of the loader on rank 0 alone
+    last_update: Count = 0  # after which a script ends
+
+    @property
+    def end(self) -> int:
+        """The batch before which the next stage begins."""
+        return self.first + self.batches
+
+    @property
+    def first_measured(self) -> int:
+        return self.first + self.unmeasured
+
+    @property
+    def scenario(self) -> Scenario:
+        """What a trial changes."""
+        scenario = self.role.scenario if self.role else None
+        assert scenario is not None, "only a trial has a scenario"
+        return scenario
+
+
+class WindowResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank measured in a timed window, besides the times of its steps."""
+
+    stage: Stage
+    rows: bytes  # the steps of its round, as in script.rows
+    loader_stats: LoaderStats | None
+    cpu_usage: CpuUsage | None
+    cpu_s: float  # per batch, of this process and its workers
+
+
+class RankResults(msgspec.Struct, kw_only=True):
+    """What one rank has measured so far."""
+
+    stage: Count = 0  # number of the last stage at which it was published
+    state: RankState | None = None
+    windows: list[WindowResult] = []
+    benchmarks: list[LoaderBenchmark] = []  # with all ranks at once
+    single_rank_benchmark: LoaderBenchmark | None = None
+    kernel_ms: Milliseconds | None = None  # per batch, on rank 0
+    h2d_bandwidth: H2DBandwidth | None = None
+    storage: Storage | None = None  # on rank 0
+    node_state: NodeState | None = None  # of the first rank of a node
+    failed_trials: dict[str, str] = {}  # flags of a scenario -> why its DataLoader did not work

@@ -1,0 +1,110 @@
+"""The DataLoader of a trial: the script's dataset and samplers, with other workers, prefetching or pinned memory."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import psutil
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from ddpbench.data.loaders.start_workers import START_TIMEOUT_S
+from ddpbench.machine.host import shared_memory_free_bytes
+from ddpbench.record.errors import ConfigFailed
+from ddpbench.record.prediction import Scenario
+from ddpbench.script.source import DEFAULT_PREFETCH
+
+MAX_MEMORY_FRACTION = 0.5
+"""Fraction of the free shared memory that the batches of a trial may take, besides those of the script's own workers."""
+
+
+def open_trial(loader: DataLoader[Any], scenario: Scenario, batch_bytes: int) -> DataLoader[Any]:
+    """A copy of ``loader`` with the arguments of ``scenario``, whose batches never end.
+
+    It begins in the middle of an epoch: what ``loader`` has just read is in the page cache. Raises ConfigFailed if it cannot work.
+    """
+    workers = loader.num_workers if scenario.workers is None else scenario.workers
+    prefetch = scenario.prefetch or loader.prefetch_factor or DEFAULT_PREFETCH
+    _check_shards(loader, workers)
+    _check_memory(workers * prefetch * batch_bytes)
+    worker_arguments: dict[str, Any] = {}
+    if workers:
+        worker_arguments = {
+            "prefetch_factor": prefetch,
+            "persistent_workers": True,
+            "multiprocessing_context": loader.multiprocessing_context,
+            "timeout": loader.timeout or START_TIMEOUT_S,
+            "worker_init_fn": loader.worker_init_fn,
+            "in_order": loader.in_order,
+        }
+    return DataLoader(
+        loader.dataset,
+        num_workers=workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory if scenario.pin_memory is None else scenario.pin_memory,
+        generator=_copied(loader.generator),
+        **_order(loader),
+        **worker_arguments,
+    )
+
+
+def _order(loader: DataLoader[Any]) -> dict[str, Any]:
+    """The arguments that set which samples are in a batch."""
+    if isinstance(loader.dataset, IterableDataset):
+        return {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+    if loader.batch_sampler is None:
+        return {"batch_size": None, "sampler": EndlessSampler(loader.sampler)}
+    return {"batch_sampler": EndlessSampler(loader.batch_sampler)}
+
+
+class EndlessSampler:
+    """The batches, or samples, of a copy of ``sampler``: from the middle of an epoch on, without end."""
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = copy.copy(sampler)
+        if hasattr(sampler, "sampler"):  # of a BatchSampler; the script goes on to set its epoch
+            self._sampler.sampler = copy.copy(sampler.sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        skipped = _length(self._sampler) // 2
+        while True:
+            yield from islice(iter(self._sampler), skipped, None)
+            skipped = 0
+
+
+def _length(sampler: Any) -> int:
+    try:
+        return len(sampler)
+    except TypeError:
+        return 0
+
+
+def _copied(generator: torch.Generator | None) -> torch.Generator | None:
+    if generator is None:
+        return None
+    new = torch.Generator(generator.device)
+    new.set_state(generator.get_state())
+    return new
+
+
+def _check_shards(loader: DataLoader[Any], workers: int) -> None:
+    """Every worker of an iterable dataset that ignores its number would yield the same samples."""
+    if not isinstance(loader.dataset, IterableDataset) or workers <= 1 or loader.worker_init_fn is not None:
+        return
+    try:
+        source = inspect.getsource(type(loader.dataset))
+    except (OSError, TypeError):
+        source = ""
+    if "worker_info" not in source:
+        raise ConfigFailed("the iterable dataset does not divide its samples among workers (torch.utils.data.get_worker_info)")
+
+
+def _check_memory(num_bytes: int) -> None:
+    available = psutil.virtual_memory().available
+    free = min(available, shared_memory_free_bytes() or available)
+    if num_bytes > MAX_MEMORY_FRACTION * free:
+        raise ConfigFailed(f"prefetched batches need {num_bytes / 2**30:.1f} GiB of shared memory, {free / 2**30:.1f} GiB are free")

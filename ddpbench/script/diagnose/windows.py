@@ -1,0 +1,252 @@
+"""The windows of a diagnosis on one rank: which batches the script's loop gets, and what is measured meanwhile."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from ddpbench.bench.loader_bench import BenchmarkedLoader, measure_delivery
+from ddpbench.data.loaders.start_workers import suppress_worker_count_warning
+from ddpbench.distributed.bandwidth import h2d_bytes_per_s
+from ddpbench.machine.rank_env import RankEnv
+from ddpbench.machine.storage import benchmark_storage
+from ddpbench.record.diagnosis import H2DBandwidth
+from ddpbench.record.errors import BenchError
+from ddpbench.record.prediction import Scenario
+from ddpbench.script.diagnose.dataset_files import common_folder, dataset_files
+from ddpbench.script.diagnose.measurement import LoaderInBackground, LoaderInUse, Measurement, NoLoader
+from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader
+from ddpbench.script.diagnose.stage import FIRST_BATCH, RankResults, Stage
+from ddpbench.script.diagnose.trial_loader import open_trial
+from ddpbench.script.observer import Observer
+from ddpbench.script.rows import NUMBER, Rows, to_rows
+from ddpbench.script.source import LoaderSource
+from ddpbench.training.profiler import kernel_ms
+
+NextStage = Callable[[int], Stage]
+"""Called on every rank at the same batch, with its number: the stage that begins there."""
+
+
+class Windows:
+    """Chooses the batches of the training loader, stage by stage, from batch ``FIRST_BATCH`` on. Other loaders keep their own.
+
+    A loader that gives one batch in every step besides, as with ``zip``, follows the training loader.
+
+    After an error every batch is the script's own until the end, and ``on_failure`` is called once.
+    """
+
+    observer: Observer
+    """Set by its creator, since each of the two needs the other."""
+
+    def __init__(
+        self,
+        rank_env: RankEnv,
+        on_first_update: Callable[[], None],
+        next_stage: NextStage,
+        end_script: Callable[[], None],
+        on_failure: Callable[[BenchError], None],
+    ) -> None:
+        self.results = RankResults()
+        self.dataset_files: Sequence[str] = ()
+        self._rank, self._ranks_per_node = rank_env.rank, rank_env.local_world_size
+        self._on_first_update, self._next_stage, self._end_script = on_first_update, next_stage, end_script
+        self._on_failure = on_failure
+        self.given_before_training = 0  # batches that the script had taken when it made its first update
+        self._stage: Stage | None = None
+        self._measurement: Measurement | None = None
+        self._loaders: dict[LoaderSource, SteeredLoader] = defaultdict(SteeredLoader)
+        self._loader: LoaderInUse = NoLoader()  # of the present window
+        self._window = ExitStack()  # what ends with the window
+        self._has_failed = False
+
+    # what the script's iterators call
+
+    def begin_epoch(self, loader: Any) -> None:
+        """The script is about to create an iterator of ``loader``."""
+        if isinstance(self._loader, LoaderInBackground):
+            self._loader.pause()
+
+    def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> SteeredIterator:
+        """The iterator that the script gets in place of ``iterator``, an epoch of ``loader``; ``restart`` begins another."""
+
+        def own_restart() -> Any:
+            with self.observer.paused():
+                return restart()
+
+        steered = self._loaders[source]
+        steered.iterator = SteeredIterator(loader, iterator, source, steered, own_restart, self)
+        if isinstance(self._loader, LoaderInBackground):
+            self._loader.resume()
+        return steered.iterator
+
+    def choose(self, iterator: SteeredIterator) -> Any:
+        """The batch that the script gets. Raises what its own loader raises."""
+        if self.observer.training is None:
+            self.given_before_training = iterator.num_given + 1
+        is_training = iterator.source is self.observer.training
+        if not is_training and not self.observer.is_companion(iterator.source):
+            return iterator.next_own()
+        try:
+            stage = self._stage_of(self.observer.num_batches, iterator) if is_training else self._stage
+            if stage and stage.source != "own" and not self._has_failed:
+                return self._other_batch(stage, iterator)
+        except BenchError as problem:
+            self._fail(problem)
+        except Exception as problem:  # of ddpbench: the script must not end with it
+            self._fail(BenchError(f"{type(problem).__name__}: {problem}".partition("\n")[0]))
+        batch = iterator.next_own()
+        if not self._has_failed:
+            self._keep(batch, iterator)
+        return batch
+
+    def after_update(self, updates: int) -> None:
+        """An optimizer has made its step, the ``updates``-th of all optimizers."""
+        if updates == 1:
+            self._on_first_update()
+        if self._stage and self._stage.kind == "end" and updates >= self._stage.last_update:
+            self._end_script()
+
+    def give_up(self, problem: str) -> None:
+        """The script is not observed any more: end it."""
+        self._fail(BenchError(problem))
+        self._end_script()
+
+    def close(self) -> None:
+        """End what runs besides the script's own loader."""
+        self._window.close()
+        self._loader = NoLoader()
+        for loader in self._loaders.values():
+            loader.trials.clear()
+
+    def _fail(self, problem: BenchError) -> None:
+        if not self._has_failed:
+            self._has_failed, self._measurement = True, None
+            self.close()
+            self._on_failure(problem)
+
+    # stages
+
+    def _stage_of(self, number: int, iterator: SteeredIterator) -> Stage | None:
+        """The stage of batch ``number``, after all before it have ended; None in the warm-up."""
+        while number >= (self._stage.end if self._stage else FIRST_BATCH):
+            self._end_window()
+            self._stage = self._next_stage(number)
+            if not self._has_failed:
+                self._begin(self._stage, iterator)
+        stage = self._stage
+        if stage and stage.is_timed and not (self._measurement or self._has_failed) and number + 1 >= stage.first_measured:
+            # one batch before the round: starting takes a few milliseconds
+            self._measurement = Measurement(stage, number, self._loader)
+        return stage
+
+    def _begin(self, stage: Stage, iterator: SteeredIterator) -> None:
+        if stage.kind in ("window", "end"):
+            self._begin_window(stage, iterator)
+        elif stage.kind == "benchmark" and not (stage.single_rank and self._rank):
+            self._benchmark_loader(stage, iterator)
+        elif stage.kind == "copies" and self.observer.device is not None:
+            self._benchmark_copies(self.observer.device, iterator)
+        elif stage.kind == "storage" and self._rank == 0:
+            files, readers = self.dataset_files, max(1, iterator.source.workers * self._ranks_per_node)
+            self.results.storage = benchmark_storage(common_folder(files), files, readers, stage.seconds)
+
+    def _begin_window(self, stage: Stage, iterator: SteeredIterator) -> None:
+        if stage.source in ("repeated", "background") and self.observer.device is not None:
+            for loader in self._loaders.values():
+                self._window.enter_context(loader.repeated.on_device(self.observer.device))
+        if stage.is_profiled and self._rank == 0:
+            self._window.enter_context(self._profiled(stage.batches))
+        if stage.source == "own":
+            self._loader = iterator.steered
+        elif stage.source == "background":
+            self._loader = background = LoaderInBackground(iterator.steered)
+            self._window.callback(background.pause)
+        elif stage.source == "trial":
+            trial = self._open_trial(stage.scenario, iterator)
+            self._loader = NoLoader() if trial is None else trial
+
+    @contextmanager
+    def _profiled(self, batches: int) -> Iterator[None]:
+        with profile(activities={ProfilerActivity.CUDA}, acc_events=True) as window:
+            yield
+        self.results.kernel_ms = kernel_ms(window) / batches
+
+    def _end_window(self) -> None:
+        self.observer.flush()
+        if self._stage and self._measurement:
+            rows = self.rows(self._stage.first_measured, self._stage.end)
+            self.results.windows.append(self._measurement.finish(rows.tobytes()))
+            self._measurement = None
+        self._window.close()
+        self._loader = NoLoader()
+
+    def _benchmark_loader(self, stage: Stage, iterator: SteeredIterator) -> None:
+        """Drain the script's own loader while its loop waits."""
+        source = iterator.source
+        parallel = max(1, source.workers)
+        loader = BenchmarkedLoader(iterator.steered, self._rank, iterator.steered.batch_size, parallel, parallel, source.prefetched)
+        benchmark = measure_delivery(loader, iterator.drop_own, 0.0, stage.seconds)
+        if stage.single_rank:
+            self.results.single_rank_benchmark = benchmark
+        else:
+            self.results.benchmarks = [benchmark]
+
+    def _benchmark_copies(self, device: torch.device, iterator: SteeredIterator) -> None:
+        num_bytes = iterator.steered.repeated.batch_bytes
+        pinned, pageable = (h2d_bytes_per_s(device, num_bytes, pinned) for pinned in (True, False))
+        per_sample = num_bytes / iterator.steered.batch_size
+        self.results.h2d_bandwidth = H2DBandwidth(pinned_bytes_per_s=pinned, pageable_bytes_per_s=pageable, bytes_per_sample=per_sample)
+
+    def _open_trial(self, scenario: Scenario, iterator: SteeredIterator) -> Any:
+        """The iterator of the DataLoader with the arguments of ``scenario``, whose workers live until the last stage; None if it failed."""
+        loader = iterator.steered
+        if scenario not in loader.trials and scenario.flag_text not in self.results.failed_trials:
+            try:
+                with self.observer.paused(), suppress_worker_count_warning():
+                    loader.trials[scenario] = iter(open_trial(iterator.loader, scenario, loader.repeated.batch_bytes))
+            except Exception as problem:
+                self._fail_trial(scenario, problem)
+        return loader.trials.get(scenario)
+
+    def _fail_trial(self, scenario: Scenario, problem: Exception) -> None:
+        """Drop a trial that does not work. Its windows get batches of the script's own loader."""
+        self.results.failed_trials[scenario.flag_text] = str(problem).partition("\n")[0] or type(problem).__name__
+        for loader in self._loaders.values():
+            loader.trials.pop(scenario, None)
+
+    def rows(self, first: int, end: int) -> Rows:
+        """The steps of the batches from ``first`` until ``end``, as far as they have ended."""
+        rows = to_rows(self.observer.rows)
+        return rows[np.searchsorted(rows[:, NUMBER], first) : np.searchsorted(rows[:, NUMBER], end)]
+
+    # batches
+
+    def _other_batch(self, stage: Stage, iterator: SteeredIterator) -> Any:
+        if stage.source == "trial":
+            return self._trial_batch(stage.scenario, iterator)
+        if isinstance(self._loader, LoaderInBackground) and iterator.source is self.observer.training:
+            self._loader.request()
+        return iterator.steered.repeated.next_batch()
+
+    def _trial_batch(self, scenario: Scenario, iterator: SteeredIterator) -> Any:
+        trial = self._open_trial(scenario, iterator)
+        if trial is not None:
+            try:
+                return next(trial)
+            except Exception as problem:  # of a worker
+                self._fail_trial(scenario, problem)
+        return iterator.next_own()
+
+    def _keep(self, batch: Any, iterator: SteeredIterator) -> None:
+        if not self.dataset_files and self._stage is None and iterator.source is self.observer.training:
+            self.dataset_files = dataset_files(iterator.loader.dataset)
+        try:
+            iterator.steered.repeated.keep(batch)
+        except BenchError as problem:
+            self._fail(problem)

@@ -1,0 +1,249 @@
+"""What rank 0 does while the script runs: it collects, prints, saves, and looks for ranks that stand still, fail or die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Protocol
+
+from torch import distributed as dist
+
+from ddpbench.bench.terminator import exit_at_once
+from ddpbench.machine.rank_env import RankEnv
+from ddpbench.record.errors import BenchError
+from ddpbench.record.record import Fault, Record
+from ddpbench.record.request import WatchOptions
+from ddpbench.record.text import numbered, pluralize
+from ddpbench.script.deaths import watch_processes
+from ddpbench.script.gather import POLL_S, RankState, StepCollector, exchange_period_s
+from ddpbench.script.observation import Observation
+from ddpbench.script.progress import Progress, ProgressReader, Totals
+from ddpbench.script.rank0_link import LinkOfRank0
+from ddpbench.script.standstill import Standstill, dead_rank, find_standstill
+from ddpbench.script.state_line import state_line
+from ddpbench.script.timer import Timer
+
+FAILURE_S = 0.5
+"""Seconds between two looks for a rank that has failed."""
+
+DEATH_S = 0.3
+"""Seconds in which the death of a rank is noticed that has made the script of rank 0 fail."""
+
+FIRST_LINE_S = 30.0
+"""Seconds until the first line."""
+
+SAVE_S = 30.0
+"""Seconds between two saves of the record. The first is after the first exchange."""
+
+ABORT_TIMEOUT_S = 3.0
+"""Seconds that the other ranks get to prepare their end."""
+
+
+class Outlet(Protocol):
+    """Where the reports of a rank go."""
+
+    record_path: str  # empty until the record is saved
+    is_quiet: bool  # no first line
+
+    def print_line(self, text: str) -> None: ...
+
+    def print_error(self, error: BenchError) -> None: ...
+
+    def save(self, record: Record, fault: Fault | None = None) -> None:
+        """Save the record so far; with ``fault`` as one that has failed."""
+
+    def mark_failed(self, fault: Fault) -> None:
+        """Give the last saved record ``fault``, at once: a launcher may be about to end this process."""
+
+    def abort(self, record: Record, error: BenchError, fault: Fault) -> bool:
+        """Print ``error`` and the page, and save the record. Returns False if the script is at its end already, and does nothing then."""
+
+
+class Rank0Duties:
+    """The duties of rank 0, also of a script with a single rank: then ``store`` is None."""
+
+    def __init__(
+        self,
+        observation: Observation,
+        rank_env: RankEnv,
+        options: WatchOptions,
+        reader: ProgressReader,
+        outlet: Outlet,
+        wake: threading.Event,
+        store: dist.Store | None,
+    ) -> None:
+        self._observation, self._world_size, self._options = observation, rank_env.world_size, options
+        self._reader, self._outlet, self._wake = reader, outlet, wake
+        self._placement = observation.state(reader.read()).placement
+        exchange_s = exchange_period_s(options)
+        self._collector = StepCollector(store, rank_env.world_size, exchange_s) if store else None
+        self._link = LinkOfRank0(store, self._placement) if store else None
+        self.tick_s = min(FAILURE_S, exchange_s) if store else exchange_s
+        self._exchange_timer, self._line_timer = Timer(exchange_s, first_s=0.0), Timer(options.every_s or FIRST_LINE_S)
+        self._save_timer = Timer(SAVE_S, first_s=exchange_s)
+        self._totals_at_line: dict[int, Totals] = {}
+        self._has_printed = outlet.is_quiet
+        self._watched_processes: set[int] = set()  # ranks on this host
+        self._ended_processes: list[int] = []
+        self._reported_standstill: tuple[int, tuple[int, int]] | None = None
+        self.peer_fault: Fault | None = None
+        self.problem = ""  # why the record lacks other ranks
+
+    def tick(self) -> None:
+        if self._link and (self._ended_processes or self._link.has_failed_rank()):
+            self._exchange(has_ended=False)
+            self._report_failures()
+        if self._exchange_timer.is_due():
+            self._exchange(has_ended=False)
+            self._report_standstill()
+        if (self._options.every or not self._has_printed) and self._line_timer.is_due():
+            self._print_state()
+        if self._save_timer.is_due():
+            self._outlet.save(self._build(), self.peer_fault)
+
+    def finish(self, fault: str, timeout_s: float) -> Record:
+        if self._collector and self._link:
+            self._link.send(self._outlet.record_path, has_ended=True)
+            if fault and not self.peer_fault:
+                self._report_death_of_peer()
+            self._collector.collect_all(timeout_s)
+            if not fault and not self.peer_fault:
+                self.peer_fault = self._find_failure()
+            self.problem = self._missing_ranks() or self._different_scripts()
+            if uneven := self._uneven_ranks():
+                self._outlet.print_line(f"ddpbench: note: {uneven}")
+        return self._build(has_ended=True)
+
+    # the other ranks
+
+    @property
+    def _states(self) -> Mapping[int, RankState]:
+        """What the other ranks have sent."""
+        return self._collector.states if self._collector else {}
+
+    def _exchange(self, has_ended: bool) -> None:
+        if self._collector and self._link:
+            self._link.send(self._outlet.record_path, has_ended)
+            self._collector.collect()
+            self._watch_processes()
+
+    def _build(self, has_ended: bool = False) -> Record:
+        """The record of all ranks; of rank 0 alone if a rank has sent nothing."""
+        collector, others = self._collector, range(1, self._world_size)
+        if collector is None or self._missing_ranks():
+            return self._observation.own_record()
+        states = {0: self._observation.state(self._reader.read(), has_ended), **collector.states}
+        return self._observation.record(states, [self._observation.rows(), *(collector.rows(rank) for rank in others)])
+
+    def _missing_ranks(self) -> str:
+        missing = self._world_size - 1 - len(self._states)
+        return f"{pluralize(missing, 'rank')} sent no measurements" if missing else ""
+
+    def _different_scripts(self) -> str:
+        own = self._observation.name
+        other = next((rank for rank, state in self._states.items() if state.script != own), None)
+        return f"ranks run different scripts: rank 0 {own}, rank {other} {self._states[other].script}" if other else ""
+
+    def _uneven_ranks(self) -> str:
+        """Which ranks had other numbers of batches when their scripts ended; empty if none had."""
+        own = self._reader.read().steps
+        others = {rank: state.progress.steps for rank, state in self._states.items() if state.has_ended and state.progress.steps != own}
+        if not others:
+            return ""
+        rank, steps = next(iter(others.items()))
+        more = f", and {numbered('rank', list(others)[1:])} differ, too" if len(others) > 1 else ""
+        return f"ranks made different numbers of steps: rank 0 {own:,}, rank {rank} {steps:,}{more}"
+
+    # failures
+
+    def _watch_processes(self) -> None:
+        new = {
+            rank: state.placement.pid
+            for rank, state in self._states.items()
+            if rank not in self._watched_processes and state.placement.host == self._placement.host
+        }
+        self._watched_processes.update(new)
+        if new:
+            watch_processes(new, self._on_process_end)
+
+    def _on_process_end(self, rank: int) -> None:
+        self._ended_processes.append(rank)
+        self._wake.set()
+
+    def _report_death_of_peer(self) -> None:
+        """The script has failed, perhaps because another rank has died: its sockets close a little before its process ends."""
+        end_s = time.monotonic() + DEATH_S
+        while not self._ended_processes and time.monotonic() < end_s:
+            time.sleep(POLL_S)
+        if self._ended_processes:
+            self._exchange(has_ended=True)
+            self._report_failures()
+
+    def _report_failures(self) -> None:
+        fault = self._find_failure()
+        if fault and not self.peer_fault:
+            self.peer_fault = fault
+            self._outlet.print_error(BenchError(fault.message, fault.hint))
+            self._outlet.mark_failed(fault)
+            self._outlet.save(self._build(), fault)
+        if fault and self._link:
+            self._link.confirm_failure()
+        self._ended_processes.clear()
+
+    def _find_failure(self) -> Fault | None:
+        """The first rank whose script has failed, or whose process has ended before its script."""
+        for rank, state in sorted(self._states.items()):
+            host, steps = state.placement.host, state.progress.steps
+            if state.has_ended and state.fault:
+                return Fault(message=f"rank {rank} ({host}) ended with {state.fault}", rank=rank, step=steps)
+            if not state.has_ended and rank in self._ended_processes:
+                return dead_rank(rank, host, state.progress)
+        return None
+
+    # lines
+
+    def _progress(self) -> dict[int, Progress]:
+        """The progress of the ranks that have not ended."""
+        return {0: self._reader.read(), **(self._collector.progress() if self._collector else {})}
+
+    def _print_state(self) -> None:
+        progress = {0: self._reader.read(), **{rank: state.progress for rank, state in self._states.items()}}
+        if self._options.every or progress[0].totals.steps:
+            self._outlet.print_line(state_line(progress, self._totals_at_line))
+            self._has_printed = True
+            self._totals_at_line = {rank: each.totals for rank, each in progress.items()}
+
+    def _report_standstill(self) -> None:
+        if (timeout_s := self._options.hang_timeout) and (hung := self._find_standstill(timeout_s)):
+            self._abort(hung)
+        found = self._find_standstill()
+        key = (found.rank, found.progress.position) if found else None
+        if found and key != self._reported_standstill:
+            self._outlet.print_line(f"ddpbench: note: {found.note}")
+        self._reported_standstill = key
+
+    def _find_standstill(self, hang_timeout_s: float | None = None) -> Standstill | None:
+        hosts = {0: self._placement.host} | {rank: state.placement.host for rank, state in self._states.items()}
+        ended = {rank: state.progress.steps for rank, state in self._states.items() if state.has_ended}
+        return find_standstill(self._progress(), hosts, ended, hang_timeout_s)
+
+    def _abort(self, hung: Standstill) -> None:
+        """End all ranks, unless the script has just ended."""
+        if self._outlet.abort(self._build(), hung.error, hung.fault):
+            if self._collector and self._link:
+                self._link.announce_abort()
+                self._collector.collect_all(ABORT_TIMEOUT_S)
+                self._kill_silent_ranks()
+                self._link.abort()
+            exit_at_once(hung.error.exit_code)
+
+    def _kill_silent_ranks(self) -> None:
+        """Kill the ranks of this host that have not prepared their end: a stopped process would outlive the others."""
+        for rank in self._watched_processes - set(self._ended_processes):
+            if not self._states[rank].has_ended:
+                with suppress(OSError):
+                    os.kill(self._states[rank].placement.pid, signal.SIGKILL)

@@ -1,0 +1,101 @@
+"""What a rank above 0 does while the script runs: it sends its steps and its state, and ends with the others if ranks hang."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from torch import distributed as dist
+
+from ddpbench.bench.journal import close_journal_file
+from ddpbench.bench.terminator import exit_at_once
+from ddpbench.distributed.exit_status import write_exit_status
+from ddpbench.machine.rank_env import RankEnv
+from ddpbench.record.errors import BenchError, ExitCode
+from ddpbench.record.record import Fault
+from ddpbench.record.request import WatchOptions
+from ddpbench.script.deaths import watch_processes
+from ddpbench.script.gather import StepSender, exchange_period_s
+from ddpbench.script.observation import Observation
+from ddpbench.script.progress import Progress, ProgressReader
+from ddpbench.script.rank0_duties import ABORT_TIMEOUT_S, Outlet
+from ddpbench.script.rank0_link import LinkToRank0
+from ddpbench.script.standstill import dead_rank, find_standstill
+
+
+class RankDuties:
+    """The duties of a rank above 0."""
+
+    def __init__(
+        self,
+        observation: Observation,
+        rank_env: RankEnv,
+        options: WatchOptions,
+        reader: ProgressReader,
+        outlet: Outlet,
+        wake: threading.Event,
+        store: dist.Store,
+    ) -> None:
+        self._observation, self._rank_env, self._options = observation, rank_env, options
+        self._reader, self._outlet, self._wake = reader, outlet, wake
+        self.tick_s = exchange_period_s(options)
+        self._sender, self._link = StepSender(store, rank_env.rank), LinkToRank0(store, self.tick_s)
+        self._watches_rank0 = self._has_rank0_process_ended = False
+
+    def tick(self) -> None:
+        progress = self._reader.read()
+        self._sender.send(self._observation.take_rows(), self._observation.state(progress))
+        self._link.receive()
+        if self._link.is_aborted():
+            self.finish("", 0.0)
+            self._link.wait_for_abort(ABORT_TIMEOUT_S)
+            exit_at_once(ExitCode.HUNG)
+        self._watch_rank0()
+        if self._has_rank0_process_ended:
+            self._has_rank0_process_ended = False
+            self._report_dead_rank0()
+        if self._options.hang_timeout and self._link.has_ended:
+            self._end_if_hung(progress, self._options.hang_timeout)
+
+    def finish(self, fault: str, timeout_s: float) -> None:
+        state = self._observation.state(self._reader.read(), has_ended=True, fault=fault)
+        self._sender.send(self._observation.take_rows(), state)
+        if fault:
+            self._link.report_failure(timeout_s)
+
+    def _watch_rank0(self) -> None:
+        rank0 = self._link.state
+        if rank0 and not self._watches_rank0:
+            self._watches_rank0 = True
+            if rank0.placement.host == self._observation.host:
+                watch_processes({0: rank0.placement.pid}, self._on_rank0_end)
+
+    def _on_rank0_end(self, _: int) -> None:
+        self._has_rank0_process_ended = True
+        self._wake.set()
+
+    def _report_dead_rank0(self) -> None:
+        rank0 = self._link.state
+        if rank0 and not rank0.has_ended:
+            fault = dead_rank(0, rank0.placement.host, None)
+            self._report(BenchError(fault.message, fault.hint), fault)
+
+    def _end_if_hung(self, progress: Progress, hang_timeout_s: float) -> None:
+        """End this rank if it stands still, since rank 0 has ended and cannot do that."""
+        rank = self._rank_env.rank
+        if hung := find_standstill({rank: progress}, {rank: self._observation.host}, {}, hang_timeout_s):
+            self._report(hung.error, hung.fault)
+            exit_at_once(hung.error.exit_code)
+
+    def _report(self, error: BenchError, fault: Fault) -> None:
+        """Print ``error`` and close the record in place of rank 0, unless another rank does."""
+        rank0 = self._link.state
+        if not self._link.claim_reporter():
+            return
+        self._outlet.print_error(error)
+        if rank0 and rank0.record_path:
+            path = Path(rank0.record_path)
+            write_exit_status(self._rank_env, error, error.exit_code, path)
+            with suppress(BenchError, OSError):  # its file system may be that of another host
+                close_journal_file(path, error.status, fault, [rank0.placement])

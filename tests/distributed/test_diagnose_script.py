@@ -1,0 +1,136 @@
+"""Diagnoses of a user's own script: alone, on two ranks, and in every way that it can end early."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launches import PLAIN, SUPPORT, TORCHRUN, errors, only_job, only_record
+
+from ddpbench.record.io import load
+from ddpbench.record.record import Job
+from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND
+from ddpbench.record.verdict import ChangeDataLoader
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
+
+TRAIN = str(SUPPORT / "scripts" / "train.py")
+SLOW_LOADER = [TRAIN, "--epochs", "500", "--batches", "100", "--sample-ms", "2", "--workers", "1", "--count"]
+Launch = Callable[..., Any]
+
+
+def rounds_by_role(job: Job) -> dict[str, int]:
+    return {record.role.kind: len(record.rounds) for record in job.records}
+
+
+@pytest.fixture(scope="module")
+def alone(launch_once: Launch, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Job, Path]:
+    """The diagnosis of a script whose loader is too slow, in one process."""
+    results = tmp_path_factory.mktemp("runs")
+    done = launch_once([*PLAIN, "diagnose", "--time-limit", "30", "-o", str(results), *SLOW_LOADER, "--losses"], cwd=results.parent)
+    return done, only_job(results), results
+
+
+def test_bottleneck_is_named_and_the_change_to_make(alone: tuple[Any, Job, Path]) -> None:
+    done, job, _ = alone
+    assert done.returncode == 0, done.stderr
+    baseline = job.records[0]
+    assert (job.kind, baseline.role, baseline.status) == ("diagnose", BASELINE, "ok")
+    assert baseline.verdict is not None
+    assert baseline.verdict.kind == "data-bound"
+    assert isinstance(baseline.verdict.next, ChangeDataLoader)
+    assert (baseline.verdict.next.num_workers or 0) > 1
+    assert re.search(r"^  use   DataLoader\(\.\.\., num_workers=\d+, persistent_workers=True\)", done.stderr, re.MULTILINE)
+
+
+def test_control_runs_and_trials_are_on_record(alone: tuple[Any, Job, Path]) -> None:
+    _, job, _ = alone
+    found = rounds_by_role(job)
+    assert {BASELINE.kind, COMPUTE_ONLY.kind, LOADER_IN_BACKGROUND.kind, BASELINE_REPEAT.kind, "trial"} <= set(found)
+    assert min(found.values()) >= 3
+    assert job.diagnosis is not None
+    assert job.diagnosis.predictions
+    assert len(job.diagnosis.loader_benchmarks) == 1
+    (trial,) = (record for record in job.records if record.role.kind == "trial")
+    assert trial.role.scenario in [each.scenario for each in job.diagnosis.predictions]
+    assert trial.config.workers == trial.role.scenario.workers
+    stats = job.records[0].rounds[0].traces[0].loader_stats
+    assert stats is not None
+    assert set(stats.cpu_s) == {"sample", "collate"}
+
+
+def test_script_ends_early_and_runs_its_last_lines(alone: tuple[Any, Job, Path]) -> None:
+    done, _, _ = alone
+    assert done.stdout.splitlines()[-2:] == ["finally", "at exit"]
+    assert "weights" not in done.stdout
+
+
+def test_every_epoch_has_its_own_length(alone: tuple[Any, Job, Path]) -> None:
+    done, _, _ = alone
+    epochs = [line for line in done.stdout.splitlines() if line.startswith("batches")]
+    assert len(epochs) >= 2
+    assert set(epochs) == {"batches 100"}
+
+
+def test_report_prints_the_same_page(alone: tuple[Any, Job, Path], launch: Launch) -> None:
+    done, _, results = alone
+    (path,) = results.glob("*.json")
+    page = done.stderr[done.stderr.index("ddpbench diagnose  ") :]
+    assert launch([*PLAIN, "report", str(path)], cwd=results.parent).stdout.splitlines()[:-1] == page.splitlines()[:-1]
+    assert load(path).records[0].script is not None
+
+
+def test_two_ranks_of_ddp(launch: Launch, results: Path) -> None:
+    done = launch([*TORCHRUN, "diagnose", "--time-limit", "30", "-o", str(results), *SLOW_LOADER], timeout=100)
+    assert done.returncode == 0, done.stderr
+    job = only_job(results)
+    assert all(record.world_size == 2 for record in job.records)
+    assert job.records[0].verdict is not None
+    assert job.records[0].verdict.kind == "data-bound"
+    assert {"baseline", "compute_only", "trial"} <= set(rounds_by_role(job))
+    assert job.diagnosis is not None
+    assert [each.rank for each in job.diagnosis.loader_benchmarks] == [0, 1]
+    assert job.diagnosis.single_rank_loader_benchmark is not None
+    assert set(re.findall(r"batches \d+", done.stdout)) == {"batches 50"}, "a rank has half of the samples"
+
+
+@pytest.mark.parametrize("flags", [["--accumulate", "4"], ["--data", "dict"], ["--persistent"], ["--data", "stream"]])
+def test_other_loops(launch: Launch, results: Path, flags: list[str]) -> None:
+    done = launch([*PLAIN, "diagnose", "--time-limit", "12", "--no-verify", "-o", str(results), *SLOW_LOADER, *flags])
+    assert done.returncode == 0, done.stderr
+    job = only_job(results)
+    assert {"baseline", "compute_only"} <= set(rounds_by_role(job))
+    assert job.records[0].verdict is not None
+    assert job.diagnosis is not None
+    assert job.diagnosis.skipped == []
+
+
+def test_data_wait_gate(launch: Launch, results: Path) -> None:
+    flags = ["--time-limit", "12", "--no-verify", "--fail-if-data-wait", "10%"]
+    done = launch([*PLAIN, "diagnose", *flags, "-o", str(results), *SLOW_LOADER])
+    assert done.returncode == 4
+    (message,) = errors(done.stderr)
+    assert message.endswith("but --fail-if-data-wait allows 10%")
+
+
+def test_script_that_ends_itself(launch: Launch, results: Path) -> None:
+    done = launch([*PLAIN, "diagnose", "-o", str(results), TRAIN, "--batches", "4"])
+    assert done.returncode == 0
+    assert re.search(r"^ddpbench: note: 4 batches in 1 epoch: no epoch is long enough", done.stderr, re.MULTILINE)
+    assert "weights" in done.stdout
+    assert only_record(results).status == "failed"
+
+
+def test_script_that_fails(launch: Launch, results: Path) -> None:
+    done = launch([*PLAIN, "diagnose", "-o", str(results), TRAIN, "--batches", "4", "--fail"])
+    assert done.returncode == 1
+    assert "ValueError: no such luck" in done.stderr
+    assert only_record(results).fault is not None
+
+
+def test_missing_script_is_one_line(launch: Launch) -> None:
+    done = launch([*PLAIN, "diagnose", "missing.py"])
+    assert (done.returncode, errors(done.stderr)) == (2, ["cannot run 'missing.py': no such file"])

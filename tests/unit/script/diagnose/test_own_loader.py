@@ -1,0 +1,125 @@
+"""What a script iterates over in a diagnosis: as many batches as its own loader has, timed in the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
+
+from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, TimedIterator, timed_get_iterator
+from ddpbench.script.source import LoaderSource
+
+
+class Numbers(Dataset[int]):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Stream(IterableDataset[int]):
+    """Numbers up to ``end``, which a ``worker_init_fn`` may set, divided among the workers."""
+
+    end = 6
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        yield from range(info.id if info else 0, self.end, info.num_workers if info else 1)
+
+
+class Chooser:
+    """Gives the loader's own batches, except for the numbers in ``replaced``."""
+
+    def __init__(self, *replaced: int) -> None:
+        self.replaced = replaced
+
+    def choose(self, iterator: SteeredIterator) -> Any:
+        return "repeated" if iterator.num_given in self.replaced else iterator.next_own()
+
+
+def steered(loader: DataLoader[Any], chooser: Chooser) -> SteeredIterator:
+    restart = loader.__iter__
+    return SteeredIterator(loader, restart(), LoaderSource.of(loader, may_wrap=False), SteeredLoader(), restart, chooser)
+
+
+@pytest.fixture
+def timed_loaders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DataLoader, "_get_iterator", timed_get_iterator(DataLoader._get_iterator))
+
+
+def test_epoch_has_as_many_batches_as_without_a_diagnosis() -> None:
+    loader: DataLoader[Any] = DataLoader(Numbers(), batch_size=2)
+    assert len(list(steered(loader, Chooser()))) == 6
+    assert len(list(steered(loader, Chooser(1, 2, 5)))) == 6
+    assert list(steered(loader, Chooser(*range(6)))) == ["repeated"] * 6
+
+
+def test_drained_batches_do_not_count() -> None:
+    iterator = steered(DataLoader(Numbers(), batch_size=2), Chooser())
+    for _ in range(20):
+        iterator.drop_own()
+    assert len(list(iterator)) == 6
+
+
+def test_loader_without_length_ends_where_it_would() -> None:
+    loader: DataLoader[Any] = DataLoader(Stream(), batch_size=2)
+    assert len(list(steered(loader, Chooser()))) == 3
+    drained = steered(loader, Chooser())
+    for _ in range(4):
+        drained.drop_own()
+    assert len(list(drained)) == 3
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.usefixtures("timed_loaders")
+def test_batches_are_those_of_the_script(workers: int) -> None:
+    loader = DataLoader(TensorDataset(torch.arange(8), torch.arange(8) * 2), batch_size=4, num_workers=workers)
+    iterator = iter(loader)
+    assert isinstance(iterator, TimedIterator)
+    assert [[part.tolist() for part in batch] for batch in iterator] == [[[0, 1, 2, 3], [0, 2, 4, 6]], [[4, 5, 6, 7], [8, 10, 12, 14]]]
+    stats = iterator.pop_stats()
+    assert stats is not None
+    assert stats.samples == 8
+    assert set(stats.cpu_s) == {"sample", "collate"}
+    assert len(stats.batch_ms) == 2
+    assert len(iterator.worker_pids()) == workers
+    assert isinstance(loader.dataset, TensorDataset), "the loader itself is as before"
+
+
+@pytest.mark.parametrize("batch_size", [2, None])
+@pytest.mark.usefixtures("timed_loaders")
+def test_iterable_datasets_are_timed(batch_size: int | None) -> None:
+    iterator = iter(DataLoader(Stream(), batch_size=batch_size, num_workers=2))
+    batches = [each.tolist() if isinstance(each, torch.Tensor) else each for each in iterator]
+    assert batches == ([[0, 2], [1, 3], [4], [5]] if batch_size else [0, 1, 2, 3, 4, 5])
+    stats = iterator.pop_stats()
+    assert stats is not None
+    assert {"sample", "collate"} <= set(stats.cpu_s)
+
+
+def shorten(worker: int) -> None:
+    """As documented for IterableDataset: a ``worker_init_fn`` that changes the dataset of its worker."""
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.end = 2
+
+
+@pytest.mark.usefixtures("timed_loaders")
+def test_worker_init_fn_reaches_the_dataset() -> None:
+    loader = DataLoader(Stream(), batch_size=None, num_workers=2, worker_init_fn=shorten)
+    assert list(loader) == [0, 1]
+
+
+@pytest.mark.usefixtures("timed_loaders")
+def test_persistent_workers_stay() -> None:
+    loader = DataLoader(Numbers(), batch_size=2, num_workers=1, persistent_workers=True)
+    first = iter(loader)
+    assert len(list(first)) == 6
+    pids = first.worker_pids()
+    second = iter(loader)
+    assert len(list(second)) == 6
+    assert second.worker_pids() == pids

@@ -1,0 +1,110 @@
+"""The stages that rank 0 decides, for scripts of every pace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from unittest.mock import patch
+
+import pytest
+
+from ddpbench.record.prediction import Scenario
+from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role, trial_role
+from ddpbench.script.diagnose import schedule as module
+from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, StepTimes
+from ddpbench.script.diagnose.stage import FIRST_BATCH, Stage
+
+MORE_WORKERS = Scenario(workers=4)
+
+
+class Script:
+    """A script whose steps take ``own_s`` on its own batches and ``compute_s`` on others, on a clock that only they move."""
+
+    def __init__(
+        self, own_s: float = 0.1, compute_s: float = 0.02, limit_s: float = 180.0, scenarios: Sequence[Scenario] = (), **facts: int | bool
+    ) -> None:
+        self.now_s, self.stage = 0.0, None
+        self.own_s, self.compute_s, self.scenarios = own_s, compute_s, scenarios
+        usual = {"ranks": 1, "workers": 2, "prefetch": 2, "batches_per_update": 1, "look_ahead": 0, "on_gpu": False, "reads_files": False}
+        self.facts, self.limit_s = ScriptFacts(**{**usual, **facts}), limit_s  # type: ignore[arg-type]
+
+    def step_times(self, first: int, end: int) -> StepTimes:
+        assert self.stage is not None
+        assert self.stage.first <= first < end <= self.stage.end
+        step_s = self.step_s(self.stage)
+        return StepTimes(step_s, step_s - self.compute_s, step_s - self.compute_s)
+
+    def step_s(self, stage: Stage) -> float:
+        return self.own_s if stage.source == "own" else self.compute_s
+
+    def stages(self) -> list[Stage]:
+        found: list[Stage] = []
+        number = FIRST_BATCH
+        with patch.object(module, "monotonic", lambda: self.now_s):
+            plan = Schedule(self.facts, self.limit_s, self.step_times, lambda: self.scenarios, lambda: number)
+            while not found or found[-1].kind != "end":
+                self.stage = stage = plan.next_stage(number)
+                assert stage.first == number
+                found.append(stage)
+                if stage.kind == "window":
+                    self.now_s += stage.batches * self.step_s(stage)
+                    number = stage.end
+                self.now_s += stage.seconds
+        return found
+
+
+def rounds(stages: Sequence[Stage]) -> dict[Role, int]:
+    timed = [each.role for each in stages if each.is_timed and each.role]
+    return {role: timed.count(role) for role in timed}
+
+
+def test_every_control_run_has_its_rounds() -> None:
+    found = rounds(Script(on_gpu=True).stages())
+    assert set(found) == {BASELINE, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY}
+    assert min(found.values()) >= 3
+
+
+def test_loader_is_benchmarked_before_all_rounds() -> None:
+    kinds = [each.kind for each in Script(ranks=2, on_gpu=True, reads_files=True).stages()]
+    assert kinds.index("benchmark") < kinds.index("collect")
+    assert [kind for kind in kinds if kind != "window"] == ["benchmark", "benchmark", "copies", "storage", "collect", "end"]
+
+
+def test_trials_take_turns_with_the_present_loader() -> None:
+    stages = Script(scenarios=[MORE_WORKERS]).stages()
+    collected = next(index for index, stage in enumerate(stages) if stage.kind == "collect")
+    order = [stage.role for stage in stages[collected:] if stage.is_timed]
+    assert order[:4] == [BASELINE_REPEAT, trial_role(MORE_WORKERS), trial_role(MORE_WORKERS), BASELINE_REPEAT]
+    assert all(stage.unmeasured >= 2 for stage in stages if stage.is_timed)
+
+
+def test_no_trial_without_a_candidate() -> None:
+    assert BASELINE_REPEAT not in rounds(Script().stages())
+
+
+def test_nothing_runs_in_the_background_without_workers() -> None:
+    assert LOADER_IN_BACKGROUND not in rounds(Script(workers=0).stages())
+
+
+@pytest.mark.parametrize(("own_s", "compute_s"), [(0.002, 0.002), (0.05, 0.004), (0.5, 0.02), (1.5, 1.4)])
+@pytest.mark.parametrize("limit_s", [60.0, 180.0])
+def test_time_limit_holds_within_a_turn(own_s: float, compute_s: float, limit_s: float) -> None:
+    script = Script(own_s, compute_s, limit_s, [MORE_WORKERS])
+    found = rounds(script.stages())
+    assert found[BASELINE] >= 2
+    assert found[COMPUTE_ONLY] >= 2
+    assert script.now_s <= 1.6 * limit_s, "a turn that has begun ends"
+
+
+def test_windows_last_whole_updates() -> None:
+    stages = Script(batches_per_update=4, look_ahead=1).stages()
+    assert all(stage.batches % 4 == 0 for stage in stages if stage.kind == "window")
+
+
+def test_rounds_have_enough_batches_per_worker() -> None:
+    stages = Script(own_s=2.0, workers=8, limit_s=1000.0).stages()
+    assert all(stage.batches - stage.unmeasured >= 32 for stage in stages if stage.is_timed and stage.role == BASELINE)
+
+
+def test_script_ends_after_an_update_that_no_rank_has_made() -> None:
+    end = Script(look_ahead=3).stages()[-1]
+    assert end.last_update > end.first + 3

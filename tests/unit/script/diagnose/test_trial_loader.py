@@ -1,0 +1,68 @@
+"""The DataLoader of a trial: the same samples, in other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset, get_worker_info
+
+from ddpbench.record.errors import ConfigFailed
+from ddpbench.record.prediction import Scenario
+from ddpbench.script.diagnose.trial_loader import open_trial
+
+NUMBERS = TensorDataset(torch.arange(12))
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        yield from range(6)
+
+
+class ShardedStream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        yield from range(info.id if info else 0, 6, info.num_workers if info else 1)
+
+
+def taken(loader: DataLoader[Any], number: int) -> list[list[int]]:
+    return [batch[0].tolist() for batch in islice(iter(loader), number)]
+
+
+def test_begins_in_the_middle_and_never_ends() -> None:
+    trial = open_trial(DataLoader(NUMBERS, batch_size=3), Scenario(workers=0), 0)
+    assert taken(trial, 6) == [[6, 7, 8], [9, 10, 11], [0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+
+
+def test_arguments_are_those_of_the_scenario_and_else_of_the_script() -> None:
+    own = DataLoader(NUMBERS, batch_size=3, num_workers=1, prefetch_factor=3, drop_last=True)
+    trial = open_trial(own, Scenario(workers=2), 0)
+    assert (trial.num_workers, trial.prefetch_factor, trial.persistent_workers, trial.pin_memory) == (2, 3, True, False)
+    assert open_trial(own, Scenario(prefetch=6, pin_memory=True), 0).prefetch_factor == 6
+    assert open_trial(own, Scenario(workers=0), 0).prefetch_factor is None
+    assert open_trial(DataLoader(NUMBERS), Scenario(workers=1), 0).prefetch_factor == 2
+
+
+def test_sampler_of_the_script_is_left_alone() -> None:
+    sampler = DistributedSampler(NUMBERS, num_replicas=2, rank=0, shuffle=True)
+    own = DataLoader(NUMBERS, batch_size=3, sampler=sampler)
+    trial = open_trial(own, Scenario(workers=0), 0)
+    sampler.set_epoch(5)
+    sampled = [index for batch in taken(trial, 3)[1:] for index in batch]
+    assert sorted(sampled) == sorted(DistributedSampler(NUMBERS, num_replicas=2, rank=0, shuffle=True)), "those of epoch 0"
+    assert sampler.epoch == 5
+
+
+def test_iterable_dataset_needs_shards() -> None:
+    with pytest.raises(ConfigFailed, match="does not divide its samples among workers"):
+        open_trial(DataLoader(Stream(), batch_size=2), Scenario(workers=2), 0)
+    assert open_trial(DataLoader(ShardedStream(), batch_size=2), Scenario(workers=2), 0).num_workers == 2
+    assert open_trial(DataLoader(Stream(), batch_size=2), Scenario(workers=1), 0).num_workers == 1
+
+
+def test_batches_must_fit_in_shared_memory() -> None:
+    with pytest.raises(ConfigFailed, match="GiB of shared memory"):
+        open_trial(DataLoader(NUMBERS), Scenario(workers=8), batch_bytes=2**50)
