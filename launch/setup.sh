@@ -159,6 +159,17 @@ install_into_venv() {
   fi
 }
 
+# prepare_frameworks: adds the extra frameworks to a current environment, and keeps the torch that is in it.
+prepare_frameworks() {
+  [ "$(venv_state frameworks)" != current ] || return 0
+  (
+    flock 9 # another job may be installing
+    "$venv/bin/python" "$root/launch/present.py" "$venv/present-torch.txt" >/dev/null
+    pip_install --constraint "$venv/present-torch.txt" --editable "${root}[frameworks]"
+    current_stamp >"$venv/installed-frameworks"
+  ) 9>"$venv/lock"
+}
+
 # Refuses the environment of another clone, which installing would redirect to this one. That of a clone that was moved is not refused.
 require_own_environment() {
   local owner=''

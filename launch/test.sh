@@ -2,12 +2,13 @@
 # Runs the tests in the environment of local.sh. Takes the arguments of pytest.
 #
 #   bash launch/test.sh            the default suite; skips GPU tests without a GPU
-#   bash launch/test.sh -m slow    slow tests
+#   bash launch/test.sh -m slow    slow tests; installs lightning, transformers and torchdata, whose scripts they watch
 #   bash launch/test.sh -m cuda    GPU tests
 set -euo pipefail
 # shellcheck source=launch/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 prepare test
+case " $* " in *" -m slow "*) prepare_frameworks ;; esac
 cd "$root"
 exec "$venv/bin/python" -m pytest "$@"

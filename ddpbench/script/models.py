@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from ddpbench.machine.step_timer import BACKWARD, BROADCAST, DATA, FORWARD, HOST_TO_DEVICE
+from ddpbench.machine.step_timer import BACKWARD, BROADCAST, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER
 from ddpbench.script.fsdp import is_fully_sharded, time_collectives
 from ddpbench.script.step_clock import SCRIPT, StepClock
 
@@ -26,8 +26,13 @@ PRECISION_NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 AUTOCAST_NAMES = {torch.float16: "amp-fp16", torch.bfloat16: "amp-bf16"}
 
-PHASE_BEFORE_CALL: dict[int | None, int] = {DATA: HOST_TO_DEVICE, HOST_TO_DEVICE: HOST_TO_DEVICE, SCRIPT: SCRIPT}
-"""The phase that the call of a model ends, by the one before it: copies after a batch, and the script's own work without one."""
+PHASE_BEFORE_CALL: dict[int | None, int] = {
+    DATA: HOST_TO_DEVICE,
+    HOST_TO_DEVICE: HOST_TO_DEVICE,
+    OPTIMIZER: SCRIPT,
+    SCRIPT: SCRIPT,
+}
+"""The phase that the call of a model ends, by the one before it: copies after a batch, the script's own work after an update."""
 
 WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module")
 """Names of the only child of a wrapper: of DDP, of torch.compile, of FSDP1."""

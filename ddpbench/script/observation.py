@@ -91,7 +91,7 @@ class Observation:
                 "",
                 gloo_transports(placements) if backend == "gloo" else [],
             ),
-            sample_unit="update" if self.observer.steps_are_updates else "sample",
+            sample_unit=self._sample_unit,
             num_parameters=self._hooks.models.num_parameters,
             script=self._script(rows),
             data=DatasetInfo(loader=config.loader, num_samples=training.num_samples) if training else None,
@@ -119,6 +119,13 @@ class Observation:
     def engine(self) -> str:
         """How the ranks work together."""
         return self._hooks.models.engine
+
+    @property
+    def _sample_unit(self) -> str:
+        """What throughput counts: every rank takes part in an update."""
+        if not self.observer.steps_are_updates:
+            return "sample"
+        return "update" if self._rank_env.world_size == 1 else "rank update"
 
     @property
     def _device(self) -> torch.device:

@@ -25,7 +25,7 @@ from ddpbench.report.pages.verdict import NOTHING_TO_GAIN
 
 GOLDEN = Path(__file__).parent / "golden"
 RECORD = Path("results/runs/20261121T012930Z-resnet50-amp-fp16-torch.json")
-PHASES = "data wait|host to device|batch preparation|forward|backward|exposed sync|optimizer|script|unexplained"
+PHASES = "data wait|host to device|batch preparation|forward|backward|exposed sync|optimizer|script|data and script|unexplained"
 PHASE_ROW = rf"^  (?:{PHASES}) +(-?[0-9.]+) +(-?[0-9.]+)"
 
 PAGES = [

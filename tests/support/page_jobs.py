@@ -223,7 +223,14 @@ def arm(slower: float, longer: tuple[float, ...] = STEADY, **changes: Any) -> Re
 
 
 def watched_script() -> Job:
-    record = records.watched_script()
+    return watching(records.watched_script())
+
+
+def script_without_loader() -> Job:
+    return watching(records.script_without_loader())
+
+
+def watching(record: Record) -> Job:
     judge(record)
     command = ["torchrun", "--nproc_per_node=4", "-m", "ddpbench", "watch", "train.py", "--epochs", "3"]
     return Job(started="2026-11-21T01:29:30Z", command=command, kind="watch", records=[record])
@@ -273,5 +280,6 @@ PAGE_JOBS: Mapping[str, Callable[[], Job]] = {
         many_arms,
         engines,
         watched_script,
+        script_without_loader,
     )
 }

@@ -296,6 +296,21 @@ def watched_script(data_ms: float = 60.0, script_ms: float = 2.0, **changes: Any
     return record(**{**common, **changes})
 
 
+def script_without_loader() -> Record:
+    """A watched script that trains with FSDP2, and whose batches come from no DataLoader, so that its steps are updates."""
+    phases = {"forward": 13.9, "backward": 27.3, "sync": 4.6, "optimizer": 1.4, "script": 62.0}
+    record = watched_script(ranks=[phases] * 4, sample_unit="rank update", data=None)
+    assert record.script is not None
+    script = replace(
+        record.script, model="FSDPLlama", dataset="", num_samples=None, step="update", epochs=0, batches_per_update=1, outside_s={}
+    )
+    rounds = [
+        replace(timed, samples=4 * timed.traces[0].steps, traces=[replace(trace, samples=trace.steps) for trace in timed.traces])
+        for timed in record.rounds
+    ]
+    return replace(record, script=script, config=replace(record.config, engine="fsdp", workers=0, batch_size=1), rounds=rounds)
+
+
 def job(*records: Record, swept: Sequence[str] = ()) -> Job:
     """A job of these records, with its command."""
     return Job(started="2026-11-21T01:29:30Z", command=typed(records, swept), swept=list(swept), records=list(records))

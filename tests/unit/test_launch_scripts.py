@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -131,6 +132,36 @@ def test_install_keeps_an_installed_torch(tmp_path: Path) -> None:
     assert "ddpbench-" in planned
     assert not {"torch-", "torchvision-"} & set(planned)
     assert "Requirement already satisfied: torch>=" in printed
+
+
+@pytest.mark.slow
+def test_frameworks_are_added_once_and_keep_the_torch_of_the_environment(tmp_path: Path) -> None:
+    venv, report = tmp_path / "venv", tmp_path / "report.json"
+    venv.mkdir()
+    script = """
+        facts=$(constrain "$PYTHON" "$venv/constraints.txt" 0)
+        eval "$facts"
+        make_venv "$PYTHON" --system-site-packages
+        show_present_torch "$present_site"
+        eval "$(declare -f pip_install | sed 's/^pip_install/install/')"
+        pip_install() { echo installing; install --dry-run --report "$REPORT" "$@"; }
+        prepare_frameworks
+        prepare_frameworks
+        """
+    assert bash(script, PYTHON=sys.executable, DDPBENCH_VENV=str(venv), REPORT=str(report)) == "installing"
+    planned = {each["metadata"]["name"] for each in json.loads(report.read_text())["install"]}
+    assert "ddpbench" in planned
+    assert not {"torch", "torchvision"} & planned
+    pins = (venv / "present-torch.txt").read_text().splitlines()
+    assert pins == [f"{package}=={metadata.version(package)}" for package in ("torch", "torchvision")]
+
+
+def test_frameworks_are_installed_for_slow_tests_only(tmp_path: Path) -> None:
+    tests = (LAUNCH / "test.sh").read_text()
+    (chosen,) = re.findall(r"^case .*esac$", tests, re.MULTILINE)
+    script = f"prepare_frameworks() {{ echo frameworks; }}; {chosen}"
+    for words, printed in (([], ""), (["-m", "cuda"], ""), (["tests/unit", "-m", "slow", "-x"], "frameworks")):
+        assert bash(script, *words, DDPBENCH_VENV=str(tmp_path)) == printed
 
 
 def test_second_install_does_nothing(tmp_path: Path) -> None:

@@ -202,6 +202,12 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         "30 of 82.4 ms: logging, metrics, schedules, weight averages",
     ),
     (
+        ScriptTime(script_ms=30.0, step_ms=82.4),
+        records.script_without_loader(),
+        "the script spends 36% of each step between its update and the next forward",
+        "30 of 82.4 ms: waits for data, logging, metrics, schedules",
+    ),
+    (
         TooShort(rounds=1, steps=20, likely_kind="data-bound", likely=WAIT),
         GPU,
         "1 round and 20 steps are too few for a verdict",

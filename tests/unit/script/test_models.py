@@ -5,13 +5,18 @@ from __future__ import annotations
 import copy
 import pickle
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import torch
+from torch import distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from watched import BATCH, FEATURES, Training, loader, watched
 
-from ddpbench.machine.step_timer import FORWARD, HOST_TO_DEVICE
+from ddpbench.machine.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, SYNC
 from ddpbench.script.models import model_name, outermost_models
 from ddpbench.script.rows import FIRST_PHASE
 
@@ -23,6 +28,28 @@ def test_outermost_model_is_found_by_a_parameter() -> None:
     assert outermost_models([inner[0].weight]) == [outer]
     assert outermost_models([other["inner"][0].bias]) == [other]
     assert outermost_models([nn.Parameter(torch.zeros(1))]) == []
+
+
+class Parts(nn.Module):
+    """Never called itself, as a LightningModule is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(FEATURES, 8), nn.Linear(8, 4)])
+        self.loss = nn.CrossEntropyLoss()
+
+
+def test_parts_of_a_model_that_is_never_called_end_the_copies() -> None:
+    model = Parts()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watched() as seen:
+        for x, y in loader(8):
+            sleep(0.005)
+            model.loss(model.layers[1](model.layers[0](x)), y).backward()
+            optimizer.step()
+    assert seen.hooks.models.name == "Parts"
+    assert seen.rows[3:, FIRST_PHASE + HOST_TO_DEVICE].min() >= 5
+    assert seen.rows[3:, FIRST_PHASE + FORWARD].max() < 5
 
 
 def test_wrappers_are_named_with_their_model() -> None:
@@ -57,6 +84,35 @@ def test_observed_precision_is_that_of_autocast() -> None:
             training.optimizer.step()
     assert seen.hooks.models.precision == "amp-bf16"
     assert seen.hooks.models.num_parameters == sum(each.numel() for each in training.model.parameters())
+
+
+def test_precision_is_observed_if_the_forward_itself_enters_autocast() -> None:
+    training = Training()
+    forward = training.model.forward
+    training.model.forward = torch.autocast("cpu", torch.bfloat16)(forward)  # type: ignore[method-assign]  # as Accelerate does
+    with watched() as seen:
+        training.train(loader(4))
+        with torch.autocast("cpu", torch.float16, enabled=False):
+            training.model(torch.randn(BATCH, FEATURES))
+    assert seen.hooks.models.precision == "amp-bf16"
+
+
+def test_collectives_of_fsdp_count_as_sync() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        training, mesh = Training(), init_device_mesh("cpu", (1,))
+        for module in (*training.model, training.model):  # type: ignore[misc]  # a Sequential
+            fully_shard(module, mesh=mesh)
+        training.optimizer = torch.optim.SGD(training.model.parameters(), lr=0.01)
+        pre_forward = FSDPParamGroup.pre_forward
+        with watched() as seen:
+            training.train(loader(8))
+    finally:
+        dist.destroy_process_group()
+    assert (seen.hooks.models.name, seen.hooks.models.engine) == ("FSDPSequential", "fsdp")
+    for phase in (FORWARD, BACKWARD, SYNC):
+        assert seen.rows[2:, FIRST_PHASE + phase].min() > 0
+    assert FSDPParamGroup.pre_forward is pre_forward
 
 
 def test_compiled_model_is_timed_and_not_compiled_again() -> None:

@@ -234,11 +234,135 @@ def test_loader_that_iterates_over_another_is_not_counted_twice() -> None:
         assert seen.observer.epochs == 2
 
 
-def test_updates_without_a_dataloader_are_counted_only() -> None:
+class Ahead(DataLoader[Any]):
+    """Fetches one batch ahead and prepares the one that it holds, as Accelerate does."""
+
+    def __iter__(self) -> Any:
+        iterator = super().__iter__()
+        batch = next(iterator)
+        for following in iterator:
+            sleep(0.010)
+            yield batch
+            batch = following
+        yield batch
+
+
+def test_loader_that_fetches_ahead_has_a_step_for_every_batch_of_the_script() -> None:
+    training, batches = Training(), Ahead(points(6), BATCH)
+    with watched() as seen:
+        for _ in range(2):
+            for index, batch in enumerate(batches):
+                training.backward(batch[0])
+                if index % 2:
+                    training.optimizer.step()
+    assert list(seen.rows[:, NUMBER]) == list(range(11))  # the first update shows which loader trains
+    assert list(seen.rows[:, UPDATES]) == [1, 0] * 5 + [1]
+    assert list(seen.rows[:, STRETCH]) == [0] * 5 + [1] * 6
+    assert set(seen.observer.outside_s) == {"between-epochs"}
+    assert seen.observer.training is not None
+    assert seen.observer.training.received == 12
+
+
+def test_what_a_wrapping_loader_does_with_a_batch_is_no_wait_for_data() -> None:
+    class Slow(torch.utils.data.Dataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            sleep(0.005)
+            return torch.randn(BATCH, FEATURES)
+
     training = Training()
     with watched() as seen:
-        training.train([(torch.randn(BATCH, FEATURES),)] * 5)
-    assert (len(seen.rows), seen.observer.updates, seen.observer.training) == (0, 5, None)
+        for x in Ahead(Slow(), batch_size=None):
+            training.step((x,))
+    inner = seen.rows[1:-1]  # of the first and the last one, it fetches two and none
+    assert phase_ms(inner, DATA).min() >= 5
+    assert phase_ms(inner, HOST_TO_DEVICE).min() >= 10
+    assert phase_ms(seen.rows[-1:], DATA).max() < 5
+
+
+def test_accelerate_has_a_step_for_every_batch() -> None:
+    from accelerate import Accelerator
+
+    training, accelerator = Training(), Accelerator(cpu=True)
+    model, optimizer, batches = accelerator.prepare(training.model, training.optimizer, loader(6))
+    with watched() as seen:
+        for _ in range(3):
+            for x, _ in batches:
+                accelerator.backward(model(x).sum())
+                optimizer.step()
+    assert set(seen.rows[:, UPDATES]) == {1}
+    assert list(seen.rows[:, STRETCH]) == [0] * 6 + [1] * 6 + [2] * 6
+    assert seen.observer.epochs == 3
+
+
+def test_new_iterator_begins_an_epoch_without_the_end_of_the_last_one() -> None:
+    training, batches = Training(), loader(9)
+    with watched() as seen:
+        for _ in range(3):
+            for index, batch in enumerate(batches):
+                training.step(batch)
+                if index == 3:
+                    break
+            sleep(0.010)
+    assert seen.observer.epochs == 3
+    assert list(seen.rows[:, STRETCH]) == [0] * 4 + [1] * 4 + [2] * 3  # the last step has no end
+    assert phase_ms(seen.rows, SCRIPT).max() < 10
+    assert seen.observer.outside_s["between-epochs"] >= 0.020
+
+
+def test_new_iterator_for_every_batch_begins_no_epochs() -> None:
+    training, batches = Training(), loader(9)
+    with watched() as seen:
+        for _ in range(6):
+            training.step(next(iter(batches)))
+    assert seen.observer.epochs == 1
+    assert set(seen.rows[:, STRETCH]) == {0}
+    assert seen.observer.outside_s == {}
+
+
+def test_end_of_zipped_loaders_is_no_validation() -> None:
+    training = Training()
+    with watched() as seen:
+        for _ in range(2):
+            for (x, _), _ in zip(loader(8), loader(8), strict=True):
+                training.step((x,))
+    assert set(seen.observer.outside_s) == {"between-epochs"}
+
+
+def test_steps_are_updates_if_no_dataloader_gives_the_batches(tmp_path: Any) -> None:
+    def batches() -> Iterator[Any]:
+        for _ in range(8):
+            sleep(0.010)
+            yield (torch.randn(BATCH, FEATURES),)
+
+    training, other, validation = Training(), Training(), loader(5)
+    with watched() as seen:
+        for _ in range(2):
+            for batch in batches():
+                training.step(batch)
+                other.step(batch)
+            for _ in validation:
+                sleep(0.002)
+    assert seen.observer.steps_are_updates
+    assert (seen.observer.updates, seen.observer.training, seen.observer.epochs) == (32, None, 0)
+    assert list(seen.rows[:, STRETCH]) == [0] * 7 + [1] * 7  # from one update to the next
+    assert set(seen.rows[:, UPDATES]) == {2}
+    assert phase_ms(seen.rows, SCRIPT)[1:].min() >= 10
+    assert phase_ms(seen.rows, DATA).max() == 0
+    assert seen.observer.outside_s["validation"] >= 5 * 0.002
+    assert seen.first_steps == [5]
+
+
+def test_dataloader_after_a_few_updates_is_the_one_that_trains() -> None:
+    training = Training()
+    with watched() as seen:
+        training.train([(torch.randn(BATCH, FEATURES),)] * 2)  # a warm-up
+        training.train(loader(6))
+    assert not seen.observer.steps_are_updates
+    assert len(seen.rows) == 6
+    assert set(seen.rows[:, SAMPLES]) == {BATCH}
 
 
 def test_other_threads_are_ignored() -> None:
