@@ -28,6 +28,9 @@ from ddpbench.script.watched_iterator import WatchedIterator
 UPDATES_WITHOUT_LOADER = 5
 """Updates without a batch of a DataLoader after which steps are updates: one or two can be a trial, or satisfy a schedule."""
 
+MIN_PAUSE_S = 0.1
+"""A shorter checkpoint inside of a step is the script's own work in it: some scripts save after every step."""
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -333,7 +336,10 @@ class Observer:
         if not self.is_active:
             return
         self.moves += 1
-        if self.clock.is_open:
+        if self.clock.is_open and self._outside and perf_counter() - self._outside[1] < MIN_PAUSE_S:
+            self.clock.mark(SCRIPT)
+            self._outside = None
+        elif self.clock.is_open:
             self.clock.mark_pause()
             self._is_interrupted = True
         if before is None:

@@ -156,9 +156,12 @@ print(os.stat("best.pt").st_nlink, oct(stat.S_IMODE(os.stat("best.pt").st_mode))
 os.chmod("runs", stat.S_IMODE(os.stat("runs").st_mode))
 """,
     "forked process": """
+import threading
 child = os.fork()
 if not child:
-    Path("best.pt").write_text("child")
+    writer = threading.Thread(target=Path("best.pt").write_text, args=("child",))
+    writer.start()
+    writer.join()
     os._exit(0)
 os.waitpid(child, 0)
 print(Path("best.pt").read_text())

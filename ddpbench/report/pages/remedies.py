@@ -44,7 +44,8 @@ def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = Fa
     remedies = sorted(recommend(run, inputs, verdict), key=lambda remedy: -(remedy.gain or 0.0)) if verdict else []
     recorded = {each.prediction.scenario.flag_text: each for each in outcomes(job) if each.prediction.gain is not None}
     next_command = verdict.next.command if has_next and verdict and isinstance(verdict.next, RunCommand) else ""
-    if not recorded and all(remedy.command == next_command and not remedy_reason(remedy, record) for remedy in remedies):
+    shown = [*remedies, *(outcome for outcome in recorded.values() if is_runnable(outcome.prediction.scenario))]
+    if not shown or (not recorded and all(remedy.command == next_command and not remedy_reason(remedy, record) for remedy in remedies)):
         return
     tried = any(each.measured for each in recorded.values())
     yield from styled([f"remedies, predicted ({PREDICTION_CONFIDENCE:.0%}){' and measured (95%)' if tried else ''}"], LABEL)

@@ -111,10 +111,13 @@ class ScriptDiagnosis:
                 self._candidates,
                 lambda: self.observer.updates,
             )
-        problem = self.problem or (self._channel.problem if self._channel else "")
-        if problem:
-            self.problem = problem
-        stage = self._schedule.end(number) if problem else self._schedule.next_stage(number)
+        self.problem = self.problem or (self._channel.problem if self._channel else "")
+        stage = self._schedule.end(number)
+        if not self.problem:
+            try:
+                stage = self._schedule.next_stage(number)
+            except Exception as problem:  # the other ranks wait for a stage, and this one soon in a collective for them
+                self.problem = f"{type(problem).__name__}: {problem}".partition("\n")[0]
         if self._channel:
             self._channel.publish(self._num_stages, stage)
         return stage

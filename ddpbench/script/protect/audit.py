@@ -131,11 +131,14 @@ def _is_read_only(words: Any) -> bool:
         text = os.fsdecode(words)
         if SHELL_SYNTAX.search(text):
             return False
-        words = shlex.split(text)
+        try:
+            words = shlex.split(text)
+        except ValueError:  # an open quote
+            return False
     words = [os.fsdecode(word) for word in words]
     if words[:2] == ["/bin/sh", "-c"]:
         return _is_read_only(words[2])
-    program, *rest = (os.path.basename(word) for word in words)
+    program, *rest = (os.path.basename(word) for word in words or [""])
     if program == "git":
         while rest and rest[0].startswith("-") and rest[0] not in READ_ONLY_GIT:
             del rest[: 2 if rest[0] in ("-C", "-c") else 1]

@@ -14,8 +14,8 @@ from contextlib import suppress
 CACHES = {
     "XDG_CACHE_HOME": "~/.cache",
     "CUDA_CACHE_PATH": "~/.nv/ComputeCache",
-    **dict.fromkeys(("TRITON_CACHE_DIR", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TORCH_HOME", "TORCH_EXTENSIONS_DIR"), ""),
-    **dict.fromkeys(("TORCHINDUCTOR_CACHE_DIR", "TRITON_HOME"), ""),
+    **dict.fromkeys(("TRITON_CACHE_DIR", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TORCH_HOME"), ""),
+    **dict.fromkeys(("TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR"), ""),
 }
 """Environment variables that name a cache, and the cache if they are not set; "" if that needs no folder of its own."""
 
@@ -26,9 +26,10 @@ def prepare_folders(scratch: str) -> list[str]:
     A cache that does not exist yet is one in the scratch folder: what is compiled is loaded by code that is not redirected.
     """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_{_user_name()}")  # torch's default
-    if "TRITON_HOME" not in os.environ and not os.path.isdir(os.path.expanduser("~/.triton")):
-        os.environ["TRITON_HOME"] = f"{scratch}/caches/triton"
-    folders = [scratch, *_folders_of_the_system(), os.path.expanduser("~/.triton")]
+    triton = os.path.expanduser(os.environ.get("TRITON_HOME", "~")) + "/.triton"
+    if not os.path.isdir(triton):
+        os.environ["TRITON_HOME"] = f"{scratch}/caches"
+    folders = [scratch, triton, *_folders_of_the_system()]
     for variable, default in CACHES.items():
         if folder := os.path.expanduser(os.environ.get(variable, default)):
             if not os.path.isdir(folder):
@@ -39,14 +40,20 @@ def prepare_folders(scratch: str) -> list[str]:
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.environ["GIT_OPTIONAL_LOCKS"] = "0"  # git status would renew the index
-    return sorted({os.path.realpath(folder) for folder in folders if os.path.isdir(folder)})
+    return sorted({real for folder in folders if os.path.isdir(folder) and not _contains_work(real := os.path.realpath(folder))})
 
 
 def _folders_of_the_system() -> Iterator[str]:
     """The folder of the file in which torchrun expects the error of a rank, and that of the pipes of CUDA's Multi-Process Service."""
-    if error_file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        yield os.path.dirname(error_file)
+    error_folder = os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
+    if os.path.basename(error_folder).isdecimal():  # a rank: not a folder of the user, who may have set the variable
+        yield error_folder
     yield os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+
+
+def _contains_work(folder: str) -> bool:
+    """Whether a folder has more in it than a cache: HF_HOME may be the volume on which everything is."""
+    return any(f"{os.path.realpath(work)}/".startswith(f"{folder}/") for work in (os.getcwd(), os.path.expanduser("~")))
 
 
 def _linked_folders(cache: str) -> list[str]:

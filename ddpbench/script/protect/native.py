@@ -32,14 +32,14 @@ def _maps_storage(arguments: Sequence[Any], options: Mapping[str, Any]) -> int:
 
 
 def _opens_hdf5(arguments: Sequence[Any], options: Mapping[str, Any]) -> int:
-    """``File(name, mode="r")``; ``a`` is for update."""
+    """``File(name, mode="r")``; ``a`` is for update, ``w-`` for a new file."""
     mode = options.get("mode") or (arguments[2:3] or ("r",))[0]
-    return UPDATE if mode == "a" else open_flags(str(mode))
+    return UPDATE if mode == "a" else open_flags(str(mode).replace("w-", "x"))
 
 
 def _opens_database(arguments: Sequence[Any], options: Mapping[str, Any]) -> int | None:
     """A URI is left to the audit hook, which lets read-only ones pass."""
-    return None if arguments[:1] == (":memory:",) or options.get("uri") else UPDATE
+    return None if options.get("uri") or ":memory:" in (*arguments[:1], options.get("database")) else UPDATE
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,11 @@ def redirect_native_functions(changes: Changes, is_own: Callable[[], bool]) -> N
 
 def _replace(native: NativeFunction, changes: Changes, is_own: Callable[[], bool]) -> None:
     *parents, name = native.name.split(".")
-    owner: Any = functools.reduce(getattr, parents, sys.modules[native.module])
-    original = getattr(owner, name)
+    try:
+        owner: Any = functools.reduce(getattr, parents, sys.modules[native.module])
+        original = getattr(owner, name)
+    except AttributeError:
+        return  # another version of the module
 
     @functools.wraps(original)
     def redirected(*arguments: Any, **options: Any) -> Any:

@@ -99,16 +99,19 @@ class Overlay:
         self._generation[0] = time.monotonic_ns() ^ posix.getpid()
 
     def _find_folder(self, path: str) -> tuple[str, bool, bool]:
-        """The key of a folder, empty for ``/``; whether ``path`` leads to it without the scratch folder; and whether nothing in it changed."""
-        if self._known_generation != self._generation[0] or len(self._folders) > 10_000:
-            self._known_generation = self._generation[0]
+        """The key of a folder, empty for ``/``; whether ``path`` leads to it without the scratch folder; whether nothing in it changed."""
+        generation = self._generation[0]
+        if self._known_generation != generation or len(self._folders) > 10_000:
+            self._known_generation = generation
             self._folders.clear()
         if not path.startswith("/"):
             path = f"{posix.getcwd()}/{path}"
         known = self._folders.get(path)
         if known is None:
             key, direct = self._resolve(path)
-            known = self._folders[path] = key, direct, self.is_free(f"{key}/") or not self._has_scratch(key)
+            known = key, direct, self.is_free(f"{key}/") or not self._has_scratch(key)
+            if generation == self._known_generation == self._generation[0]:  # no other thread has changed anything meanwhile
+                self._folders[path] = known
         return known
 
     def _has_scratch(self, key: str) -> bool:

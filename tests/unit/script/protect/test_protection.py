@@ -185,10 +185,13 @@ def test_caches_and_temporary_files_are_written_and_staged_files_are_found(scrat
 print(Path(os.environ["TMPDIR"], "data.bin").read_text(), tempfile.gettempdir() == os.environ["TMPDIR"])
 Path(os.environ["TMPDIR"], "data.bin").write_text("changed")
 Path(os.environ["XDG_CACHE_HOME"], "compiled").write_text("kernel")
+Path("best.pt").write_text("new")
 print(Path(os.environ["TMPDIR"], "data.bin").read_text(), len(tempfile.mkdtemp()) < 60)
 """
     script, user = write_script(tmp_path, code), user_folder(tmp_path / "protected")
-    done = run_protected(script, user, scratch, "landlock", TMPDIR=str(staged), XDG_CACHE_HOME=str(cache))
+    before = snapshot(user)
+    done = run_protected(script, user, scratch, "landlock", TMPDIR=str(staged), XDG_CACHE_HOME=str(cache), HF_HOME=str(user.parent))
+    assert snapshot(user) == before, "a cache that has the script's files in it is none"
     assert done.stdout.splitlines() == ["staged True", "changed True"], done.stderr
     assert (staged / "data.bin").read_text() == "staged"
     assert (cache / "compiled").read_text() == "kernel"
