@@ -18,10 +18,11 @@ from torch.utils.data import DataLoader
 
 from ddpbench.machine.step_timer import BACKWARD, FORWARD, SYNC
 from ddpbench.script.after_import import call_after_import
+from ddpbench.script.contained import contained
 from ddpbench.script.diagnose.own_loader import timed_get_iterator
 from ddpbench.script.early_end import ScriptEnder, StepLimit
 from ddpbench.script.models import ModelWatch
-from ddpbench.script.observer import Observer, contained
+from ddpbench.script.observer import Observer
 
 MAX_OPTIMIZERS = 4
 """Optimizers whose models are looked for. Scripts with one optimizer per layer would search for each."""
@@ -184,7 +185,7 @@ class Hooks:
             self._known_optimizers.add(id(optimizer))
             self._meet(optimizer)
         if self._step_limit and observer.training:
-            self._step_limit.count_update(observer.training.received, observer.has_made_all_updates)
+            self._step_limit.count_update(observer.training.received, observer.steps.has_made_all_updates)
 
     def _meet(self, optimizer: Optimizer) -> None:
         """Learn of an optimizer after its first step: the device, and the model that it updates."""

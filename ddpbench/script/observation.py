@@ -42,13 +42,13 @@ class Observation:
 
     def take_rows(self) -> bytes:
         """The steps since the last call, from any thread."""
-        new = self.observer.rows[self._num_taken :]
+        new = self.observer.steps.rows[self._num_taken :]
         self._num_taken += len(new)
         return new.tobytes()
 
     def rows(self) -> Rows:
         """All steps of this rank so far, from any thread."""
-        return to_rows(self.observer.rows[:])
+        return to_rows(self.observer.steps.rows[:])
 
     @property
     def host(self) -> str:
@@ -143,9 +143,9 @@ class Observation:
             batches=observer.num_batches,
             epochs=observer.epochs,
             batches_per_update=batches_per_update(rows),
-            training_s=observer.steps_s + sum(observer.outside_s.values()),
+            training_s=observer.steps.seconds + sum(observer.outside.seconds.values()),
             ended_early=self._hooks.has_ended_script,
-            outside_s=dict(observer.outside_s),
+            outside_s=dict(observer.outside.seconds),
         )
 
     def _config(self, rows: Rows) -> ResolvedConfig:

@@ -8,21 +8,22 @@ validation. If the first updates follow no batch of a loader, a step is one upda
 from __future__ import annotations
 
 import threading
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 
 from ddpbench.machine.step_timer import DATA, HOST_TO_DEVICE, OPTIMIZER
 from ddpbench.record.script import OutsideKind
-from ddpbench.script.rows import ROW_LENGTH, add_row, is_kept, make_row
+from ddpbench.script.contained import contained
+from ddpbench.script.outside import OutsideTime
 from ddpbench.script.source import LoaderSource
-from ddpbench.script.step_clock import SCRIPT, StepClock, StepTimes
+from ddpbench.script.steering import Steering
+from ddpbench.script.step_clock import SCRIPT
+from ddpbench.script.steps import StepLog
 from ddpbench.script.watched_iterator import WatchedIterator
 
 UPDATES_WITHOUT_LOADER = 5
@@ -30,47 +31,6 @@ UPDATES_WITHOUT_LOADER = 5
 
 MIN_PAUSE_S = 0.1
 """A shorter checkpoint inside of a step is the script's own work in it: some scripts save after every step."""
-
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def contained(method: Method) -> Method:
-    """Decorator of methods that the script's own calls reach: an error in one ends the watching, not the script. It returns None then."""
-
-    @wraps(method)
-    def call(self: Any, *arguments: Any) -> Any:
-        try:
-            return method(self, *arguments)
-        except Exception as problem:
-            self.observer.fail(problem)
-            return None
-
-    return call  # type: ignore[return-value]
-
-
-class StepLabel(NamedTuple):
-    """What a row has besides the times of its step."""
-
-    number: int  # of the batch, from 0
-    stretch: int  # steps of one stretch follow each other without a pause
-    samples: int
-    updates: int
-
-
-class Steering(Protocol):
-    """What gives a script other batches than its own."""
-
-    def begin_epoch(self, loader: Any) -> None:
-        """The script is about to create an iterator of ``loader``."""
-
-    def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> Any:
-        """The iterator that the script gets in place of ``iterator``, an epoch of ``loader``; ``restart`` begins another."""
-
-    def give_up(self, problem: str) -> None:
-        """The script is not observed any more, because of ``problem``."""
-
-    def after_update(self, updates: int) -> None:
-        """An optimizer has made its step, the ``updates``-th of all optimizers."""
 
 
 class Observer:
@@ -82,17 +42,15 @@ class Observer:
 
     def __init__(self, on_first_batch: Callable[[], None] = lambda: None, steering: Steering | None = None) -> None:
         self.steering = steering
-        self.clock: StepClock[StepLabel] = StepClock()
-        self.rows = array("d")
-        self.sums = [0.0] * ROW_LENGTH  # over all steps, also those that have no row
+        self.steps = StepLog(keeps_all=steering is not None)
+        self.clock = self.steps.clock
+        self.outside = OutsideTime()
         self.moves = 0  # calls of hooks: it stands still while the script does
         self.training: LoaderSource | None = None
         self.device: torch.device | None = None
         self.optimizers: list[str] = []
         self.updates = self.epochs = 0
         self.steps_are_updates = False  # the batches come from no loader that is watched
-        self.steps_s = 0.0
-        self.outside_s: dict[OutsideKind, float] = {}
         self.problem = ""  # the error that has ended the watching early
         self._on_first_batch, self._is_reporting = on_first_batch, False
         self._thread = threading.get_ident()
@@ -100,15 +58,11 @@ class Observer:
         self._possible_wrappers: WeakKeyDictionary[Any, LoaderSource] = WeakKeyDictionary()
         self._requested: WatchedIterator | None = None  # waits for its batch
         self._last: LoaderSource | None = None  # of the last batch
-        self._number = self._stretch = 0
-        self._step_samples = self._step_updates = self._updates_before = 0  # of the open step; updates of the one before
         self._foreign_batches = 0  # of other loaders, since the last batch of the training loader
         self._marks_before_foreign, self._foreign_since = 0, 0.0
         self._epoch_batches = 0  # batches that the script has got from the last iterator of the training loader
         self._has_inner_batch = False  # the loader has taken a batch from the one that it wraps, for the present request
         self._is_exhausted = False  # the script has left the last epoch of the training loader
-        self._is_interrupted = False  # the open step had a pause
-        self._outside: tuple[OutsideKind, float] | None = None  # since when the script has been outside of steps
 
     @property
     def observer(self) -> Observer:
@@ -215,7 +169,7 @@ class Observer:
         if source is self.training or self._may_train:
             self._epoch_batches = iterator.received
         if self._foreign_batches == 0:
-            self._step_samples = source.num_samples_in(batch)
+            self.steps.samples = source.num_samples_in(batch)
 
     @contained
     def end_iteration(self, iterator: WatchedIterator) -> None:
@@ -226,11 +180,11 @@ class Observer:
         self.moves += 1
         if iterator.source is self.training or self._may_train:
             self._end_epoch()
-            self._go_outside("between-epochs")
+            self.outside.enter("between-epochs")
         else:
             self._foreign_batches -= 1
-            if self._outside and self._is_exhausted:
-                self._go_outside("between-epochs")
+            if self.outside.kind and self._is_exhausted:
+                self.outside.enter("between-epochs")
 
     @property
     def _may_train(self) -> bool:
@@ -239,7 +193,7 @@ class Observer:
 
     def is_companion(self, source: LoaderSource) -> bool:
         """Whether nearly every step has had exactly one batch of ``source``, besides that of the training loader."""
-        return source.paired_steps >= max(1, self._number - 2)
+        return source.paired_steps >= max(1, self.num_batches - 2)
 
     def _begin_step(self, is_new_epoch: bool) -> None:
         """A batch is requested. ``is_new_epoch`` says that it is the first of an iterator, after one that was not exhausted."""
@@ -249,57 +203,35 @@ class Observer:
         if is_new_epoch and not self._is_exhausted:
             self._leave_epoch()
         self._foreign_batches = 0
-        if clock.is_open:
-            if clock.num_marks:
-                self._end_step_with(SCRIPT)
-            return
-        self.epochs += self._is_exhausted or not self.epochs
-        self._is_exhausted = False
-        self._open_step()
+        if not clock.is_open:
+            self.epochs += self._is_exhausted or not self.epochs
+            self._is_exhausted = False
+            self._open_step()
+        elif clock.num_marks:
+            self.steps.end_with(SCRIPT)
 
     def _open_step(self) -> None:
-        self._leave_outside()
-        self._step_updates, self._is_interrupted = 0, False
-        self.clock.is_coarse = not self._is_kept(self._number)
-        self.clock.open()
-
-    def _end_step_with(self, phase: int) -> None:
-        """End the open step with ``phase``, and begin the next one."""
-        clock, is_next_kept = self.clock, self._is_kept(self._number + 1)
-        clock.is_coarse &= not is_next_kept  # the mark is also the first of the next step
-        clock.mark(phase)
-        self._end_step(reopen=True)
-        clock.is_coarse = not is_next_kept
-
-    def _end_step(self, reopen: bool) -> None:
-        kept = self._is_kept(self._number)
-        label = StepLabel(self._number, self._stretch, self._step_samples, self._step_updates) if kept else None
-        self.steps_s += self.clock.close(label, reopen)
-        self._number += 1
-        self._stretch += self._is_interrupted
-        self._updates_before, self._step_updates, self._is_interrupted = self._step_updates, 0, False
-        self._keep_rows(self.clock.finished())
+        self.outside.leave()
+        self.steps.open()
 
     def _restart_step(self) -> None:
         """A loader has just created the iterator of the one that it wraps, with its workers. That is not part of the step."""
         if self.clock.is_open and not self.clock.num_marks:
-            self._go_outside("between-epochs", self.clock.last_s)
-            self._leave_outside()
-            self.clock.open()
+            self.outside.enter("between-epochs", self.clock.last_s)
+            self._open_step()
 
     def _leave_epoch(self) -> None:
         """The script has left an epoch before its end: its last step ended with the last mark before the next epoch was begun."""
         if self.clock.num_marks:
             if self._foreign_batches:  # of a loader that is zipped with the training loader
                 self.clock.truncate(self._marks_before_foreign - 1)
-            self._go_outside("between-epochs", self.clock.last_s)
-            self._end_step(reopen=False)
+            self.outside.enter("between-epochs", self.clock.last_s)
+            self.steps.end_at_last_mark()
         self._end_epoch()
 
     def _end_epoch(self) -> None:
-        self.clock.drop()
+        self.steps.begin_stretch()
         self._is_exhausted = True
-        self._stretch += 1
 
     def _begin_foreign_batch(self) -> None:
         self._foreign_batches += 1
@@ -309,13 +241,11 @@ class Observer:
             return
         if self.clock.is_open:  # the second in a row: the step had ended before the first
             self.clock.truncate(self._marks_before_foreign)
-            if self.steps_are_updates:  # it has made no update
-                self.clock.drop()
-            else:
-                self._end_step(reopen=False)
-            self._stretch += 1
-        if self._outside is None or self._outside[0] != "validation":
-            self._go_outside("validation", self._foreign_since)
+            if not self.steps_are_updates:  # otherwise it has made no update
+                self.steps.end_at_last_mark()
+            self.steps.begin_stretch()
+        if self.outside.kind != "validation":
+            self.outside.enter("validation", self._foreign_since)
 
     # time outside of steps
 
@@ -326,8 +256,8 @@ class Observer:
             return None
         self.clock.mark(SCRIPT)
         self.moves += 1
-        before = self._outside[0] if self._outside else None
-        self._go_outside("checkpoint")
+        before = self.outside.kind
+        self.outside.enter("checkpoint")
         return before
 
     @contained
@@ -336,27 +266,16 @@ class Observer:
         if not self.is_active:
             return
         self.moves += 1
-        if self.clock.is_open and self._outside and perf_counter() - self._outside[1] < MIN_PAUSE_S:
+        if self.clock.is_open and self.outside.present_s < MIN_PAUSE_S:
             self.clock.mark(SCRIPT)
-            self._outside = None
+            self.outside.forget()
         elif self.clock.is_open:
             self.clock.mark_pause()
-            self._is_interrupted = True
+            self.steps.is_interrupted = True
         if before is None:
-            self._leave_outside()
+            self.outside.leave()
         else:
-            self._go_outside(before)
-
-    def _go_outside(self, kind: OutsideKind, since: float | None = None) -> None:
-        now = perf_counter() if since is None else since
-        self._leave_outside(now)
-        self._outside = kind, now
-
-    def _leave_outside(self, now: float | None = None) -> None:
-        if self._outside and not self._may_train:
-            kind, since = self._outside
-            self.outside_s[kind] = self.outside_s.get(kind, 0.0) + (perf_counter() if now is None else now) - since
-        self._outside = None
+            self.outside.enter(before)
 
     # updates
 
@@ -370,7 +289,7 @@ class Observer:
         """An optimizer has made its step. ``is_first_optimizer`` says that it is the one that was the first to make one."""
         self.moves += 1
         self.updates += 1
-        self._step_updates += 1
+        self.steps.updates += 1
         if self.steering:
             self.steering.after_update(self.updates)
         if is_first_optimizer and (self._last is None or self.steps_are_updates):
@@ -383,69 +302,40 @@ class Observer:
             self._begin_training(self._last)
 
     def _end_step_without_loader(self) -> None:
-        self._foreign_batches, self._step_samples = 0, 1
+        self._foreign_batches, self.steps.samples = 0, 1
         if self.clock.is_open:
-            self._end_step_with(OPTIMIZER)
+            self.steps.end_with(OPTIMIZER)
         else:
             self._open_step()
-        if self._number == UPDATES_WITHOUT_LOADER and not self.steps_are_updates:
-            self.steps_are_updates = True
+        if self.num_batches == UPDATES_WITHOUT_LOADER and not self.steps_are_updates:
+            self.steps_are_updates = self.outside.is_counted = True
             self._begin_reporting()
 
     def _begin_training(self, source: LoaderSource) -> None:
         """The batches of ``source`` are trained on. Steps of other loaders before the first update were none."""
         if self.training is None:
-            del self.rows[:]
-            self.sums = [0.0] * ROW_LENGTH
-            self._number, self.steps_s, self.epochs = 0, 0.0, 0
+            self.steps.restart()
+            self.epochs = 0
         if self._is_exhausted or not self.epochs:
             self.epochs += 1
-        if self._outside:
-            self._outside = "between-epochs", self._outside[1]  # its first batch did not look like one of training
-        self.training, self._foreign_batches, self._is_exhausted = source, 0, False
+        self.outside.rename("between-epochs")  # its first batch did not look like one of training
+        self.training, self._foreign_batches, self._is_exhausted, self.outside.is_counted = source, 0, False, True
 
     def finish(self) -> None:
         """The script has ended. A step that it left open has no times; the time after the last step or validation is no training."""
         if not self.is_active:
             self._thread = -1  # called by another thread: the watched one may be in the middle of a step
             return
-        self._number += self.clock.is_open and self._step_updates > 0
-        self.clock.drop()
-        if self._outside and self._outside[0] != "between-epochs":
-            self._leave_outside()
-        self.flush()
+        if self.outside.kind != "between-epochs":
+            self.outside.leave()
+        self.steps.finish()
         self.deactivate()
-
-    def flush(self) -> None:
-        """Read the times of all steps that have ended, after waiting for the device."""
-        self._keep_rows(self.clock.finish())
-
-    def _keep_rows(self, steps: Sequence[StepTimes[StepLabel]]) -> None:
-        for times in steps:
-            row = make_row(times)
-            self.sums = add_row(self.sums, row)
-            self.rows.extend(row)
-
-    def _is_kept(self, number: int) -> bool:
-        """Whether the times of the step with that number are kept."""
-        return self.steering is not None or is_kept(number)
 
     @property
     def num_batches(self) -> int:
         """Steps so far."""
-        return self._number
-
-    @property
-    def outside_kind(self) -> OutsideKind | None:
-        """What the script does outside of its steps; None in a step."""
-        outside = self._outside  # another thread may call this
-        return outside[0] if outside else None
+        return self.steps.number
 
     @property
     def waits_for_data(self) -> bool:
         return self._requested is not None
-
-    @property
-    def has_made_all_updates(self) -> bool:
-        """Whether the open step has made as many updates as the one before, and at least one."""
-        return self._step_updates >= max(1, self._updates_before)

@@ -68,7 +68,7 @@ class ProgressReader:
     def read(self) -> Progress:
         """The progress now. ``idle_s`` counts from the first call that has seen it."""
         observer, now_s = self._observer, time.monotonic()
-        marks, sums = observer.clock.num_marks, observer.sums
+        marks, sums = observer.clock.num_marks, observer.steps.sums
         if (observer.moves, marks) != self._last_seen:
             self._last_seen, self._moved_s = (observer.moves, marks), now_s
         idle_s = now_s - self._moved_s
@@ -78,7 +78,7 @@ class ProgressReader:
             steps=observer.num_batches,
             marks=marks,
             waits_for_data=observer.waits_for_data,
-            outside=observer.outside_kind,
+            outside=observer.outside.kind,
             idle_s=idle_s,
             line=user_line() if stands else "",
             collective=pending_collective() if stands else "",

@@ -214,7 +214,6 @@ SCRIPTS = (
             loader="StatefulDataLoader",
             batches=80,
             epochs=2,
-            outside=("between-epochs", "checkpoint"),
             least_ms=(("data", 5.0),),
         ),
     ),

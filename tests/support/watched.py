@@ -28,7 +28,7 @@ class Watched:
 
     @property
     def rows(self) -> Rows:
-        return to_rows(self.observer.rows[:])
+        return to_rows(self.observer.steps.rows[:])
 
 
 @contextmanager

@@ -178,7 +178,7 @@ class Windows:
         self.results.kernel_ms = kernel_ms(window) / batches
 
     def _end_window(self) -> None:
-        self.observer.flush()
+        self.observer.steps.flush()
         if self._stage and self._measurement:
             rows = self.rows(self._stage.first_measured, self._stage.end)
             self.results.windows.append(self._measurement.finish(rows.tobytes()))
@@ -222,7 +222,7 @@ class Windows:
 
     def rows(self, first: int, end: int) -> Rows:
         """The steps of the batches from ``first`` until ``end``, as far as they have ended."""
-        rows = to_rows(self.observer.rows)
+        rows = to_rows(self.observer.steps.rows)
         return rows[np.searchsorted(rows[:, NUMBER], first) : np.searchsorted(rows[:, NUMBER], end)]
 
     # batches

@@ -43,7 +43,7 @@ class Chooser:
 
 def steered(loader: DataLoader[Any], chooser: Chooser) -> SteeredIterator:
     restart = loader.__iter__
-    return SteeredIterator(loader, restart(), LoaderSource.of(loader, may_wrap=False), SteeredLoader(), restart, chooser)
+    return SteeredIterator(loader, restart(), LoaderSource.of(loader), SteeredLoader(), restart, chooser)
 
 
 @pytest.fixture

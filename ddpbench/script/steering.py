@@ -1,0 +1,24 @@
+"""What a diagnosis does with the loaders of a script that only watching does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ddpbench.script.source import LoaderSource
+
+
+class Steering(Protocol):
+    """What gives a script other batches than its own."""
+
+    def begin_epoch(self, loader: Any) -> None:
+        """The script is about to create an iterator of ``loader``."""
+
+    def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> Any:
+        """The iterator that the script gets in place of ``iterator``, an epoch of ``loader``; ``restart`` begins another."""
+
+    def give_up(self, problem: str) -> None:
+        """The script is not observed any more, because of ``problem``."""
+
+    def after_update(self, updates: int) -> None:
+        """An optimizer has made its step, the ``updates``-th of all optimizers."""
