@@ -71,9 +71,10 @@ class Observation:
     def record(self, states: Mapping[int, RankState], rows_of_rank: list[Rows]) -> Record:
         """The record of the ranks that have published ``states``, which includes this one, rank 0."""
         training, rounds = self.observer.training, []
-        if training:  # the steps of a loader that nothing is trained on are none
+        if training or self.observer.steps_are_updates:  # the steps of a loader that nothing is trained on are none
             memory = {rank: state.memory for rank, state in states.items()}
-            rounds = cut_rounds(rows_of_rank, Prefetch(training.workers, training.prefetched), self.engine, memory)
+            prefetch = Prefetch(training.workers, training.prefetched) if training else Prefetch(0, 0)
+            rounds = cut_rounds(rows_of_rank, prefetch, self.engine, memory)
         return self.record_with(rounds, states, rows_of_rank[0])
 
     def record_with(self, rounds: list[Round], states: Mapping[int, RankState], rows: Rows) -> Record:
