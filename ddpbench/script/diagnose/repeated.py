@@ -89,7 +89,7 @@ class RepeatedBatches:
 
 @dataclass
 class KeptBatch:
-    """One batch: its structure, its leaves, and the tensors among them as they are handed out."""
+    """One batch: its structure, its leaves, and what is handed out of it."""
 
     rebuild: Callable[[list[Any]], Any]
     leaves: list[Any]  # never handed out
