@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import wraps
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 
@@ -74,6 +74,7 @@ class Observer:
         self._possible_wrappers: WeakKeyDictionary[Any, LoaderSource] = WeakKeyDictionary()
         self._requested: WatchedIterator | None = None  # waits for its batch
         self._last: LoaderSource | None = None  # of the last batch
+        self._iterator: Callable[[], WatchedIterator | None] = lambda: None  # weak: whether the script still has it
         self._number = self._stretch = 0
         self._step_samples = self._step_updates = self._updates_before = 0  # of the open step; updates of the one before
         self._foreign_batches = 0  # of other loaders, since the last batch of the training loader
@@ -132,6 +133,8 @@ class Observer:
             self._on_first_batch()
         self.moves += 1
         if self.training is None or iterator.source is self.training:
+            if self._iterator() is not iterator:
+                self._iterator = ref(iterator)
             self._begin_step()
         else:
             self._begin_foreign_batch()
@@ -290,9 +293,9 @@ class Observer:
 
     @property
     def outside_kind(self) -> OutsideKind | None:
-        """What the script does outside of its steps; None in a step."""
+        """What the script does outside of its steps; None in a step. It has left the loop if it has dropped the iterator."""
         outside = self._outside  # another thread may call this
-        return outside[0] if outside else None
+        return outside[0] if outside else "between-epochs" if self._iterator() is None else None
 
     @property
     def waits_for_data(self) -> bool:
