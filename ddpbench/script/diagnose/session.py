@@ -78,7 +78,7 @@ class DiagnoseSession(WatchSession):
         requested, end_script = self._request.arms[0], self._ender.request_end
         diagnosis = ScriptDiagnosis(self._rank_env, requested, self._verify, end_script, self._save_records, self.print_line)
         observer = Observer(steering=diagnosis.windows)
-        os.register_at_fork(after_in_child=observer.deactivate)
+        os.register_at_fork(after_in_child=observer.leave_to_parent)
         self._hooks = Hooks(observer, self._ender)
         self._observation = Observation(self._program.name, self._rank_env, observer, self._hooks)
         self._diagnosis = diagnosis
