@@ -74,5 +74,10 @@ class StepLimit:
         if len(first_two) < 2 and received not in first_two:
             first_two.append(received)
         ahead = max(0, 2 * first_two[0] - first_two[1]) if len(first_two) == 2 else int(received > 1)
-        if received - ahead >= self._steps and is_last_of_step:
+        if is_last_of_step:
+            self.end_after(received - ahead)
+
+    def end_after(self, steps: int) -> None:
+        """The script has made so many steps."""
+        if steps >= self._steps:
             self._ender.request_end()

@@ -183,7 +183,9 @@ class Hooks:
         elif len(self._known_optimizers) < MAX_OPTIMIZERS:
             self._known_optimizers.add(id(optimizer))
             self._meet(optimizer)
-        if self._step_limit and observer.training:
+        if self._step_limit and observer.steps_are_updates:
+            self._step_limit.end_after(observer.num_batches + 1)  # the first update has begun the first step
+        elif self._step_limit and observer.training:
             self._step_limit.count_update(observer.training.received, observer.steps.has_made_all_updates)
 
     def _meet(self, optimizer: Optimizer) -> None:

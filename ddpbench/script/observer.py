@@ -37,12 +37,14 @@ class Observer:
     """The state of one watched script, changed by its hooks in the thread that created it. Calls from other threads are ignored.
 
     ``on_first_batch`` is called once: when the script requests its first batch, or has turned out to train without a DataLoader. With
-    ``steering`` all steps are kept.
+    ``steering`` all steps are kept, with ``times_all`` all are timed.
     """
 
-    def __init__(self, on_first_batch: Callable[[], None] = lambda: None, steering: Steering | None = None) -> None:
+    def __init__(
+        self, on_first_batch: Callable[[], None] = lambda: None, steering: Steering | None = None, times_all: bool = False
+    ) -> None:
         self.steering = steering
-        self.steps = StepLog(keeps_all=steering is not None)
+        self.steps = StepLog(keeps_all=steering is not None, times_all=times_all)
         self.clock = self.steps.clock
         self.outside = OutsideTime()
         self.moves = 0  # calls of hooks: it stands still while the script does
@@ -347,7 +349,8 @@ class Observer:
     def outside_kind(self) -> OutsideKind | None:
         """What the script does outside of its steps; None in a step. It has left the loop if it has dropped the iterator."""
         kind = self.outside.kind  # another thread may call this
-        return kind if kind else "between-epochs" if self._iterator() is None else None
+        has_left_loop = self._iterator() is None and not self.steps_are_updates
+        return kind if kind else "between-epochs" if has_left_loop else None
 
     @property
     def waits_for_data(self) -> bool:

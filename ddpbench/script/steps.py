@@ -20,21 +20,21 @@ class StepLabel(NamedTuple):
 
 
 class StepLog:
-    """All steps of one rank. With ``keeps_all`` every one has a row."""
+    """All steps of one rank. With ``keeps_all`` every one has a row; with ``times_all`` every one is part of ``sums``."""
 
-    def __init__(self, keeps_all: bool) -> None:
+    def __init__(self, keeps_all: bool, times_all: bool = False) -> None:
         self.clock: StepClock[StepLabel] = StepClock()
         self.number = 0  # of the open step, or of the next one
         self.stretch = 0
         self.samples = self.updates = 0  # of the open step
         self._updates_before = 0  # of the step before
         self.is_interrupted = False  # the open step had a pause
-        self._keeps_all = keeps_all
+        self._keeps_all, self._times_all = keeps_all, times_all
         self._forget()
 
     def _forget(self) -> None:
         self.rows = array("d")
-        self.sums = [0.0] * ROW_LENGTH  # over all steps, also those that have no row
+        self.sums = [0.0] * ROW_LENGTH  # over the steps that are timed
         self.seconds = 0.0  # of all steps, on the host's clock
 
     def restart(self) -> None:
@@ -45,16 +45,16 @@ class StepLog:
     def open(self) -> None:
         """Begin a step now."""
         self.updates, self.is_interrupted = 0, False
-        self.clock.is_coarse = not self._is_kept(self.number)
+        self.clock.is_coarse = not self._is_timed(self.number)
         self.clock.open()
 
     def end_with(self, phase: int) -> None:
         """End the open step with ``phase``, and begin the next one."""
-        clock, is_next_kept = self.clock, self._is_kept(self.number + 1)
-        clock.is_coarse &= not is_next_kept  # the mark is also the first of the next step
+        clock, is_next_timed = self.clock, self._is_timed(self.number + 1)
+        clock.is_coarse &= not is_next_timed  # the mark is also the first of the next step
         clock.mark(phase)
         self._end(reopen=True)
-        clock.is_coarse = not is_next_kept
+        clock.is_coarse = not is_next_timed
 
     def end_at_last_mark(self) -> None:
         """End the open step with its last mark; what follows belongs to no step, or to another stretch."""
@@ -81,7 +81,7 @@ class StepLog:
         return self.updates >= max(1, self._updates_before)
 
     def _end(self, reopen: bool) -> None:
-        label = StepLabel(self.number, self.stretch, self.samples, self.updates) if self._is_kept(self.number) else None
+        label = StepLabel(self.number, self.stretch, self.samples, self.updates) if self._is_timed(self.number) else None
         self.seconds += self.clock.close(label, reopen)
         self.number += 1
         self.stretch += self.is_interrupted
@@ -92,8 +92,13 @@ class StepLog:
         for times in steps:
             row = make_row(times)
             self.sums = add_row(self.sums, row)
-            self.rows.extend(row)
+            if self._is_kept(times.label.number):
+                self.rows.extend(row)
+
+    def _is_timed(self, number: int) -> bool:
+        """Whether the phases of the step with that number are timed."""
+        return self._times_all or self._is_kept(number)
 
     def _is_kept(self, number: int) -> bool:
-        """Whether the times of the step with that number are kept."""
+        """Whether the step with that number has a row."""
         return self._keeps_all or is_kept(number)

@@ -77,6 +77,14 @@ def test_script_ends_at_the_last_update_of_its_last_step(loop: Loop, steps: int,
     assert run(loop, steps)[0] == updates
 
 
+def test_steps_without_a_loader_are_updates() -> None:
+    def own_batches(training: Training, _: Iterable[Any]) -> None:
+        while True:
+            training.step((torch.randn(BATCH, FEATURES),))
+
+    assert run(own_batches, steps=9)[0] == 9
+
+
 def test_steps_count_through_epochs_and_not_in_validation() -> None:
     def epochs(training: Training, batches: Iterable[Any]) -> None:
         while True:

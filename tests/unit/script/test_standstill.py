@@ -10,8 +10,12 @@ import pytest
 from torch import distributed as dist
 from watched import Training, loader, watched
 
+from ddpbench.script import rows
 from ddpbench.script.flight_recorder import pending_collective
+from ddpbench.script.hooks import hooked
+from ddpbench.script.observer import Observer
 from ddpbench.script.progress import Progress, ProgressReader, Totals
+from ddpbench.script.rows import to_rows
 from ddpbench.script.stack import is_library, user_line
 from ddpbench.script.standstill import FIRST_STEP_FACTOR, OUTSIDE_S, REPORT_AFTER_S, USUAL_STEPS, Standstill, dead_rank, find_standstill
 
@@ -147,6 +151,17 @@ def test_script_that_has_left_its_loop_is_outside_of_steps() -> None:
         after = reader.read()
     assert (in_loop.steps, in_loop.outside) == (3, None)
     assert (after.steps, after.outside) == (3, "between-epochs")
+
+
+def test_totals_have_all_steps_of_a_long_training_if_all_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "SEGMENT_STEPS", 1)
+    training, observer = Training(), Observer(times_all=True)
+    with hooked(observer):
+        training.train(loader(40))
+        totals = ProgressReader(observer, hang_timeout_s=None).read().totals
+        observer.finish()
+    assert totals.steps == 40
+    assert 16 <= len(to_rows(observer.steps.rows[:])) < 40
 
 
 def test_collective_is_unknown_without_a_process_group() -> None:
