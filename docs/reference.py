@@ -14,6 +14,7 @@ from pathlib import Path
 
 import rich_click as click
 
+from ddpbench.cli.diagnose_script import diagnose_script
 from ddpbench.cli.listing import GFLOPS_NOTE, dataset_titles, named_workloads, other_workloads, sample_text
 from ddpbench.cli.options import FieldOption
 from ddpbench.cli.program import program
@@ -27,6 +28,11 @@ from ddpbench.workloads.families import FAMILIES
 
 COMMAND = "python docs/reference.py"
 FILE = Path(__file__).with_name("reference.md")
+
+COMMANDS = [
+    (name, each) for name, command in program.commands.items() for each in ([command, diagnose_script] if name == "diagnose" else [command])
+]
+"""All commands by name; ``diagnose`` has one for workloads, and one for scripts."""
 
 TF32 = {None: "as torch ships it: convolutions yes, matrix products no", False: "off", True: "on"}
 COMPLETION = {
@@ -52,11 +58,9 @@ def head() -> Iterator[str]:
 def commands() -> Iterator[str]:
     yield "## Commands"
     yield " ".join((program.help or "").split())
-    yield table(
-        ("command", "what it does"), ((code(f"ddpbench {usage(name)}"), summary(command)) for name, command in program.commands.items())
-    )
+    yield table(("command", "what it does"), ((code(f"ddpbench {usage(name, command)}"), summary(command)) for name, command in COMMANDS))
     yield "Examples:"
-    yield fenced("sh", (line for command in program.commands.values() for line in examples(command)))
+    yield fenced("sh", (line for _, command in COMMANDS for line in examples(command)))
 
 
 def workloads() -> Iterator[str]:
@@ -155,13 +159,13 @@ def flags() -> Iterator[str]:
         yield f"#### {group}"
         yield flag_table(option for option in run if option.panel == group)
     shared = {option.opts[-1]: flag_row(option) for option in run}
-    for name, command in program.commands.items():
+    for name, command in COMMANDS:
         rows = {option.opts[-1]: flag_row(option) for option in options(command)}
         common = [code(spelling(option)) for option in run if rows.get(option.opts[-1]) == shared[option.opts[-1]]]
         missing = [code(spelling(option)) for option in run if option.opts[-1] not in rows]
         own = [option for option in options(command) if rows[option.opts[-1]] != shared.get(option.opts[-1])]
         if own:
-            yield f"### {name}"
+            yield f"### {name}{' SCRIPT' if command is diagnose_script else ''}"
             if common:
                 most = len(common) > len(missing)
                 yield f"Like `run`, except {', '.join(missing)}, and:" if most else f"Like `run`: {', '.join(common)}, and:"
@@ -226,9 +230,8 @@ def examples(command: click.Command) -> list[str]:
     return [line.strip() for line in inspect.cleandoc(command.help or "").splitlines() if line.startswith("    ddpbench ")]
 
 
-def usage(name: str) -> str:
+def usage(name: str, command: click.Command) -> str:
     """Name, flags and arguments of a command."""
-    command = program.commands[name]
     return " ".join([name, *command.collect_usage_pieces(click.Context(command))])
 
 

@@ -14,12 +14,9 @@ from ddpbench.record.config import Config
 from ddpbench.record.flags import flag_fields, to_argv
 from ddpbench.record.request import DiagnoseOptions, OutputOptions
 
-COMMAND = "diagnose-script"
-"""Its name in the program; a user types ``diagnose``."""
-
 
 @add_flags(flags_named(DiagnoseOptions, "verify"), flags_named(Config, "time_limit", "fail_if_data_wait"), flag_options(OutputOptions))
-@click.command(COMMAND, hidden=True, options_metavar="[FLAGS]", context_settings={"allow_interspersed_args": False})
+@click.command("diagnose", options_metavar="[FLAGS]", context_settings={"allow_interspersed_args": False})
 @click.option("-m", "--module", "is_module", is_flag=True, help="run SCRIPT as 'python -m SCRIPT' would")
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENT]...")
 @help_flag

@@ -8,7 +8,6 @@ import rich_click as click
 from click.shell_completion import CompletionItem
 from rich.text import Text
 
-from ddpbench.cli.diagnose_script import COMMAND as DIAGNOSE_SCRIPT
 from ddpbench.cli.diagnose_script import diagnose_script, names_script
 from ddpbench.cli.make_data import make_data
 from ddpbench.cli.options import HELP_COLUMNS, complete_names, help_flag, version_flag
@@ -57,7 +56,12 @@ class CommandGroup(click.RichGroup):
         return list(self.commands)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that ``args`` start with. While the shell completes, a workload means ``run``, which is not added yet."""
+        """The command that ``args`` start with; ``diagnose`` has one for workloads, and one for scripts.
+
+        While the shell completes, a workload means ``run``, which is not added yet.
+        """
+        if args[0] == diagnose.name and names_script(args[1:]):
+            return args[0], diagnose_script, args[1:]
         return super().resolve_command(ctx, ["run", *args] if ctx.resilient_parsing and args[0] not in self.commands else args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -70,7 +74,7 @@ class CommandGroup(click.RichGroup):
 
 @click.group(
     cls=CommandGroup,
-    commands=[run, diagnose, diagnose_script, whatif, watch, scale, sweep, reproduce, crossover, make_data, report, plot, list_, env],
+    commands=[run, diagnose, whatif, watch, scale, sweep, reproduce, crossover, make_data, report, plot, list_, env],
     context_settings=CONTEXT_SETTINGS,
     options_metavar="COMMAND|WORKLOAD",
     subcommand_metavar="[FLAGS]",
@@ -99,7 +103,7 @@ def run_command(argv: list[str]) -> int:
 
 
 def _add_default_command(argv: list[str]) -> list[str]:
-    """``argv`` starting with a command or a program flag; ``run`` is added before a workload. ``diagnose`` has a command for scripts.
+    """``argv`` starting with a command or a program flag; ``run`` is added before a workload.
 
     Raises UsageError if the first argument is unknown.
     """
@@ -108,8 +112,6 @@ def _add_default_command(argv: list[str]) -> list[str]:
     first, *rest = argv
     if first in WORDS_FOR_FLAGS:
         return _add_default_command([*rest, f"--{first}"])
-    if first == "diagnose" and names_script(rest):
-        return [DIAGNOSE_SCRIPT, *rest]
     if first in program.commands or first in ("-h", "--help", "--version"):
         return argv
     if not first.startswith("-") and ":" not in first and not is_workload(first):
@@ -122,7 +124,7 @@ def _add_default_command(argv: list[str]) -> list[str]:
 def _to_usage_error(problem: click.UsageError, first: str) -> UsageError:
     """click's error about the command ``first``, in the format of ddpbench's errors."""
     command = program.commands.get(first, program)
-    path = "ddpbench" if command is program else f"ddpbench {first.partition('-script')[0]}"
+    path = "ddpbench" if command is program else f"ddpbench {first}"
     if isinstance(problem, click.NoSuchOption):
         return _unknown_flag(problem.option_name, command, path)
     message = problem.format_message().rstrip(".")

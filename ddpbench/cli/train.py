@@ -99,6 +99,9 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
     Examples:
         ddpbench diagnose resnet50 --amp --data-dir /data/imagenet --gpus 4
         ddpbench diagnose resnet18 --image-size 64 -b 8 --device cpu --gpus 2
+        ddpbench diagnose --gpus 4 train.py --epochs 3
+
+    In place of WORKLOAD, a path that ends in .py, or -m MODULE, is your own script: 'ddpbench diagnose --help train.py'.
 
     Interleaves the training with control runs: on batches that are already on the device, without gradient sync, and with the
     loader in the background. Then benchmarks the loader, the storage and the copies without training.

@@ -9,8 +9,8 @@ from collections.abc import Callable
 class BackgroundTaker:
     """Calls ``take``, which takes and drops one batch, in a thread, once per ``request``.
 
-    Nobody waits for that thread. It takes as many batches as are trained on, even if the host issues all steps of a round long before the
-    device is done with them. A loader slower than the training is always behind and never idle.
+    The training never waits for that thread. It takes as many batches as are trained on, even if the host issues all steps of a round long
+    before the device is done with them. A loader slower than the training is always behind and never idle.
     """
 
     def __init__(self, take: Callable[[], object]) -> None:

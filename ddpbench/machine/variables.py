@@ -61,4 +61,18 @@ class EnvVar(StrEnum):
         "ddpbench",
         "file to which ranks started by ddpbench write their exit code, because torchrun turns every failure into 1",
     )
+    TMPDIR = "TMPDIR", "ddpbench", "folder of temporary files; diagnose SCRIPT sets it to a part of its scratch folder"
+    TORCHINDUCTOR_CACHE_DIR = (
+        "TORCHINDUCTOR_CACHE_DIR",
+        "user",
+        "cache of torch.compile, which a diagnosed script may write; default: torch's own",
+    )
+    TRITON_HOME = "TRITON_HOME", "user", "folder of Triton's cache, which a diagnosed script may write; default: the home folder"
+    PYTHONDONTWRITEBYTECODE = "PYTHONDONTWRITEBYTECODE", "ddpbench", "set by diagnose SCRIPT, so that no process writes bytecode"
+    GIT_OPTIONAL_LOCKS = "GIT_OPTIONAL_LOCKS", "ddpbench", "set to 0 by diagnose SCRIPT, so that git status does not write its index"
+    CUDA_MPS_PIPE_DIRECTORY = (
+        "CUDA_MPS_PIPE_DIRECTORY",
+        "user",
+        "pipes of CUDA's Multi-Process Service, which a diagnosed script may use; default: /tmp/nvidia-mps",
+    )
     DDPBENCH_BEGAN = "DDPBENCH_BEGAN", "ddpbench", "start of the command in seconds since boot, for ranks started by ddpbench"

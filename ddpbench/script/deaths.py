@@ -1,12 +1,19 @@
-"""Notices the end of other processes of this machine at once, without asking again and again."""
+"""The end of other processes of this machine: noticed at once, without asking again and again, or brought about."""
 
 from __future__ import annotations
 
 import os
 import select
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+
+
+def kill_process(pid: int) -> None:
+    """Kill a process that is known not to have ended, such as a stopped one, which no other signal ends."""
+    with suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def watch_processes(pids: Mapping[int, int], on_end: Callable[[int], None]) -> None:

@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader
 from ddpbench.machine.step_timer import BACKWARD, FORWARD, SYNC
 from ddpbench.script.after_import import call_after_import
 from ddpbench.script.contained import contained
-from ddpbench.script.diagnose.own_loader import timed_get_iterator
 from ddpbench.script.early_end import ScriptEnder, StepLimit
 from ddpbench.script.models import ModelWatch
 from ddpbench.script.observer import Observer
@@ -104,7 +103,7 @@ class Hooks:
 
     def _hook_loader_class(self, cls: type) -> None:
         if self.observer.steering and "_get_iterator" in vars(cls):
-            self._replace(cls, "_get_iterator", timed_get_iterator(vars(cls)["_get_iterator"]))
+            self._replace(cls, "_get_iterator", self.observer.steering.timed(vars(cls)["_get_iterator"]))
         if "__iter__" not in vars(cls):
             return
         iterate, observer = vars(cls)["__iter__"], self.observer

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 
@@ -58,6 +58,7 @@ class Observer:
         self._possible_wrappers: WeakKeyDictionary[Any, LoaderSource] = WeakKeyDictionary()
         self._requested: WatchedIterator | None = None  # waits for its batch
         self._last: LoaderSource | None = None  # of the last batch
+        self._iterator: Callable[[], WatchedIterator | None] = lambda: None  # weak: whether the script still has it
         self._foreign_batches = 0  # of other loaders, since the last batch of the training loader
         self._marks_before_foreign, self._foreign_since = 0, 0.0
         self._epoch_batches = 0  # batches that the script has got from the last iterator of the training loader
@@ -136,6 +137,8 @@ class Observer:
         self.moves += 1
         self._requested, self._has_inner_batch = iterator, False
         if iterator.source is self.training or self._may_train:
+            if self._iterator() is not iterator:
+                self._iterator = ref(iterator)
             self._begin_step(is_new_epoch=iterator.received == 0 and self._epoch_batches > 1)
         else:
             self._begin_foreign_batch()
@@ -335,6 +338,12 @@ class Observer:
     def num_batches(self) -> int:
         """Steps so far."""
         return self.steps.number
+
+    @property
+    def outside_kind(self) -> OutsideKind | None:
+        """What the script does outside of its steps; None in a step. It has left the loop if it has dropped the iterator."""
+        kind = self.outside.kind  # another thread may call this
+        return kind if kind else "between-epochs" if self._iterator() is None else None
 
     @property
     def waits_for_data(self) -> bool:

@@ -60,8 +60,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 class ProgressReader:
     """Reads the progress of this rank's script, in another thread than the script's. ``hang_timeout_s`` is None if it has none."""
 
-    def __init__(self, observer: Observer, hang_timeout_s: float | None) -> None:
-        self._observer = observer
+    def __init__(self, observer: Observer, hang_timeout_s: float | None, shows_code: bool = True) -> None:
+        self._observer, self._shows_code = observer, shows_code
         self._describe_after_s = min(DESCRIBE_AFTER_S, (hang_timeout_s or DESCRIBE_AFTER_S) / 2)
         self._last_seen, self._moved_s = (-1, -1), time.monotonic()
 
@@ -69,7 +69,7 @@ class ProgressReader:
         """The progress now. ``idle_s`` counts from the first call that has seen it."""
         observer, now_s = self._observer, time.monotonic()
         marks, sums = observer.clock.num_marks, observer.steps.sums
-        if (observer.moves, marks) != self._last_seen:
+        if (observer.moves, marks) != self._last_seen or observer.problem:  # an observer that has failed sees no progress
             self._last_seen, self._moved_s = (observer.moves, marks), now_s
         idle_s = now_s - self._moved_s
         stands = idle_s >= self._describe_after_s
@@ -78,9 +78,9 @@ class ProgressReader:
             steps=observer.num_batches,
             marks=marks,
             waits_for_data=observer.waits_for_data,
-            outside=observer.outside.kind,
+            outside=observer.outside_kind,
             idle_s=idle_s,
-            line=user_line() if stands else "",
+            line=user_line(self._shows_code) if stands else "",
             collective=pending_collective() if stands else "",
             totals=Totals(
                 steps=int(sums[NUMBER]),

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Protocol
 
 from torch import distributed as dist
@@ -18,10 +15,10 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import WatchOptions
 from ddpbench.record.text import numbered, pluralize
-from ddpbench.script.deaths import watch_processes
+from ddpbench.script.deaths import kill_process, watch_processes
 from ddpbench.script.gather import POLL_S, RankState, StepCollector, exchange_period_s
 from ddpbench.script.observation import Observation
-from ddpbench.script.progress import Progress, ProgressReader, Totals
+from ddpbench.script.progress import ProgressReader, Totals
 from ddpbench.script.rank0_link import LinkOfRank0
 from ddpbench.script.standstill import Standstill, dead_rank, find_standstill
 from ddpbench.script.state_line import state_line
@@ -48,6 +45,7 @@ class Outlet(Protocol):
 
     record_path: str  # empty until the record is saved
     is_quiet: bool  # no first line
+    is_redacted: bool  # no lines of the script's code
 
     def print_line(self, text: str) -> None: ...
 
@@ -88,13 +86,14 @@ class Rank0Duties:
         self._totals_at_line: dict[int, Totals] = {}
         self._has_printed = outlet.is_quiet
         self._watched_processes: set[int] = set()  # ranks on this host
-        self._ended_processes: list[int] = []
+        self._ended_processes: set[int] = set()
+        self._has_new_end = False  # of a process
         self._reported_standstill: tuple[int, tuple[int, int]] | None = None
         self.peer_fault: Fault | None = None
         self.problem = ""  # why the record lacks other ranks
 
     def tick(self) -> None:
-        if self._link and (self._ended_processes or self._link.has_failed_rank()):
+        if self._link and (self._has_new_end or self._link.has_failed_rank()):
             self._exchange(has_ended=False)
             self._report_failures()
         if self._exchange_timer.is_due():
@@ -107,7 +106,7 @@ class Rank0Duties:
 
     def finish(self, fault: str, timeout_s: float) -> Record:
         if self._collector and self._link:
-            self._link.send(self._outlet.record_path, has_ended=True)
+            self._link.send(self._reader.read().steps, self._outlet.record_path, has_ended=True)
             if fault and not self.peer_fault:
                 self._report_death_of_peer()
             self._collector.collect_all(timeout_s)
@@ -127,7 +126,7 @@ class Rank0Duties:
 
     def _exchange(self, has_ended: bool) -> None:
         if self._collector and self._link:
-            self._link.send(self._outlet.record_path, has_ended)
+            self._link.send(self._reader.read().steps, self._outlet.record_path, has_ended)
             self._collector.collect()
             self._watch_processes()
 
@@ -171,19 +170,21 @@ class Rank0Duties:
             watch_processes(new, self._on_process_end)
 
     def _on_process_end(self, rank: int) -> None:
-        self._ended_processes.append(rank)
+        self._ended_processes.add(rank)
+        self._has_new_end = True
         self._wake.set()
 
     def _report_death_of_peer(self) -> None:
         """The script has failed, perhaps because another rank has died: its sockets close a little before its process ends."""
         end_s = time.monotonic() + DEATH_S
-        while not self._ended_processes and time.monotonic() < end_s:
+        while not self._has_new_end and time.monotonic() < end_s:
             time.sleep(POLL_S)
-        if self._ended_processes:
+        if self._has_new_end:
             self._exchange(has_ended=True)
             self._report_failures()
 
     def _report_failures(self) -> None:
+        self._has_new_end = False
         fault = self._find_failure()
         if fault and not self.peer_fault:
             self.peer_fault = fault
@@ -192,7 +193,6 @@ class Rank0Duties:
             self._outlet.save(self._build(), fault)
         if fault and self._link:
             self._link.confirm_failure()
-        self._ended_processes.clear()
 
     def _find_failure(self) -> Fault | None:
         """The first rank whose script has failed, or whose process has ended before its script."""
@@ -205,10 +205,6 @@ class Rank0Duties:
         return None
 
     # lines
-
-    def _progress(self) -> dict[int, Progress]:
-        """The progress of the ranks that have not ended."""
-        return {0: self._reader.read(), **(self._collector.progress() if self._collector else {})}
 
     def _print_state(self) -> None:
         progress = {0: self._reader.read(), **{rank: state.progress for rank, state in self._states.items()}}
@@ -228,22 +224,26 @@ class Rank0Duties:
 
     def _find_standstill(self, hang_timeout_s: float | None = None) -> Standstill | None:
         hosts = {0: self._placement.host} | {rank: state.placement.host for rank, state in self._states.items()}
-        ended = {rank: state.progress.steps for rank, state in self._states.items() if state.has_ended}
-        return find_standstill(self._progress(), hosts, ended, hang_timeout_s)
+        ended = {rank: state.progress.steps for rank, state in self._states.items() if state.has_ended or rank in self._ended_processes}
+        others = self._collector.progress() if self._collector else {}
+        progress = {0: self._reader.read(), **{rank: each for rank, each in others.items() if rank not in ended}}
+        return find_standstill(progress, hosts, ended, hang_timeout_s)
 
     def _abort(self, hung: Standstill) -> None:
         """End all ranks, unless the script has just ended."""
-        if self._outlet.abort(self._build(), hung.error, hung.fault):
+        if not self._outlet.abort(self._build(), hung.error, hung.fault):
+            return
+        try:
             if self._collector and self._link:
                 self._link.announce_abort()
                 self._collector.collect_all(ABORT_TIMEOUT_S)
                 self._kill_silent_ranks()
                 self._link.abort()
+        finally:
             exit_at_once(hung.error.exit_code)
 
     def _kill_silent_ranks(self) -> None:
         """Kill the ranks of this host that have not prepared their end: a stopped process would outlive the others."""
-        for rank in self._watched_processes - set(self._ended_processes):
+        for rank in self._watched_processes - self._ended_processes:
             if not self._states[rank].has_ended:
-                with suppress(OSError):
-                    os.kill(self._states[rank].placement.pid, signal.SIGKILL)
+                kill_process(self._states[rank].placement.pid)

@@ -12,7 +12,8 @@ from torch import distributed as dist
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.io import encode_json
 from ddpbench.record.ranges import Count
-from ddpbench.script.gather import POLL_S, SILENT_PERIODS
+from ddpbench.script.gather import BEFORE_FIRST_BATCH, POLL_S, SILENT, SILENT_PERIODS
+from ddpbench.script.progress import Progress
 
 STATE, FAILED, SEEN, ABORT, GO, REPORTER = (f"watch/{name}" for name in ("rank-0", "failed", "seen", "abort", "go", "reporter"))
 
@@ -22,6 +23,7 @@ class Rank0State(msgspec.Struct, frozen=True, kw_only=True):
 
     placement: RankPlacement
     messages: Count = 0
+    steps: Count = 0  # that it has finished
     record_path: str = ""  # empty until it is saved
     has_ended: bool = False
 
@@ -32,10 +34,12 @@ class LinkOfRank0:
     def __init__(self, store: dist.Store, placement: RankPlacement) -> None:
         self._store, self._state = store, Rank0State(placement=placement)
 
-    def send(self, record_path: str, has_ended: bool) -> None:
+    def send(self, steps: int, record_path: str, has_ended: bool) -> None:
         """Publish that rank 0 lives, or that its script has ended."""
         messages = self._state.messages + 1
-        self._state = msgspec.structs.replace(self._state, messages=messages, record_path=record_path, has_ended=has_ended)
+        self._state = Rank0State(
+            placement=self._state.placement, messages=messages, steps=steps, record_path=record_path, has_ended=has_ended
+        )
         self._store.set(STATE, encode_json(self._state).decode())
 
     def has_failed_rank(self) -> bool:
@@ -73,8 +77,16 @@ class LinkToRank0:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the script of rank 0 has ended, or rank 0 sends nothing any more."""
-        return (self.state is not None and self.state.has_ended) or time.monotonic() - self._heard_s >= self._silent_s
+        """Whether the script of rank 0 has ended."""
+        return self.state is not None and self.state.has_ended
+
+    def progress(self) -> Progress | None:
+        """The standstill of rank 0, if it sends nothing (any more); else None: it looks after itself."""
+        silent_s = time.monotonic() - self._heard_s
+        if self.has_ended or silent_s < self._silent_s:
+            return None
+        steps = self.state.steps if self.state else 0
+        return Progress(steps=steps, idle_s=silent_s, is_silent=True, line=SILENT if self.state else BEFORE_FIRST_BATCH)
 
     def is_aborted(self) -> bool:
         """Whether rank 0 ends all ranks."""

@@ -15,7 +15,7 @@ from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.record import Fault
 from ddpbench.record.request import WatchOptions
-from ddpbench.script.deaths import watch_processes
+from ddpbench.script.deaths import kill_process, watch_processes
 from ddpbench.script.gather import StepSender, exchange_period_s
 from ddpbench.script.observation import Observation
 from ddpbench.script.progress import Progress, ProgressReader
@@ -41,7 +41,8 @@ class RankDuties:
         self._reader, self._outlet, self._wake = reader, outlet, wake
         self.tick_s = exchange_period_s(options)
         self._sender, self._link = StepSender(store, rank_env.rank), LinkToRank0(store, self.tick_s)
-        self._watches_rank0 = self._has_rank0_process_ended = False
+        self._has_met_rank0 = self._watches_rank0_process = False
+        self._has_rank0_process_ended = self._has_reported_death = False
 
     def tick(self) -> None:
         progress = self._reader.read()
@@ -52,10 +53,10 @@ class RankDuties:
             self._link.wait_for_abort(ABORT_TIMEOUT_S)
             exit_at_once(ExitCode.HUNG)
         self._watch_rank0()
-        if self._has_rank0_process_ended:
-            self._has_rank0_process_ended = False
+        if self._has_rank0_process_ended and not self._has_reported_death:
+            self._has_reported_death = True
             self._report_dead_rank0()
-        if self._options.hang_timeout and self._link.has_ended:
+        if self._options.hang_timeout:
             self._end_if_hung(progress, self._options.hang_timeout)
 
     def finish(self, fault: str, timeout_s: float) -> None:
@@ -66,9 +67,9 @@ class RankDuties:
 
     def _watch_rank0(self) -> None:
         rank0 = self._link.state
-        if rank0 and not self._watches_rank0:
-            self._watches_rank0 = True
-            if rank0.placement.host == self._observation.host:
+        if rank0 and not self._has_met_rank0:
+            self._has_met_rank0, self._watches_rank0_process = True, rank0.placement.host == self._observation.host
+            if self._watches_rank0_process:
                 watch_processes({0: rank0.placement.pid}, self._on_rank0_end)
 
     def _on_rank0_end(self, _: int) -> None:
@@ -82,11 +83,19 @@ class RankDuties:
             self._report(BenchError(fault.message, fault.hint), fault)
 
     def _end_if_hung(self, progress: Progress, hang_timeout_s: float) -> None:
-        """End this rank if it stands still, since rank 0 has ended and cannot do that."""
-        rank = self._rank_env.rank
-        if hung := find_standstill({rank: progress}, {rank: self._observation.host}, {}, hang_timeout_s):
-            self._report(hung.error, hung.fault)
-            exit_at_once(hung.error.exit_code)
+        """End this rank if it stands still, and rank 0 cannot do that: it has ended, or sends nothing."""
+        rank, rank0 = self._rank_env.rank, self._link.progress()
+        if not self._link.has_ended and rank0 is None:
+            return
+        known = {rank: progress} if rank0 is None else {0: rank0, rank: progress}
+        hosts = {rank: self._observation.host, **({0: self._link.state.placement.host} if self._link.state else {})}
+        if hung := find_standstill(known, hosts, {}, hang_timeout_s):
+            try:
+                self._report(hung.error, hung.fault)
+                if rank0 and self._link.state and self._watches_rank0_process and not self._has_rank0_process_ended:
+                    kill_process(self._link.state.placement.pid)
+            finally:
+                exit_at_once(hung.error.exit_code)
 
     def _report(self, error: BenchError, fault: Fault) -> None:
         """Print ``error`` and close the record in place of rank 0, unless another rank does."""
@@ -94,8 +103,8 @@ class RankDuties:
         if not self._link.claim_reporter():
             return
         self._outlet.print_error(error)
-        if rank0 and rank0.record_path:
-            path = Path(rank0.record_path)
-            write_exit_status(self._rank_env, error, error.exit_code, path)
+        path = Path(rank0.record_path) if rank0 and rank0.record_path else None
+        write_exit_status(self._rank_env, error, error.exit_code, path)
+        if rank0 and path:
             with suppress(BenchError, OSError):  # its file system may be that of another host
                 close_journal_file(path, error.status, fault, [rank0.placement])

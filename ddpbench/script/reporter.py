@@ -36,7 +36,7 @@ class Reporter:
 
     def __init__(self, observation: Observation, rank_env: RankEnv, options: WatchOptions, outlet: Outlet) -> None:
         self._observation, self._rank_env, self._options, self._outlet = observation, rank_env, options, outlet
-        self._reader = ProgressReader(observation.observer, options.hang_timeout)
+        self._reader = ProgressReader(observation.observer, options.hang_timeout, shows_code=not outlet.is_redacted)
         self._duties: Duties | None = None
         self._wake, self._is_stopped = threading.Event(), False
         self._fault, self._timeout_s = "", FINISH_TIMEOUT_S
@@ -51,10 +51,10 @@ class Reporter:
         ``fault`` is what has ended the script, if it has failed.
         """
         self._fault = fault
-        if not self._observation.observer.updates:
-            self._timeout_s = 0.0  # nothing is trained: other ranks may do something else
-        elif fault:
+        if fault:
             self._timeout_s = FINISH_TIMEOUT_AFTER_ERROR_S
+        elif not self._observation.observer.updates:
+            self._timeout_s = 0.0  # nothing is trained: other ranks may do something else
         self._is_stopped = True
         self._wake.set()
         self._thread.join(CONNECT_TIMEOUT_S + self._timeout_s)

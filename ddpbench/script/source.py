@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 DEFAULT_PREFETCH = 2
-"""What a DataLoader prefetches per worker if it is not told."""
+"""What a DataLoader prefetches per worker by default."""
 
 
 @dataclass(eq=False)

@@ -17,7 +17,7 @@ LIBRARY_PARTS = ("site-packages", "dist-packages", "<")
 MAX_SOURCE_LENGTH = 60
 
 
-def user_line() -> str:
+def user_line(shows_code: bool = True) -> str:
     """``train.py:57 in run_epoch: loss.backward()``: the innermost line of the user's own code in the main thread, from any thread.
 
     Of an installed program, which has none, the innermost line. Empty if the main thread runs no Python code.
@@ -30,7 +30,7 @@ def user_line() -> str:
         own = own.f_back
     found = own or frame
     file, line = found.f_code.co_filename, found.f_lineno
-    source = linecache.getline(file, line).strip()
+    source = linecache.getline(file, line).strip() if shows_code else ""
     shortened = f"{source[: MAX_SOURCE_LENGTH - 3]}..." if len(source) > MAX_SOURCE_LENGTH else source
     return f"{Path(file).name}:{line} in {found.f_code.co_name}" + (f": {shortened}" if shortened else "")
 

@@ -56,7 +56,7 @@ class Standstill:
     @property
     def _place(self) -> str:
         outside = self.progress.outside
-        phase = f", in {OUTSIDE_NAMES[outside]}" if outside else ", waiting for data" if self.progress.waits_for_data else ""
+        phase = f", outside of it ({OUTSIDE_NAMES[outside]})" if outside else ", waiting for data" if self.progress.waits_for_data else ""
         return f"at step {self.progress.steps:,}{phase}"
 
     @property

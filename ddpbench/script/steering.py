@@ -11,6 +11,9 @@ from ddpbench.script.source import LoaderSource
 class Steering(Protocol):
     """What gives a script other batches than its own."""
 
+    def timed(self, get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """``DataLoader._get_iterator``, or that of a subclass, with batches that are timed where they are made."""
+
     def begin_epoch(self, loader: Any) -> None:
         """The script is about to create an iterator of ``loader``."""
 

@@ -63,7 +63,8 @@ class WatchSession:
         self._reporter: Reporter | None = None
         self._ender = ScriptEnder(self._leave)
         self._ending_lock, self._has_ended = threading.Lock(), False
-        self.record_path, self.is_quiet = "", request.output.quiet
+        self.record_path = ""
+        self.is_quiet, self.is_redacted = request.output.quiet, request.output.redact
 
     def begin(self) -> None:
         """Hook torch, which has just been imported. An error in that must not be one of the import."""
@@ -100,7 +101,7 @@ class WatchSession:
             elif ending.exit_code:
                 self._write_exit_status(ending.exit_code)
         except Exception as problem:
-            self.print_line(f"ddpbench: error: cannot report on {self._program.name}: {type(problem).__name__}: {problem}")
+            self._print_report_error(problem)
 
     def _leave(self) -> None:
         """End the process of a script that has caught its early end, and trained on."""
@@ -157,8 +158,11 @@ class WatchSession:
             return False
         self._has_ended = True  # the lock is kept: the main thread must not end the process meanwhile
         self.print_error(error)
-        journal = self._close(record, error.status, fault)
-        write_exit_status(self._rank_env, error, error.exit_code, journal.path)
+        try:
+            journal = self._close(record, error.status, fault)
+            write_exit_status(self._rank_env, error, error.exit_code, journal.path)
+        except Exception as problem:
+            self._print_report_error(problem)
         return True
 
     def _render_fault(self, job: Job, console: Console, path: Path | None, verbose: bool = False, quiet: bool = False) -> None:
@@ -206,6 +210,9 @@ class WatchSession:
         if missing is None and self._reporter:
             missing = self._reporter.missing
         return "failed" if missing else "ok", missing
+
+    def _print_report_error(self, problem: Exception) -> None:
+        self.print_line(f"ddpbench: error: cannot report on {self._program.name}: {type(problem).__name__}: {problem}")
 
     def print_error(self, error: BenchError) -> None:
         for line in error.format_stderr().splitlines():

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -330,9 +331,14 @@ def test_background_loader_error_is_raised_in_the_training_thread() -> None:
     beside = BackgroundLoader(Resident(torch.device("cpu")), counted, take)
     beside.next_batch(lambda: None)
     failed.wait(5)
-    beside._thread.join(5)
+
+    def train() -> None:
+        for _ in range(1000):  # the thread may not have ended yet
+            beside.next_batch(lambda: None)
+            time.sleep(0.005)
+
     with pytest.raises(BenchError, match="no such file"):
-        beside.next_batch(lambda: None)
+        train()
     beside.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import signal
 import socket
@@ -117,6 +118,16 @@ def test_accelerate(launch: Launch, results: Path) -> None:
     assert record.script.epochs == 4
     assert record.script.num_samples == 60 * 8
     assert {timed.traces[0].steps for timed in record.rounds} <= set(range(15, 31))
+
+
+def test_watching_imports_no_package_that_only_a_run_needs(launch: Launch, results: Path) -> None:
+    script = str(SUPPORT / "scripts" / "modules.py")
+    done = launch([*PLAIN, "watch", "-o", str(results), script])
+    assert done.returncode == 0, done.stderr
+    imported = ast.literal_eval(done.stdout.removeprefix("imported "))
+    assert {"torch", "ddpbench"} <= set(imported)
+    assert not {"torchvision", "accelerate", "matplotlib", "nvidia", "PIL", "scipy"} & set(imported)
+    assert only_record(results).rounds, "the page has been printed, too"
 
 
 OPTIONS = {

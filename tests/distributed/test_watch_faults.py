@@ -71,6 +71,16 @@ def test_hang_timeout_ends_all_ranks_and_names_the_one_that_hangs(
     assert done.stderr.count("ddpbench watch  stuck.py") == 1
 
 
+def test_stopped_rank_0_is_ended_by_another_rank(launch: Launch, results: Path) -> None:
+    script = [STUCK, "--what", "stop", "--rank", "0", "--at", "800"]
+    done = launch([*PLAIN, "watch", "--gpus", "2", "--hang-timeout", "6", "-o", str(results), *script])
+    assert done.returncode == 124, done.stderr
+    (error,) = errors(done.stderr)
+    assert re.match(r"rank 0 \(.*\) hung at step", error)
+    record = only_record(results)
+    assert (record.status, record.fault and record.fault.rank) == ("hung", 0)
+
+
 def test_hang_of_a_single_rank_ends_it(launch: Launch, results: Path) -> None:
     script = [STUCK, "--what", "sleep", "--at", "2", "--rank", "0"]
     done = launch([*PLAIN, "watch", "--hang-timeout", "4", "-o", str(results), *script])
@@ -84,7 +94,7 @@ def test_hang_before_the_first_step_is_noticed(launch: Launch, results: Path) ->
     done = launch([*PLAIN, "watch", "--gpus", "2", "--hang-timeout", "4", "-o", str(results), *script])
     assert done.returncode == 124, done.stderr
     (seconds,) = re.findall(r"rank 1 \(.*\) hung at step 0: no progress for (\d+) s", errors(done.stderr)[0])
-    assert int(seconds) >= 2.5 * 4
+    assert int(seconds) > 4, "the first step may take longer"
 
 
 def test_rank_that_evaluates_longer_than_the_hang_timeout_is_left_alone(launch: Launch, results: Path) -> None:
@@ -129,7 +139,7 @@ def test_rank_that_raises_alone_is_named_in_the_record(launch: Launch, results: 
 
 @pytest.mark.parametrize("what", ["kill", "leave"])
 def test_rank_that_dies_is_named(what: str, ranks: Callable[..., list[Any]], results: Path) -> None:
-    command = [*PLAIN, "watch", "-o", str(results), STUCK, "--what", what, "--at", "1000"]
+    command = [*PLAIN, "watch", "-o", str(results), STUCK, "--what", what, "--at", "600"]
     rank0, rank1 = ranks(command, command)
     assert (rank0.returncode, rank1.returncode) == (1, -signal.SIGKILL if what == "kill" else 7)
     (error,) = errors(rank0.stderr)
@@ -141,7 +151,7 @@ def test_rank_that_dies_is_named(what: str, ranks: Callable[..., list[Any]], res
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_death_is_reported_once_under_torchrun(rank: int, launch: Launch, results: Path) -> None:
-    done = launch([*TORCHRUN, "watch", "-o", str(results), STUCK, "--what", "kill", "--rank", str(rank), "--at", "1000"])
+    done = launch([*TORCHRUN, "watch", "-o", str(results), STUCK, "--what", "kill", "--rank", str(rank), "--at", "600"])
     assert done.returncode == 1
     (error,) = errors(done.stderr)
     assert error.startswith(f"rank {rank} (")

@@ -56,7 +56,9 @@ def parse_arguments(words: list[str]) -> None:
     if not words or {"--help", "-h", "--version", "...", "[FLAGS]"} & set(words):
         return
     name, rest = (words[0], words[1:]) if words[0] in program.commands else ("run", words)
-    params = program.commands[name].make_context(name, rest).params
+    _, command, rest = program.resolve_command(click.Context(program), [name, *rest])
+    assert command is not None, "a command of the program"
+    params = command.make_context(name, rest).params
     if name == reproduce.name and params["name"] not in (None, *published_names()):
         raise BenchError(f"unknown experiment '{params['name']}'")
     if name == crossover.name:

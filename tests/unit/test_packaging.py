@@ -71,6 +71,13 @@ def test_torchvision_accelerate_and_matplotlib_are_required_by_the_extra_train_o
     assert {each.name for each in active(requires, ["train"])} - always == TRAIN
 
 
+def test_every_torch_from_2_9_on_satisfies_the_wheel(wheel: Path) -> None:
+    (distribution,) = metadata.distributions(path=[str(wheel)])
+    (torch,) = (each for each in active(distribution.requires or [], []) if each.name == "torch")
+    accepted = {version: torch.specifier.contains(version) for version in ("2.8.0", "2.9.0", "2.9.1+cu128", "2.14.1", "3.0.0")}
+    assert accepted == {"2.8.0": False, "2.9.0": True, "2.9.1+cu128": True, "2.14.1": True, "3.0.0": True}
+
+
 @pytest.mark.parametrize(
     ("line", "printed"),
     [
@@ -115,6 +122,15 @@ def test_missing_package_is_named_with_the_command_that_installs_it(line: str, e
 def test_workloads_of_ddpbench_train_with_torch_only(words: str, torch_only: Path, tmp_path: Path) -> None:
     done = ddpbench(torch_only, tmp_path, f"{words} {SMALL}")
     assert done.returncode == 0, done.stderr
+
+
+def test_script_is_watched_with_torch_only(torch_only: Path, tmp_path: Path) -> None:
+    done = ddpbench(torch_only, tmp_path, f"watch --gpus 2 -o runs {ROOT / 'tests' / 'support' / 'scripts' / 'train.py'} --epochs 3")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("weights ") == 2
+    (path,) = (tmp_path / "runs").glob("*.json")
+    (record,) = load(path).records
+    assert (record.status, record.world_size, record.environment.software.torchvision) == ("ok", 2, None)
 
 
 def test_main_job_runs_with_the_extra_train(with_train: Path, tmp_path: Path) -> None:

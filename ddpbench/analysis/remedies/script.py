@@ -22,7 +22,7 @@ def is_dataloader_change(scenario: Scenario) -> bool:
 
 
 def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
-    """The arguments that turn the DataLoader of ``record`` into that of ``scenario``, as they are written in the script."""
+    """The arguments that turn the DataLoader of ``record`` into that of ``scenario``, in the spelling of a script."""
     workers = record.workers if scenario.workers is None else scenario.workers
     return ChangeDataLoader(
         num_workers=scenario.workers,

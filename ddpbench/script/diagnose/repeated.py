@@ -66,9 +66,9 @@ class RepeatedBatches:
     def on_device(self, device: torch.device) -> Iterator[None]:
         """Let ``.to()`` and ``.cuda()`` of a handed-out tensor return a clone of a copy that is on ``device`` already.
 
-        Only as many batches are used as fit there. Does nothing on the CPU.
+        Only as many batches are used as fit there. Does nothing on the CPU, and without batches.
         """
-        if device.type != "cuda":
+        if device.type != "cuda" or not self._batches:
             yield
             return
         room = MAX_MEMORY_FRACTION * torch.cuda.mem_get_info(device)[0]
@@ -89,7 +89,7 @@ class RepeatedBatches:
 
 @dataclass
 class KeptBatch:
-    """One batch: its structure, its leaves, and the tensors among them as they are handed out."""
+    """One batch: its structure, its leaves, and what is handed out of it."""
 
     rebuild: Callable[[list[Any]], Any]
     leaves: list[Any]  # never handed out

@@ -21,7 +21,7 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.dataset_files import common_folder, dataset_files
 from ddpbench.script.diagnose.measurement import LoaderInBackground, LoaderInUse, Measurement, NoLoader
-from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader
+from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
 from ddpbench.script.diagnose.stage import FIRST_BATCH, RankResults, Stage
 from ddpbench.script.diagnose.trial_loader import open_trial
 from ddpbench.script.observer import Observer
@@ -66,6 +66,10 @@ class Windows:
         self._has_failed = False
 
     # what the script's iterators call
+
+    def timed(self, get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """``DataLoader._get_iterator`` with timed batches."""
+        return timed_get_iterator(get_iterator)
 
     def begin_epoch(self, loader: Any) -> None:
         """The script is about to create an iterator of ``loader``."""

@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 
+from ddpbench.machine.variables import EnvVar
+
 CACHES = {
     "XDG_CACHE_HOME": "~/.cache",
     "CUDA_CACHE_PATH": "~/.nv/ComputeCache",
@@ -25,10 +27,10 @@ def prepare_folders(scratch: str) -> list[str]:
 
     A cache that does not exist yet is one in the scratch folder: what is compiled is loaded by code that is not redirected.
     """
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_{_user_name()}")  # torch's default
-    triton = os.path.expanduser(os.environ.get("TRITON_HOME", "~")) + "/.triton"
+    os.environ.setdefault(EnvVar.TORCHINDUCTOR_CACHE_DIR, f"{tempfile.gettempdir()}/torchinductor_{_user_name()}")  # torch's default
+    triton = os.path.expanduser(os.environ.get(EnvVar.TRITON_HOME, "~")) + "/.triton"
     if not os.path.isdir(triton):
-        os.environ["TRITON_HOME"] = f"{scratch}/caches"
+        os.environ[EnvVar.TRITON_HOME] = f"{scratch}/caches"
     folders = [scratch, triton, *_folders_of_the_system()]
     for variable, default in CACHES.items():
         if folder := os.path.expanduser(os.environ.get(variable, default)):
@@ -38,17 +40,17 @@ def prepare_folders(scratch: str) -> list[str]:
             folders += [folder, *_linked_folders(folder)]
     _use_temp(f"{scratch}/tmp")
     sys.dont_write_bytecode = True
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    os.environ["GIT_OPTIONAL_LOCKS"] = "0"  # git status would renew the index
+    os.environ[EnvVar.PYTHONDONTWRITEBYTECODE] = "1"
+    os.environ[EnvVar.GIT_OPTIONAL_LOCKS] = "0"  # git status would renew the index
     return sorted({real for folder in folders if os.path.isdir(folder) and not _contains_work(real := os.path.realpath(folder))})
 
 
 def _folders_of_the_system() -> Iterator[str]:
     """The folder of the file in which torchrun expects the error of a rank, and that of the pipes of CUDA's Multi-Process Service."""
-    error_folder = os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
+    error_folder = os.path.dirname(os.environ.get(EnvVar.TORCHELASTIC_ERROR_FILE, ""))
     if os.path.basename(error_folder).isdecimal():  # a rank: not a folder of the user, who may have set the variable
         yield error_folder
-    yield os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+    yield os.environ.get(EnvVar.CUDA_MPS_PIPE_DIRECTORY, "/tmp/nvidia-mps")
 
 
 def _contains_work(folder: str) -> bool:
@@ -72,9 +74,9 @@ def _user_name() -> str:
 def _use_temp(temp: str) -> None:
     """Make ``temp`` the temporary folder. What was staged in a TMPDIR of the user's is found there, too."""
     os.makedirs(temp, exist_ok=True)
-    before = os.environ.get("TMPDIR")
+    before = os.environ.get(EnvVar.TMPDIR)
     if before and os.path.isdir(before):
         for name in os.listdir(before):
             with suppress(FileExistsError):  # another rank
                 os.symlink(os.path.join(os.path.abspath(before), name), f"{temp}/{name}")
-    os.environ["TMPDIR"] = tempfile.tempdir = temp
+    os.environ[EnvVar.TMPDIR] = tempfile.tempdir = temp

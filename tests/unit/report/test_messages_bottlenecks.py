@@ -303,8 +303,12 @@ def test_straggler_heading_has_no_separate_cause() -> None:
         (RunCommand("ddpbench resnet50"), "ddpbench resnet50"),
         (RaiseTimeLimit(), "a longer --time-limit"),
         (ReduceRanks(2), "at most 2 ranks per node"),
-        (ChangeDataLoader(num_workers=4), "DataLoader(num_workers=4)"),
-        (ChangeDataLoader(pin_memory=True), "DataLoader(pin_memory=True)"),
+        (ChangeDataLoader(num_workers=4), "DataLoader(..., num_workers=4)"),
+        (ChangeDataLoader(pin_memory=True), "DataLoader(..., pin_memory=True)"),
+        (
+            ChangeDataLoader(num_workers=8, prefetch_factor=4, persistent_workers=True),
+            "DataLoader(..., num_workers=8, prefetch_factor=4, persistent_workers=True)",
+        ),
     ],
 )
 def test_next_step_has_a_message(step: NextStep, text: str) -> None:

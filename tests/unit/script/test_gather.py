@@ -93,16 +93,21 @@ def test_failed_rank_waits_until_rank_0_has_seen_it_but_not_for_ever() -> None:
 def test_other_ranks_know_that_rank_0_has_ended_or_is_silent() -> None:
     store = dist.HashStore()
     rank0, rank1 = LinkOfRank0(store, records.environment(2).placements[0]), LinkToRank0(store, period_s=0.05)
-    rank0.send("", has_ended=False)
+    time.sleep(0.2)
+    silent = rank1.progress()
+    assert silent is not None
+    assert (silent.line, silent.is_silent, silent.idle_s >= 0.2) == (BEFORE_FIRST_BATCH, True, True)
+    rank0.send(40, "record.json", has_ended=False)
+    rank1.receive()
+    assert rank1.progress() is None
+    assert rank1.state is not None
+    assert (rank1.state.record_path, rank1.has_ended) == ("record.json", False)
+    time.sleep(0.2)
+    silent = rank1.progress()
+    assert silent is not None
+    assert (silent.steps, silent.line) == (40, SILENT)
+    rank0.send(40, "record.json", has_ended=True)
     rank1.receive()
     time.sleep(0.2)
-    assert rank1.has_ended, "it sends nothing"
-    rank0.send("record.json", has_ended=False)
-    rank1.receive()
-    assert not rank1.has_ended
-    assert rank1.state is not None
-    assert rank1.state.record_path == "record.json"
-    rank0.send("record.json", has_ended=True)
-    rank1.receive()
-    assert rank1.has_ended
+    assert (rank1.has_ended, rank1.progress()) == (True, None)
     assert [LinkToRank0(store, 1.0).claim_reporter() for _ in range(3)] == [True, False, False]

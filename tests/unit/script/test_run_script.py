@@ -66,6 +66,10 @@ def test_script_behind_a_symlink_finds_its_siblings(tmp_path: Path) -> None:
         (["-m", "gone.train"], "no module named 'gone.train'"),
         (["-m", "probed.gone"], "no module named 'probed.gone'"),
         (["--json", "-", "probe.py"], "--json cannot be '-': stdout belongs to the script"),
+        ([], "missing argument 'SCRIPT [ARGUMENT]...'"),
+        (["--steps", "0", "probe.py"], "--steps cannot be '0'"),
+        (["--every", "5", "probe.py"], "--every cannot be '5'"),
+        (["--hang-timeout", "0", "probe.py"], "--hang-timeout cannot be '0'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

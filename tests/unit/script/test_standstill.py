@@ -135,5 +135,19 @@ def test_progress_follows_the_script_and_its_standstill(monkeypatch: pytest.Monk
     assert later.totals.since(after.totals) == Totals()
 
 
+def test_script_that_has_left_its_loop_is_outside_of_steps() -> None:
+    training = Training()
+    with watched() as seen:
+        reader = ProgressReader(seen.observer, hang_timeout_s=None)
+        for batch in loader(6):
+            training.step(batch)
+            in_loop = reader.read()
+            if seen.observer.num_batches == 3:
+                break
+        after = reader.read()
+    assert (in_loop.steps, in_loop.outside) == (3, None)
+    assert (after.steps, after.outside) == (3, "between-epochs")
+
+
 def test_collective_is_unknown_without_a_process_group() -> None:
     assert pending_collective() == ""
