@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ddpbench.bench.gate import gate_error
 from ddpbench.bench.journal import Journal
+from ddpbench.bench.launch import process_start_s
 from ddpbench.distributed.exit_status import exit_with_error, mark_signal_ready
 from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.machine.signals import restore_handlers
@@ -135,8 +136,10 @@ class DiagnoseSession(WatchSession):
 
 def scratch_folder(rank_env: RankEnv) -> Path:
     """A new folder with a short path. The ranks that one launcher has started on a node share it."""
-    if rank_env.local_world_size == 1:
-        return Path(tempfile.mkdtemp(prefix="ddpbench-"))
-    folder = Path(tempfile.gettempdir(), f"ddpbench-{os.getppid()}-{rank_env.restart_count}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
+    if rank_env.local_world_size > 1:
+        began_s = process_start_s(os.getppid()) or 0.0
+        folder = Path(tempfile.gettempdir(), f"ddpbench-{os.getppid()}-{100 * began_s:.0f}-{rank_env.restart_count}")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid == os.getuid():
+            return folder
+    return Path(tempfile.mkdtemp(prefix="ddpbench-"))
