@@ -134,3 +134,14 @@ def test_script_that_fails(launch: Launch, results: Path) -> None:
 def test_missing_script_is_one_line(launch: Launch) -> None:
     done = launch([*PLAIN, "diagnose", "missing.py"])
     assert (done.returncode, errors(done.stderr)) == (2, ["cannot run 'missing.py': no such file"])
+
+
+def test_worker_of_a_trial_that_dies_ends_the_trial_only(launch: Launch, results: Path) -> None:
+    """The process with the highest worker number, which only the trial has, kills itself after some batches."""
+    done = launch([*PLAIN, "diagnose", "--time-limit", "25", "-o", str(results), *SLOW_LOADER, "--fatal-worker", "1"])
+    assert done.returncode == 0, done.stderr
+    job = only_job(results)
+    (trial,) = (record for record in job.records if record.role.kind == "trial")
+    assert (trial.status, trial.fault is not None) == ("failed", True)
+    assert job.records[0].status == "ok"
+    assert "Traceback" not in done.stderr

@@ -14,7 +14,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Fault, KernelActivity, Record, Round
-from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role
+from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role, trial_role
 from ddpbench.record.trace import Memory, Trace
 from ddpbench.script.diagnose.schedule import MIN_ROUND_STEPS
 from ddpbench.script.diagnose.stage import RankResults, WindowResult
@@ -40,10 +40,12 @@ def build_records(observation: Observation, own_rows: Rows, results: Sequence[Ra
             last = record.rounds[-1]
             step_ms = 1000 * last.wall_s / last.traces[0].steps
             record.kernel_activity = KernelActivity(step_ms=step_ms, kernel_ms=results[0].kernel_ms)
-    failed = {flags: message for each in results for flags, message in each.failed_trials.items()}
-    for record in records:
-        if record.role.scenario and (message := failed.get(record.role.scenario.flag_text)):
-            record.status, record.fault = "failed", Fault(message=message)
+    for failed in (trial for each in results for trial in each.failed_trials):
+        role = trial_role(failed.scenario)
+        if all(each.role != role for each in records):
+            records.append(_with_role(observation.record_with([], states, own_rows), role, requested))
+        record = next(each for each in records if each.role == role)
+        record.status, record.fault = "failed", Fault(message=failed.message, arm_index=len(records) - 1)
     return sorted(records, key=lambda record: record.role != BASELINE)
 
 

@@ -74,6 +74,13 @@ class WindowResult(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float  # per batch, of this process and its workers
 
 
+class FailedTrial(msgspec.Struct, frozen=True):
+    """A trial whose DataLoader did not work."""
+
+    scenario: Scenario
+    message: str
+
+
 class RankResults(msgspec.Struct, kw_only=True):
     """What one rank has measured so far."""
 
@@ -86,4 +93,4 @@ class RankResults(msgspec.Struct, kw_only=True):
     h2d_bandwidth: H2DBandwidth | None = None
     storage: Storage | None = None  # on rank 0
     node_state: NodeState | None = None  # of the first rank of a node
-    failed_trials: dict[str, str] = {}  # flags of a scenario -> why its DataLoader did not work
+    failed_trials: list[FailedTrial] = []

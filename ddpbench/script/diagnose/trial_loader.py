@@ -12,11 +12,13 @@ import psutil
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from ddpbench.data.loaders.start_workers import START_TIMEOUT_S
 from ddpbench.machine.host import shared_memory_free_bytes
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.source import DEFAULT_PREFETCH
+
+BATCH_TIMEOUT_S = 20.0
+"""Seconds after which a batch of a trial is taken to be lost. Only then does a DataLoader with a timeout look for dead workers."""
 
 MAX_MEMORY_FRACTION = 0.5
 """Fraction of the free shared memory that the batches of a trial may take, besides those of the script's own workers."""
@@ -37,7 +39,7 @@ def open_trial(loader: DataLoader[Any], scenario: Scenario, batch_bytes: int) ->
             "prefetch_factor": prefetch,
             "persistent_workers": True,
             "multiprocessing_context": loader.multiprocessing_context,
-            "timeout": loader.timeout or START_TIMEOUT_S,
+            "timeout": loader.timeout or BATCH_TIMEOUT_S,
             "worker_init_fn": loader.worker_init_fn,
             "in_order": loader.in_order,
         }

@@ -12,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from ddpbench.bench.loader_bench import BenchmarkedLoader, measure_delivery
-from ddpbench.data.loaders.start_workers import suppress_worker_count_warning
+from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.distributed.bandwidth import h2d_bytes_per_s
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.storage import benchmark_storage
@@ -22,7 +22,7 @@ from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.dataset_files import common_folder, dataset_files
 from ddpbench.script.diagnose.measurement import LoaderInBackground, LoaderInUse, Measurement, NoLoader
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
-from ddpbench.script.diagnose.stage import FIRST_BATCH, RankResults, Stage
+from ddpbench.script.diagnose.stage import FIRST_BATCH, FailedTrial, RankResults, Stage
 from ddpbench.script.diagnose.trial_loader import open_trial
 from ddpbench.script.observer import Observer
 from ddpbench.script.rows import NUMBER, Rows, to_rows
@@ -210,17 +210,22 @@ class Windows:
     def _open_trial(self, scenario: Scenario, iterator: SteeredIterator) -> Any:
         """The iterator of the DataLoader with the arguments of ``scenario``, whose workers live until the last stage; None if it failed."""
         loader = iterator.steered
-        if scenario not in loader.trials and scenario.flag_text not in self.results.failed_trials:
+        if scenario not in loader.trials and not self.has_failed(scenario):
             try:
-                with self.observer.paused(), suppress_worker_count_warning():
+                with self.observer.paused(), suppress_worker_count_warning(), no_torch_sigchld_handler():
                     loader.trials[scenario] = iter(open_trial(iterator.loader, scenario, loader.repeated.batch_bytes))
             except Exception as problem:
                 self._fail_trial(scenario, problem)
         return loader.trials.get(scenario)
 
+    def has_failed(self, scenario: Scenario) -> bool:
+        """Whether the trial of ``scenario`` did not work on this rank."""
+        return any(each.scenario == scenario for each in self.results.failed_trials)
+
     def _fail_trial(self, scenario: Scenario, problem: Exception) -> None:
         """Drop a trial that does not work. Its windows get batches of the script's own loader."""
-        self.results.failed_trials[scenario.flag_text] = str(problem).partition("\n")[0] or type(problem).__name__
+        message = str(problem).partition("\n")[0].strip() or type(problem).__name__
+        self.results.failed_trials.append(FailedTrial(scenario, message))
         for loader in self._loaders.values():
             loader.trials.pop(scenario, None)
 

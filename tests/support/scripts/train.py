@@ -3,6 +3,7 @@
 import argparse
 import atexit
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -11,20 +12,23 @@ from typing import Any
 import torch
 from torch import distributed as dist
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset, get_worker_info
 
 FEATURES, CLASSES, BATCH = 16, 4, 8
 
 
 class Points(Dataset):
-    def __init__(self, batches: int, as_dict: bool, sample_ms: float) -> None:
-        self.length, self.as_dict, self.sample_ms = batches * BATCH, as_dict, sample_ms
+    def __init__(self, batches: int, as_dict: bool, sample_ms: float, fatal_worker: int) -> None:
+        self.length, self.as_dict, self.sample_ms, self.fatal_worker = batches * BATCH, as_dict, sample_ms, fatal_worker
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, index: int) -> Any:
         time.sleep(self.sample_ms / 1000)
+        worker = get_worker_info()
+        if worker and worker.id == self.fatal_worker:
+            os.kill(os.getpid(), signal.SIGKILL)
         x, y = torch.randn(FEATURES), index % CLASSES
         return {"inputs": {"x": x}, "y": y} if self.as_dict else (x, y)
 
@@ -45,6 +49,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sample-ms", type=float, default=0.0)
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--data", choices=["points", "dict", "stream", "list"], default="points")
+    parser.add_argument("--fatal-worker", type=int, default=-1)
     parser.add_argument("--late-rank", type=int, default=-1)
     parser.add_argument("--signal", type=int)
     parser.add_argument("--exit", type=int)
@@ -95,7 +100,7 @@ def make_loader(options: argparse.Namespace) -> Any:
         return [(torch.randn(BATCH, FEATURES), torch.zeros(BATCH, dtype=torch.long)) for _ in range(options.batches)]
     if options.data == "stream":
         return DataLoader(Stream(options.batches), BATCH, num_workers=options.workers)
-    data = Points(options.batches, options.data == "dict", options.sample_ms)
+    data = Points(options.batches, options.data == "dict", options.sample_ms, options.fatal_worker)
     sampler = DistributedSampler(data) if dist.is_initialized() else None
     return DataLoader(data, BATCH, sampler=sampler, num_workers=options.workers, persistent_workers=options.persistent)
 
