@@ -91,8 +91,12 @@ class Observer:
         finally:
             self._thread = thread
 
+    def leave_to_parent(self) -> None:
+        """Ignore all further calls: this is a forked child. It frees nothing, since CUDA events cannot be freed in it."""
+        self._thread = -1
+
     def deactivate(self) -> None:
-        """Ignore all further calls: this is a forked child."""
+        """Ignore all further calls."""
         self._thread = -1
         self.clock.drop()
 

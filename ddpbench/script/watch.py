@@ -79,7 +79,7 @@ class WatchSession:
         from ddpbench.script.observer import Observer
 
         observer = Observer(self._begin_reporting, times_all=self._options.every is not None)
-        os.register_at_fork(after_in_child=observer.deactivate)
+        os.register_at_fork(after_in_child=observer.leave_to_parent)
         self._hooks = Hooks(observer, self._ender, StepLimit(self._options.steps, self._ender) if self._options.steps else None)
         self._observation = Observation(self._program.name, self._rank_env, observer, self._hooks)
 

@@ -70,6 +70,7 @@ def main() -> None:
         dist.all_reduce(mean)
         if dist.get_rank() == 0:
             print(f"epoch {epoch}: loss {mean.item() / dist.get_world_size()!r}", flush=True)
+    dist.barrier()  # without it gloo sometimes aborts a rank that destroys its group first
     dist.destroy_process_group()
 
 

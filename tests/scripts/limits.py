@@ -1,7 +1,7 @@
 """What limits each script of this folder, how to start it, and what a watcher must see of it.
 
-The scripts are trainings as users write them, without a word of ddpbench. Each runs for a few minutes with ``arguments``, and for some
-seconds with ``short``.
+The scripts are trainings as users write them, without a word of ddpbench. With ``arguments`` each runs for three to four minutes on two
+cores, or on an H100, unless it is ended before; with ``short`` for some seconds.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ SCRIPTS = (
     ),
     script(
         "with_hf_trainer",
-        "--epochs 12",
+        "--epochs 10",
         "--epochs 2 --samples 320",
         "compute-bound",
         extra="frameworks",
@@ -260,7 +260,7 @@ SCRIPTS = (
     ),
     script(
         "fsdp",
-        "--epochs 12",
+        "--epochs 7",
         "--epochs 2 --samples 640 --width 32 --layers 2",
         "sync-bound",
         launcher="torchrun",
@@ -291,7 +291,7 @@ SCRIPTS = (
         ("collate", *CORES),
         seen=Seen(model="Sequential", optimizers=("Adam",), dataset="Texts", batches=80, epochs=2),
     ),
-    script("small_kernels", "--epochs 80", "--epochs 2 --samples 4096", "launch-bound", is_cuda=True),
-    script("small_kernels", "--epochs 80 --log", "--epochs 2 --samples 4096 --log", "launch-bound", is_cuda=True),
-    script("pageable_copies", "--epochs 60", "--epochs 2 --batches 60", "host-to-device-bound", is_cuda=True),
+    script("small_kernels", "--epochs 12", "--epochs 2 --samples 4096", "launch-bound", is_cuda=True),
+    script("small_kernels", "--epochs 12 --log", "--epochs 2 --samples 4096 --log", "launch-bound", is_cuda=True),
+    script("pageable_copies", "--epochs 70", "--epochs 2 --batches 60", "host-to-device-bound", is_cuda=True),
 )

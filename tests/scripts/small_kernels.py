@@ -18,9 +18,9 @@ class Block(nn.Module):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--samples", type=int, default=32768)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--layers", type=int, default=60)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--log", action="store_true")
@@ -31,7 +31,7 @@ def main() -> None:
     model = nn.Sequential(*[Block(args.width) for _ in range(args.layers)], nn.Linear(args.width, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, foreach=False)
     data = TensorDataset(torch.randn(args.samples, args.width), torch.arange(args.samples) % 10)
-    loader = DataLoader(data, batch_size=64, shuffle=True, num_workers=args.workers, pin_memory=True, persistent_workers=True)
+    loader = DataLoader(data, batch_size=64, shuffle=True, num_workers=args.workers, pin_memory=True)
 
     for epoch in range(args.epochs):
         running = 0.0

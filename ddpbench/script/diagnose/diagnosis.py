@@ -109,6 +109,7 @@ class ScriptDiagnosis:
                 self._begin_s + self._limit_s,
                 self._step_times,
                 self._candidates,
+                lambda scenario: scenario.flag_text in self.windows.results.failed_trials,
                 lambda: self.observer.updates,
             )
         self.problem = self.problem or (self._channel.problem if self._channel else "")

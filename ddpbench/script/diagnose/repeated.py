@@ -66,9 +66,9 @@ class RepeatedBatches:
     def on_device(self, device: torch.device) -> Iterator[None]:
         """Let ``.to()`` and ``.cuda()`` of a handed-out tensor return a clone of a copy that is on ``device`` already.
 
-        Only as many batches are used as fit there. Does nothing on the CPU.
+        Only as many batches are used as fit there. Does nothing on the CPU, and without batches.
         """
-        if device.type != "cuda":
+        if device.type != "cuda" or not self._batches:
             yield
             return
         room = MAX_MEMORY_FRACTION * torch.cuda.mem_get_info(device)[0]

@@ -66,7 +66,7 @@ class Schedule:
     """The stages in their order, each of which begins where the one before ended.
 
     ``step_times`` returns the times of the steps from one batch to another. ``candidates`` are the scenarios to try, asked for when all
-    ranks have sent their measurements. ``num_updates`` returns rank 0's updates so far.
+    ranks have sent their measurements; a trial that ``has_failed`` is not continued. ``num_updates`` returns rank 0's updates so far.
     """
 
     def __init__(
@@ -75,11 +75,13 @@ class Schedule:
         end_s: float,
         step_times: Callable[[int, int], StepTimes],
         candidates: Callable[[], Sequence[Scenario]],
+        has_failed: Callable[[Scenario], bool],
         num_updates: Callable[[], int],
     ) -> None:
         self._facts, self._end_s = facts, end_s
         self._begin_s = monotonic()
-        self._step_times, self._candidates, self._num_updates = step_times, candidates, num_updates
+        self._step_times, self._candidates = step_times, candidates
+        self._has_failed, self._num_updates = has_failed, num_updates
         self._first = 0  # batch at which the next stage begins
         self._last: StepTimes | None = None  # of the last window
         self._pace_s: dict[Role, float] = {}  # step of the last window of each role
@@ -142,7 +144,11 @@ class Schedule:
                 arms = arms[:2]
             for role, source in arms if turn % 2 == 0 else reversed(arms):
                 yield from self._settle(source, role)
-                yield from self._window(source, role, turn)
+                if role.scenario is None or not self._has_failed(role.scenario):
+                    yield from self._window(source, role, turn)
+            arms = [(role, source) for role, source in arms if role.scenario is None or not self._has_failed(role.scenario)]
+            if all(role == BASELINE_REPEAT for role, _ in arms):
+                return
             longest_s = max(longest_s, monotonic() - begin_s)
 
     # one window

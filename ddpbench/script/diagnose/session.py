@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ddpbench.bench.gate import gate_error
 from ddpbench.bench.journal import Journal
+from ddpbench.bench.launch import process_start_s
 from ddpbench.distributed.exit_status import exit_with_error, mark_signal_ready
 from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.machine.signals import restore_handlers
@@ -78,7 +79,7 @@ class DiagnoseSession(WatchSession):
         requested, end_script = self._request.arms[0], self._ender.request_end
         diagnosis = ScriptDiagnosis(self._rank_env, requested, self._verify, end_script, self._save_records, self.print_line)
         observer = Observer(steering=diagnosis.windows)
-        os.register_at_fork(after_in_child=observer.deactivate)
+        os.register_at_fork(after_in_child=observer.leave_to_parent)
         self._hooks = Hooks(observer, self._ender)
         self._observation = Observation(self._program.name, self._rank_env, observer, self._hooks)
         self._diagnosis = diagnosis
@@ -135,8 +136,10 @@ class DiagnoseSession(WatchSession):
 
 def scratch_folder(rank_env: RankEnv) -> Path:
     """A new folder with a short path. The ranks that one launcher has started on a node share it."""
-    if rank_env.local_world_size == 1:
-        return Path(tempfile.mkdtemp(prefix="ddpbench-"))
-    folder = Path(tempfile.gettempdir(), f"ddpbench-{os.getppid()}-{rank_env.restart_count}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
+    if rank_env.local_world_size > 1:
+        began_s = process_start_s(os.getppid()) or 0.0
+        folder = Path(tempfile.gettempdir(), f"ddpbench-{os.getppid()}-{100 * began_s:.0f}-{rank_env.restart_count}")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid == os.getuid():
+            return folder
+    return Path(tempfile.mkdtemp(prefix="ddpbench-"))

@@ -451,3 +451,19 @@ def test_training_on_a_gpu_is_timed_on_the_device() -> None:
     for phase in (DATA, HOST_TO_DEVICE, FORWARD, BACKWARD, OPTIMIZER, SCRIPT):
         assert phase_ms(steady, phase).min() > 0
     assert phase_ms(steady, SYNC).max() == 0
+
+
+@pytest.mark.cuda
+def test_child_that_is_forked_in_a_step_frees_no_cuda_events() -> None:
+    """Workers of a loader that the script iterates over in the middle of a step."""
+    model = nn.Linear(FEATURES, 4).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with watched() as seen:
+        os.register_at_fork(after_in_child=seen.observer.leave_to_parent)
+        for (batch,) in loader(6):
+            loss = model(batch.cuda()).square().mean()
+            assert len(list(DataLoader(points(2), BATCH, num_workers=2))) == 2
+            loss.backward()
+            optimizer.step()
+    assert seen.observer.problem == ""
+    assert seen.observer.num_batches >= 4

@@ -101,6 +101,12 @@ def test_unknown_objects_cannot_be_repeated() -> None:
 
 
 @pytest.mark.cuda
+def test_loader_that_has_given_no_batch_needs_no_copies() -> None:
+    with RepeatedBatches().on_device(torch.device("cuda")):
+        assert "to" not in vars(torch.Tensor)
+
+
+@pytest.mark.cuda
 def test_copies_to_the_device_are_there_already() -> None:
     device = torch.device("cuda")
     repeated = kept({"images": torch.arange(4.0), "labels": torch.arange(4)})

@@ -23,6 +23,7 @@ class Script:
         self, own_s: float = 0.1, compute_s: float = 0.02, limit_s: float = 180.0, scenarios: Sequence[Scenario] = (), **facts: int | bool
     ) -> None:
         self.now_s, self.stage = 0.0, None
+        self.failing: Sequence[Scenario] = ()
         self.own_s, self.compute_s, self.scenarios = own_s, compute_s, scenarios
         usual = {"ranks": 1, "workers": 2, "prefetch": 2, "batches_per_update": 1, "look_ahead": 0, "on_gpu": False, "reads_files": False}
         self.facts, self.limit_s = ScriptFacts(**{**usual, **facts}), limit_s  # type: ignore[arg-type]
@@ -40,7 +41,9 @@ class Script:
         found: list[Stage] = []
         number = FIRST_BATCH
         with patch.object(module, "monotonic", lambda: self.now_s):
-            plan = Schedule(self.facts, self.limit_s, self.step_times, lambda: self.scenarios, lambda: number)
+            plan = Schedule(
+                self.facts, self.limit_s, self.step_times, lambda: self.scenarios, lambda scenario: scenario in self.failing, lambda: number
+            )
             while not found or found[-1].kind != "end":
                 self.stage = stage = plan.next_stage(number)
                 assert stage.first == number
@@ -75,6 +78,13 @@ def test_trials_take_turns_with_the_present_loader() -> None:
     order = [stage.role for stage in stages[collected:] if stage.is_timed]
     assert order[:4] == [BASELINE_REPEAT, trial_role(MORE_WORKERS), trial_role(MORE_WORKERS), BASELINE_REPEAT]
     assert all(stage.unmeasured >= 2 for stage in stages if stage.is_timed)
+
+
+def test_trial_that_fails_is_not_continued() -> None:
+    script = Script(scenarios=[MORE_WORKERS])
+    script.failing = [MORE_WORKERS]
+    assert trial_role(MORE_WORKERS) not in rounds(script.stages())
+    assert rounds(script.stages())[BASELINE_REPEAT] == 1
 
 
 def test_no_trial_without_a_candidate() -> None:
