@@ -106,7 +106,7 @@ class Rank0Duties:
 
     def finish(self, fault: str, timeout_s: float) -> Record:
         if self._collector and self._link:
-            self._link.send(self._reader.read().steps, self._outlet.record_path, has_ended=True)
+            self._link.send(self._reader.read(), self._outlet.record_path, has_ended=True)
             if fault and not self.peer_fault:
                 self._report_death_of_peer()
             self._collector.collect_all(timeout_s)
@@ -126,7 +126,7 @@ class Rank0Duties:
 
     def _exchange(self, has_ended: bool) -> None:
         if self._collector and self._link:
-            self._link.send(self._reader.read().steps, self._outlet.record_path, has_ended)
+            self._link.send(self._reader.read(), self._outlet.record_path, has_ended)
             self._collector.collect()
             self._watch_processes()
 

@@ -23,7 +23,7 @@ class Rank0State(msgspec.Struct, frozen=True, kw_only=True):
 
     placement: RankPlacement
     messages: Count = 0
-    steps: Count = 0  # that it has finished
+    progress: Progress = Progress()
     record_path: str = ""  # empty until it is saved
     has_ended: bool = False
 
@@ -34,11 +34,11 @@ class LinkOfRank0:
     def __init__(self, store: dist.Store, placement: RankPlacement) -> None:
         self._store, self._state = store, Rank0State(placement=placement)
 
-    def send(self, steps: int, record_path: str, has_ended: bool) -> None:
+    def send(self, progress: Progress, record_path: str, has_ended: bool) -> None:
         """Publish that rank 0 lives, or that its script has ended."""
         messages = self._state.messages + 1
         self._state = Rank0State(
-            placement=self._state.placement, messages=messages, steps=steps, record_path=record_path, has_ended=has_ended
+            placement=self._state.placement, messages=messages, progress=progress, record_path=record_path, has_ended=has_ended
         )
         self._store.set(STATE, encode_json(self._state).decode())
 
@@ -85,8 +85,10 @@ class LinkToRank0:
         silent_s = time.monotonic() - self._heard_s
         if self.has_ended or silent_s < self._silent_s:
             return None
-        steps = self.state.steps if self.state else 0
-        return Progress(steps=steps, idle_s=silent_s, is_silent=True, line=SILENT if self.state else BEFORE_FIRST_BATCH)
+        if self.state is None:
+            return Progress(idle_s=silent_s, is_silent=True, line=BEFORE_FIRST_BATCH)
+        idle_s = self.state.progress.idle_s + silent_s
+        return msgspec.structs.replace(self.state.progress, idle_s=idle_s, is_silent=True, line=SILENT)
 
     def is_aborted(self) -> bool:
         """Whether rank 0 ends all ranks."""
