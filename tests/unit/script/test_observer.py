@@ -134,11 +134,11 @@ def test_validation_in_the_middle_of_an_epoch_ends_a_stretch() -> None:
             training.step(batch)
             if index == 4:
                 for _ in validation:
-                    sleep(0.01)
+                    sleep(0.05)
     assert list(seen.rows[:, NUMBER]) == list(range(9))
     assert list(seen.rows[:, STRETCH]) == [0] * 5 + [1] * 4
-    assert phase_ms(seen.rows, SCRIPT).max() < 10
-    assert seen.observer.outside.seconds["validation"] >= 0.04
+    assert phase_ms(seen.rows, SCRIPT).max() < 150
+    assert seen.observer.outside.seconds["validation"] >= 0.2
 
 
 def test_checkpoint_in_a_step_does_not_count_in_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
