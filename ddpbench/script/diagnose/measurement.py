@@ -58,7 +58,8 @@ class LoaderInBackground:
 
     def resume(self) -> None:
         """Go on with the loader's present iterator."""
-        self._taker = BackgroundTaker(self._loader.drop_own)
+        if self._taker is None:
+            self._taker = BackgroundTaker(self._loader.drop_own)
 
     def worker_pids(self) -> list[int]:
         return self._loader.worker_pids()

@@ -91,6 +91,8 @@ class Windows:
 
     def choose(self, iterator: SteeredIterator) -> Any:
         """The batch that the script gets. Raises what its own loader raises."""
+        if not self.observer.is_active:  # a forked child, or a script that is not observed any more
+            return iterator.next_own()
         if self.observer.training is None:
             self.given_before_training = iterator.num_given + 1
         is_training = iterator.source is self.observer.training
