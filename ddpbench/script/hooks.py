@@ -102,8 +102,9 @@ class Hooks:
                 self._hook_loader_class(wrapper)
 
     def _hook_loader_class(self, cls: type) -> None:
-        if self.observer.steering and "_get_iterator" in vars(cls):
-            self._replace(cls, "_get_iterator", self.observer.steering.timed(vars(cls)["_get_iterator"]))
+        get_iterator = vars(cls).get("_get_iterator")
+        if self.observer.steering and get_iterator and not calls_super(get_iterator):
+            self._replace(cls, "_get_iterator", self.observer.steering.timed(get_iterator))
         if "__iter__" not in vars(cls):
             return
         iterate, observer = vars(cls)["__iter__"], self.observer
@@ -199,6 +200,11 @@ class Hooks:
         if observer.device is None:
             observer.use_device(parameters[0].device)
         self.models.find(optimizer, parameters[0])
+
+
+def calls_super(method: Any) -> bool:
+    """Whether a method uses ``super()``, which makes its class a free variable of its code."""
+    return "__class__" in getattr(getattr(method, "__code__", None), "co_freevars", ())
 
 
 def optimizer_settings(optimizer: Optimizer | None) -> dict[str, Any]:

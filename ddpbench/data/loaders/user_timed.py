@@ -76,9 +76,9 @@ class TimedDataset(Dataset[Any]):
     """
 
     def __init__(self, dataset: Any, watch: Stopwatch) -> None:
-        self._separable = has_loader_and_transform(dataset)
-        self._dataset = with_timed_loader(dataset, watch) if self._separable else dataset
-        self._watch = watch
+        separable = has_loader_and_transform(dataset)
+        timed = with_timed_loader(dataset, watch) if separable else dataset
+        self.__dict__.update(_separable=separable, _dataset=timed, _watch=watch)
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -104,10 +104,13 @@ class TimedDataset(Dataset[Any]):
         return samples
 
     def __getattr__(self, name: str) -> Any:
-        """Attributes of the wrapped dataset, which a user's ``worker_init_fn`` may need."""
+        """Attributes of the wrapped dataset, which a user's ``worker_init_fn`` may read and set."""
         if name.startswith("__") or "_dataset" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self._dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._dataset, name, value)
 
 
 class TimedIterable(IterableDataset[Any]):
@@ -166,8 +169,8 @@ class TimedFn:
     def __init__(self, function: Callable[..., Any], stage: str, watch: Stopwatch) -> None:
         self._function, self._stage, self._watch = function, stage, watch
 
-    def __call__(self, *args: Any) -> Any:
-        result = self._function(*args)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = self._function(*args, **kwargs)
         self._watch.lap(self._stage)
         return result
 

@@ -21,7 +21,7 @@ from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.report.messages.verdict import dataloader_call
 from ddpbench.script.diagnose.channel import StageChannel
 from ddpbench.script.diagnose.job import build_records, update_diagnosis
-from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, StepTimes
+from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, StepTimes, end_stage
 from ddpbench.script.diagnose.stage import RankResults, Stage
 from ddpbench.script.diagnose.windows import Windows
 from ddpbench.script.observation import Observation
@@ -82,8 +82,8 @@ class ScriptDiagnosis:
         self.windows.close()
         try:
             self._share_results(AT_THE_END, LAST_RESULTS_TIMEOUT_S)
-        except BenchError as problem:  # what was collected before remains
-            self.problem = self.problem or problem.message
+        except Exception as problem:  # what was collected before remains
+            self.problem = self.problem or str(problem).partition("\n")[0]
         if self._rank_env.is_rank0:
             self._update_records()
 
@@ -94,45 +94,53 @@ class ScriptDiagnosis:
         if self._channel is None and self._rank_env.world_size > 1:
             self._channel = StageChannel(open_store(self._rank_env, CONNECT_TIMEOUT_S), self._rank_env)
             self._channel.publish_placement(self._placement)
-        stage = self._decide(number) if self._rank_env.is_rank0 else self._receive()
+        number_of_stage, self._num_stages = self._num_stages, self._num_stages + 1
+        stage = self._decide(number, number_of_stage) if self._rank_env.is_rank0 else self._receive(number, number_of_stage)
         if stage.kind == "benchmark" and self._rank_env.local_rank == 0 and self.windows.results.node_state is None:
             self.windows.results.node_state = self._node_state()
         if stage.kind == "collect":
-            self._share_results(self._num_stages)
-        self._last, self._num_stages = stage, self._num_stages + 1
+            try:
+                self._share_results(number_of_stage)
+            except BenchError as problem:
+                self.problem = problem.message  # the next stage is the end
+        self._last = stage
         return stage
 
-    def _decide(self, number: int) -> Stage:
-        if self._schedule is None:
-            self._schedule = Schedule(
-                self._facts(),
-                self._begin_s + self._limit_s,
-                self._step_times,
-                self._candidates,
-                self.windows.has_failed,
-                lambda: self.observer.updates,
-            )
+    def _decide(self, number: int, number_of_stage: int) -> Stage:
         self.problem = self.problem or (self._channel.problem if self._channel else "")
-        stage = self._schedule.end(number)
+        look_ahead = self.windows.given_before_training
+        stage = end_stage(number, self.observer.updates + 2 * (look_ahead + 2))
         if not self.problem:
             try:
+                self._schedule = self._schedule or self._new_schedule()
                 stage = self._schedule.next_stage(number)
             except Exception as problem:  # the other ranks wait for a stage, and this one soon in a collective for them
                 self.problem = f"{type(problem).__name__}: {problem}".partition("\n")[0]
         if self._channel:
-            self._channel.publish(self._num_stages, stage)
+            self._channel.publish(number_of_stage, stage)
         return stage
 
-    def _receive(self) -> Stage:
+    def _new_schedule(self) -> Schedule:
+        facts, end_s = self._facts(), self._begin_s + self._limit_s
+        return Schedule(facts, end_s, self._step_times, self._candidates, self.windows.has_failed, lambda: self.observer.updates)
+
+    def _receive(self, number: int, number_of_stage: int) -> Stage:
+        """The stage that rank 0 has published; the end at once if it publishes none in time."""
         assert self._channel is not None, "there are several ranks"
-        return self._channel.receive(self._num_stages, 3 * self._last.seconds if self._last else 0.0)
+        try:
+            return self._channel.receive(number_of_stage, 3 * self._last.seconds if self._last else 0.0)
+        except BenchError as problem:
+            self._fail(problem)
+            return end_stage(number, last_update=0)
 
     def _fail(self, problem: BenchError) -> None:
-        """A rank whose diagnosis fails still ends with the others; one that cannot reach them ends at once."""
+        """A rank whose diagnosis fails still ends with the others."""
         self.problem = problem.message
         try:
             if self._channel:
                 self._channel.report_problem(self.problem)
+            elif self._rank_env.world_size > 1:
+                self._end_script()  # the others do not learn of it
         except Exception:
             self._end_script()
 

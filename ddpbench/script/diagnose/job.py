@@ -21,6 +21,7 @@ from ddpbench.script.diagnose.stage import RankResults, WindowResult
 from ddpbench.script.observation import Observation
 from ddpbench.script.rounds import MAX_ROUND_STEPS, make_trace, part_of
 from ddpbench.script.rows import NUMBER, STRETCH, Rows, to_rows
+from ddpbench.script.source import DEFAULT_PREFETCH
 
 
 def build_records(observation: Observation, own_rows: Rows, results: Sequence[RankResults], requested: Config) -> list[Record]:
@@ -70,6 +71,8 @@ def _shared_windows(results: Sequence[RankResults]) -> Iterator[list[WindowResul
 def _build_round(windows: Sequence[WindowResult], prefetched: int, engine: str, memory: Sequence[Memory]) -> Round | None:
     """The round of one window; None if an epoch ended so often in it that too few steps are left."""
     rows_of_rank, stage = [to_rows(window.rows) for window in windows], windows[0].stage
+    if stage.source == "trial":
+        prefetched = (stage.scenario.workers or 0) * (stage.scenario.prefetch or DEFAULT_PREFETCH) or prefetched
     skipped = max(1, prefetched) if stage.source in ("own", "trial", "background") else 1
     bounds = _longest_stretch(rows_of_rank[0], skipped)
     parts = [part_of(rows, *bounds) for rows in rows_of_rank] if bounds else []

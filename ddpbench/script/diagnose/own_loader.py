@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from time import perf_counter
 from typing import Any, Protocol
+from weakref import ref
 
 from torch.utils.data import DataLoader
 
@@ -18,8 +19,11 @@ from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.repeated import RepeatedBatches
 from ddpbench.script.source import LoaderSource, num_samples
 
-_creation = threading.Lock()
-"""Held while an iterator is created from changed attributes of its loader: a thread may drain the loader, and begin its next epoch."""
+_creation = threading.RLock()
+"""Held while an iterator is created from changed attributes of its loader: a thread may drain the loader, and begin its next epoch.
+
+A worker that is forked meanwhile may create iterators of its own: the lock is reentrant, and the worker's thread is the one that holds it.
+"""
 
 
 def timed_get_iterator(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -79,6 +83,10 @@ class TimedIterator:
 class BatchChooser(Protocol):
     """What decides which batch a script gets."""
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether any stage has begun: from then on the ranks take different numbers of batches from their loaders."""
+
     def choose(self, iterator: SteeredIterator) -> Any:
         """The next batch. Raises StopIteration to end the epoch."""
 
@@ -87,10 +95,15 @@ class BatchChooser(Protocol):
 class SteeredLoader:
     """A loader of the script, as a diagnosis sees it."""
 
-    iterator: SteeredIterator | None = None  # of the present epoch
     num_batches: int | None = None  # of an epoch; None if unknown
+    present: Callable[[], SteeredIterator | None] = lambda: None  # weak: the script decides how long its iterator and the workers live
     repeated: RepeatedBatches = field(default_factory=RepeatedBatches)
     trials: dict[Scenario, Any] = field(default_factory=dict)  # iterators of DataLoaders with other arguments
+
+    @property
+    def iterator(self) -> SteeredIterator | None:
+        """The iterator of the present epoch; None between two epochs."""
+        return self.present()
 
     @property
     def batch_size(self) -> int:
@@ -129,8 +142,9 @@ class SteeredIterator:
     ) -> None:
         self.loader, self.own, self.source, self.steered = loader, own, source, steered
         self._restart, self._chooser = restart, chooser
-        if steered.num_batches is None:
-            steered.num_batches = _length(loader)
+        steered.present = ref(self)
+        if (length := _length(own)) is not None:
+            steered.num_batches = length
         self.num_given = self._num_own = 0
 
     def __iter__(self) -> SteeredIterator:
@@ -138,13 +152,20 @@ class SteeredIterator:
 
     def __next__(self) -> Any:
         if self.steered.num_batches is not None and self.num_given >= self.steered.num_batches:
-            raise StopIteration
-        batch = self._chooser.choose(self)
+            if self.num_given != self._num_own:
+                raise StopIteration
+            batch = next(self.own)  # nothing was drained or replaced: it ends by itself, and its workers with it
+            self._num_own += 1
+        else:
+            batch = self._chooser.choose(self)
         self.num_given += 1
         return batch
 
     def next_own(self) -> Any:
-        """The next batch of the script's own loader, of a new epoch if a stage has drained this one. Raises StopIteration at its end."""
+        """The next batch of the script's own loader, of a new epoch if this one is drained. Raises StopIteration before the first stage.
+
+        Later an epoch ends by its number of batches. One of unknown length does not end any more: each rank would end it at another batch.
+        """
         return self._take(may_end=True)
 
     def drop_own(self) -> None:
@@ -155,9 +176,8 @@ class SteeredIterator:
         try:
             batch = next(self.own)
         except StopIteration:
-            if self.steered.num_batches is None:
+            if may_end and not self._chooser.has_begun:
                 self.steered.num_batches = self._num_own
-            if may_end and (self.num_given >= self.steered.num_batches or self.num_given == self._num_own):
                 raise
             self.own = self._restart()
             batch = next(self.own)
@@ -173,8 +193,9 @@ class SteeredIterator:
         return getattr(self.own, name)
 
 
-def _length(loader: Any) -> int | None:
+def _length(iterator: Any) -> int | None:
+    """Batches of an epoch; None of an IterableDataset, and of samplers that never end."""
     try:
-        return len(loader)
-    except TypeError:  # an IterableDataset without a length
+        return len(iterator)
+    except Exception:  # of the user's code, too
         return None

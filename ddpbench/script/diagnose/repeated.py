@@ -176,29 +176,49 @@ class DeviceCopy:
         return self.device if self.kept.handed_out[self.index] is tensor and self.kept.is_unchanged(self.index) else None
 
 
+_copies: dict[int, DeviceCopy] = {}
+"""The tensors that are on the device already, by identity: those of all loaders, since a script may zip several."""
+
+
 @contextmanager
 def _patched_copies(copies: dict[int, DeviceCopy]) -> Iterator[None]:
-    """Replace ``Tensor.to`` and ``Tensor.cuda``: the tensors of ``copies`` are known by identity, all others go to torch as before."""
-    to, cuda = Tensor.to, Tensor.cuda
+    """Let ``Tensor.to`` and ``Tensor.cuda`` know ``copies``. All other tensors go to torch as before."""
+    before = [] if _copies else [(name, vars(Tensor).get(name, _MISSING)) for name in ("to", "cuda")]
+    if before:
+        Tensor.to, Tensor.cuda = _patched_to(Tensor.to), _patched_cuda(Tensor.cuda)  # type: ignore[method-assign]
+    _copies.update(copies)
+    try:
+        yield
+    finally:
+        for key in copies:
+            _copies.pop(key, None)
+        for name, value in before:
+            delattr(Tensor, name) if value is _MISSING else setattr(Tensor, name, value)
 
-    def find(tensor: Tensor) -> Tensor | None:
-        found = copies.get(id(tensor))
-        return None if found is None else found.of(tensor)
 
-    def patched_to(tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
-        copied = find(tensor)
+_MISSING = object()
+
+
+def _on_device(tensor: Tensor) -> Tensor | None:
+    found = _copies.get(id(tensor))
+    return None if found is None else found.of(tensor)
+
+
+def _patched_to(to: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def patched(tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
+        copied = _on_device(tensor)
         if copied is not None:
             device, dtype, _, memory_format = torch._C._nn._parse_to(*arguments, **options)
             if device is not None and device.type == "cuda":
                 return to(copied, dtype or copied.dtype, copy=True, memory_format=memory_format or torch.preserve_format)
         return to(tensor, *arguments, **options)
 
-    def patched_cuda(tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
-        copied = find(tensor)
+    return patched
+
+
+def _patched_cuda(cuda: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def patched(tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
+        copied = _on_device(tensor)
         return cuda(tensor, *arguments, **options) if copied is None else copied.clone()
 
-    Tensor.to, Tensor.cuda = patched_to, patched_cuda  # type: ignore[method-assign,assignment]
-    try:
-        yield
-    finally:
-        del Tensor.to, Tensor.cuda
+    return patched

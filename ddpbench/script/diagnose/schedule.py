@@ -62,6 +62,11 @@ class ScriptFacts:
     reads_files: bool  # and their paths are known
 
 
+def end_stage(number: int, last_update: int) -> Stage:
+    """The last stage, from batch ``number`` on: the script gets repeated batches until it has made its ``last_update``."""
+    return Stage(kind="end", first=number, batches=ENDLESS, source="repeated", last_update=last_update)
+
+
 class Schedule:
     """The stages in their order, each of which begins where the one before ended.
 
@@ -95,8 +100,7 @@ class Schedule:
 
     def end(self, number: int) -> Stage:
         """The last stage, from batch ``number`` on. All ranks end after the same update, which none of them has made yet."""
-        last_update = self._num_updates() + 2 * (self._facts.look_ahead + 2)
-        return Stage(kind="end", first=number, batches=ENDLESS, source="repeated", last_update=last_update)
+        return end_stage(number, self._num_updates() + 2 * (self._facts.look_ahead + 2))
 
     # the order
 
@@ -143,6 +147,8 @@ class Schedule:
             if begin_s + (min_turns - turn) * longest_s > end_s:
                 arms = arms[:2]
             for role, source in arms if turn % 2 == 0 else reversed(arms):
+                if turn > 1 and monotonic() > self._end_s:
+                    return
                 yield from self._settle(source, role)
                 if role.scenario is None or not self._has_failed(role.scenario):
                     yield from self._window(source, role, turn)

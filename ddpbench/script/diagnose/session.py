@@ -129,7 +129,7 @@ class DiagnoseSession(WatchSession):
         if self._refusal:
             message = f"refused to {self._refusal.action}: {self._refusal.name}"
             return "failed", Fault(message=message, hint="a diagnosis must not change files of the script; ddpbench watch changes nothing")
-        if self._diagnosis and self._diagnosis.problem:
+        if self._diagnosis and self._diagnosis.problem and not ending.exit_code:
             return "failed", Fault(message=self._diagnosis.problem)
         return super()._outcome(ending, record)
 

@@ -25,7 +25,7 @@ MAX_MEMORY_FRACTION = 0.5
 
 
 def open_trial(loader: DataLoader[Any], scenario: Scenario, batch_bytes: int) -> DataLoader[Any]:
-    """A copy of ``loader`` with the arguments of ``scenario``, whose batches never end.
+    """A copy of ``loader`` with the arguments of ``scenario``. Its batches never end, except those of an IterableDataset.
 
     It begins in the middle of an epoch: what ``loader`` has just read is in the page cache. Raises ConfigFailed if it cannot work.
     """
@@ -74,7 +74,12 @@ class EndlessSampler:
     def __iter__(self) -> Iterator[Any]:
         skipped = _length(self._sampler) // 2
         while True:
-            yield from islice(iter(self._sampler), skipped, None)
+            is_empty = True
+            for each in islice(iter(self._sampler), skipped, None):
+                is_empty = False
+                yield each
+            if is_empty and not skipped:
+                return  # a sampler that can be used once
             skipped = 0
 
 

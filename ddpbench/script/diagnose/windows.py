@@ -29,6 +29,9 @@ from ddpbench.script.rows import NUMBER, Rows, to_rows
 from ddpbench.script.source import LoaderSource
 from ddpbench.training.profiler import kernel_ms
 
+MIN_UPDATES, MAX_UPDATES_WITHOUT_LOADER = 3, 20
+"""Updates before the first stage, and updates after which a script is ended if no watched loader gives it batches."""
+
 NextStage = Callable[[int], Stage]
 """Called on every rank at the same batch, with its number: the stage that begins there."""
 
@@ -84,10 +87,15 @@ class Windows:
                 return restart()
 
         steered = self._loaders[source]
-        steered.iterator = SteeredIterator(loader, iterator, source, steered, own_restart, self)
+        steered_iterator = SteeredIterator(loader, iterator, source, steered, own_restart, self)
         if isinstance(self._loader, LoaderInBackground):
             self._loader.resume()
-        return steered.iterator
+        return steered_iterator
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any stage has begun."""
+        return self._stage is not None
 
     def choose(self, iterator: SteeredIterator) -> Any:
         """The batch that the script gets. Raises what its own loader raises."""
@@ -115,6 +123,9 @@ class Windows:
         """An optimizer has made its step, the ``updates``-th of all optimizers."""
         if updates == 1:
             self._on_first_update()
+        if updates == MAX_UPDATES_WITHOUT_LOADER and self.observer.training is None:
+            self._fail(BenchError("the batches come from no DataLoader in the thread that trains", "use ddpbench watch"))
+            self._end_script()
         if self._stage and self._stage.kind == "end" and updates >= self._stage.last_update:
             self._end_script()
 
@@ -140,6 +151,8 @@ class Windows:
 
     def _stage_of(self, number: int, iterator: SteeredIterator) -> Stage | None:
         """The stage of batch ``number``, after all before it have ended; None in the warm-up."""
+        if self._stage is None and self.observer.updates < MIN_UPDATES:  # how many batches an update has is not known yet
+            return None
         while number >= (self._stage.end if self._stage else FIRST_BATCH):
             self._end_window()
             self._stage = self._next_stage(number)
@@ -249,15 +262,25 @@ class Windows:
         trial = self._open_trial(scenario, iterator)
         if trial is not None:
             try:
-                return next(trial)
+                return self._next_of_trial(scenario, iterator, trial)
             except Exception as problem:  # of a worker
                 self._fail_trial(scenario, problem)
         return iterator.next_own()
 
-    def _keep(self, batch: Any, iterator: SteeredIterator) -> None:
-        if not self.dataset_files and self._stage is None and iterator.source is self.observer.training:
-            self.dataset_files = dataset_files(iterator.loader.dataset)
+    def _next_of_trial(self, scenario: Scenario, iterator: SteeredIterator, trial: Any) -> Any:
+        """The next batch; of another pass over an IterableDataset after its end. Raises StopIteration if that is empty."""
         try:
+            return next(trial)
+        except StopIteration:
+            del iterator.steered.trials[scenario]
+            return next(self._open_trial(scenario, iterator))
+
+    def _keep(self, batch: Any, iterator: SteeredIterator) -> None:
+        try:
+            if not self.dataset_files and self._stage is None and iterator.source is self.observer.training:
+                self.dataset_files = dataset_files(iterator.loader.dataset)
             iterator.steered.repeated.keep(batch)
         except BenchError as problem:
             self._fail(problem)
+        except Exception as problem:  # of a tensor that cannot be copied, or of the user's dataset
+            self._fail(BenchError(f"cannot repeat a batch: {type(problem).__name__}: {problem}".partition("\n")[0], "use ddpbench watch"))

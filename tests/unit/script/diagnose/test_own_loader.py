@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ class Chooser:
     """Gives the loader's own batches, except for the numbers in ``replaced``."""
 
     def __init__(self, *replaced: int) -> None:
-        self.replaced = replaced
+        self.replaced, self.has_begun = replaced, False
 
     def choose(self, iterator: SteeredIterator) -> Any:
         return "repeated" if iterator.num_given in self.replaced else iterator.next_own()
@@ -59,19 +60,52 @@ def test_epoch_has_as_many_batches_as_without_a_diagnosis() -> None:
 
 
 def test_drained_batches_do_not_count() -> None:
-    iterator = steered(DataLoader(Numbers(), batch_size=2), Chooser())
+    chooser = Chooser()
+    chooser.has_begun = True
+    iterator = steered(DataLoader(Numbers(), batch_size=2), chooser)
     for _ in range(20):
         iterator.drop_own()
     assert len(list(iterator)) == 6
 
 
-def test_loader_without_length_ends_where_it_would() -> None:
+def test_loader_without_length_ends_where_it_would_until_a_stage_has_begun() -> None:
     loader: DataLoader[Any] = DataLoader(Stream(), batch_size=2)
-    assert len(list(steered(loader, Chooser()))) == 3
-    drained = steered(loader, Chooser())
+    steered_loader, chooser = SteeredLoader(), Chooser()
+    source = LoaderSource.of(loader)
+    first = SteeredIterator(loader, iter(loader), source, steered_loader, loader.__iter__, chooser)
+    assert len(list(first)) == steered_loader.num_batches == 3
+    chooser.has_begun = True
+    drained = SteeredIterator(loader, iter(loader), source, steered_loader, loader.__iter__, chooser)
     for _ in range(4):
         drained.drop_own()
-    assert len(list(drained)) == 3
+    assert len(list(drained)) == 3, "as many as the epoch before"
+    unknown = SteeredIterator(loader, iter(loader), source, SteeredLoader(), loader.__iter__, chooser)
+    assert len(list(islice(unknown, 10))) == 10
+
+
+def test_iterator_that_never_ends_is_not_cut_off() -> None:
+    """As of loaders that keep one iterator for all epochs."""
+
+    class Endless:
+        def __iter__(self) -> Iterator[list[int]]:
+            while True:
+                yield [0, 1]
+
+    loader: DataLoader[Any] = DataLoader(Numbers(), batch_sampler=Endless())  # type: ignore[arg-type]
+    assert len(list(islice(steered(loader, Chooser()), 50))) == 50
+
+
+def test_workers_end_with_the_iterator_of_the_script() -> None:
+    loader: DataLoader[Any] = DataLoader(Numbers(), batch_size=2, num_workers=1)
+    steered_loader = SteeredLoader()
+    iterator = SteeredIterator(loader, iter(loader), LoaderSource.of(loader), steered_loader, loader.__iter__, Chooser(1))
+    next(iterator)
+    (worker,) = iterator.own._workers
+    assert steered_loader.iterator is iterator
+    del iterator
+    worker.join(20)
+    assert not worker.is_alive()
+    assert steered_loader.iterator is None
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -123,3 +157,22 @@ def test_persistent_workers_stay() -> None:
     second = iter(loader)
     assert len(list(second)) == 6
     assert second.worker_pids() == pids
+
+
+def set_attribute(worker: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.offset = 100
+
+
+class Shifted(Numbers):
+    offset = 0
+
+    def __getitem__(self, index: int) -> int:
+        return index + self.offset
+
+
+@pytest.mark.usefixtures("timed_loaders")
+def test_worker_init_fn_may_set_attributes_of_a_dataset() -> None:
+    loader = DataLoader(Shifted(), batch_size=None, num_workers=1, worker_init_fn=set_attribute)
+    assert next(iter(loader)) == 100

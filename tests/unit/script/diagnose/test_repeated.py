@@ -107,6 +107,16 @@ def test_loader_that_has_given_no_batch_needs_no_copies() -> None:
 
 
 @pytest.mark.cuda
+def test_batches_of_two_loaders_are_on_the_device_at_once() -> None:
+    device = torch.device("cuda")
+    one, other = kept(torch.ones(2)), kept(torch.zeros(3))
+    with one.on_device(device), other.on_device(device):
+        assert one.next_batch().to(device).tolist() == [1, 1]
+        assert other.next_batch().to(device).tolist() == [0, 0, 0]
+    assert "to" not in vars(torch.Tensor)
+
+
+@pytest.mark.cuda
 def test_copies_to_the_device_are_there_already() -> None:
     device = torch.device("cuda")
     repeated = kept({"images": torch.arange(4.0), "labels": torch.arange(4)})
