@@ -14,7 +14,7 @@ from ddpbench.record.io import encode_json
 from ddpbench.record.ranges import Count
 from ddpbench.record.request import WatchOptions
 from ddpbench.record.trace import Memory
-from ddpbench.script.progress import Progress
+from ddpbench.script.progress import RankProgress
 from ddpbench.script.rows import ROW_LENGTH, Rows, to_rows
 
 POLL_S = 0.02
@@ -41,7 +41,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
     software: Software
     script: str = ""
     memory: Memory = Memory()
-    progress: Progress = Progress()
+    progress: RankProgress = RankProgress()
     messages: Count = 0  # that it has sent
     chunks: Count = 0  # of steps, that it has sent
     has_ended: bool = False
@@ -97,13 +97,13 @@ class StepCollector:
     def has_ended(self, rank: int) -> bool:
         return rank in self.states and self.states[rank].has_ended
 
-    def progress(self) -> Mapping[int, Progress]:
+    def progress(self) -> Mapping[int, RankProgress]:
         """The progress of the ranks that have not ended. One that sends nothing any more stands still."""
         now_s, found = time.monotonic(), {}
         for rank in self._chunks:
             state, silent_s = self.states.get(rank), now_s - self._heard_s[rank]
             if state is None:
-                found[rank] = Progress(idle_s=silent_s, line=BEFORE_FIRST_BATCH)
+                found[rank] = RankProgress(idle_s=silent_s, line=BEFORE_FIRST_BATCH)
             elif not state.has_ended:
                 is_silent, progress = silent_s >= SILENT_PERIODS * self._period_s, state.progress
                 line = SILENT if is_silent else progress.line

@@ -20,7 +20,7 @@ from ddpbench.record.trace import Memory
 from ddpbench.script.gather import RankState
 from ddpbench.script.hooks import Hooks
 from ddpbench.script.observer import Observer
-from ddpbench.script.progress import Progress
+from ddpbench.script.progress import RankProgress
 from ddpbench.script.rounds import WARMUP_STEPS, Prefetch, batches_per_update, cut_rounds
 from ddpbench.script.rows import SAMPLES, Rows, to_rows
 from ddpbench.script.source import DEFAULT_PREFETCH
@@ -54,7 +54,7 @@ class Observation:
     def host(self) -> str:
         return self._rank_env.host
 
-    def state(self, progress: Progress, has_ended: bool = False, fault: str = "") -> RankState:
+    def state(self, progress: RankProgress, has_ended: bool = False, fault: str = "") -> RankState:
         """What this rank publishes; its memory only at the end, since the peak is read then."""
         device = describe_device(self._device)
         memory = msgspec.structs.replace(device.memory_stats([], 0, None), allocator_retries=0) if has_ended else Memory()
@@ -101,7 +101,7 @@ class Observation:
 
     def own_record(self) -> Record:
         """The record of this rank alone."""
-        return self.record({0: self.state(Progress(), has_ended=True)}, [self.rows()])
+        return self.record({0: self.state(RankProgress(), has_ended=True)}, [self.rows()])
 
     def missing(self, record: Record) -> Fault | None:
         """Why ``record`` has no round; None if it has one."""

@@ -38,7 +38,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class RankProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Where one rank is."""
 
     steps: Count = 0  # that it has finished
@@ -65,7 +65,7 @@ class ProgressReader:
         self._describe_after_s = min(DESCRIBE_AFTER_S, (hang_timeout_s or DESCRIBE_AFTER_S) / 2)
         self._last_seen, self._moved_s = (-1, -1), time.monotonic()
 
-    def read(self) -> Progress:
+    def read(self) -> RankProgress:
         """The progress now. ``idle_s`` counts from the first call that has seen it."""
         observer, now_s = self._observer, time.monotonic()
         marks, sums = observer.clock.num_marks, observer.steps.sums
@@ -74,7 +74,7 @@ class ProgressReader:
         idle_s = now_s - self._moved_s
         stands = idle_s >= self._describe_after_s
         step_ms = sum(sums[FIRST_PHASE:])
-        return Progress(
+        return RankProgress(
             steps=observer.num_batches,
             marks=marks,
             waits_for_data=observer.waits_for_data,

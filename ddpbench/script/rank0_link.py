@@ -13,7 +13,7 @@ from ddpbench.record.environment import RankPlacement
 from ddpbench.record.io import encode_json
 from ddpbench.record.ranges import Count
 from ddpbench.script.gather import BEFORE_FIRST_BATCH, POLL_S, SILENT, SILENT_PERIODS
-from ddpbench.script.progress import Progress
+from ddpbench.script.progress import RankProgress
 
 STATE, FAILED, SEEN, ABORT, GO, REPORTER = (f"watch/{name}" for name in ("rank-0", "failed", "seen", "abort", "go", "reporter"))
 
@@ -23,7 +23,7 @@ class Rank0State(msgspec.Struct, frozen=True, kw_only=True):
 
     placement: RankPlacement
     messages: Count = 0
-    progress: Progress = Progress()
+    progress: RankProgress = RankProgress()
     record_path: str = ""  # empty until it is saved
     has_ended: bool = False
 
@@ -34,7 +34,7 @@ class LinkOfRank0:
     def __init__(self, store: dist.Store, placement: RankPlacement) -> None:
         self._store, self._state = store, Rank0State(placement=placement)
 
-    def send(self, progress: Progress, record_path: str, has_ended: bool) -> None:
+    def send(self, progress: RankProgress, record_path: str, has_ended: bool) -> None:
         """Publish that rank 0 lives, or that its script has ended."""
         messages = self._state.messages + 1
         self._state = Rank0State(
@@ -80,13 +80,13 @@ class LinkToRank0:
         """Whether the script of rank 0 has ended."""
         return self.state is not None and self.state.has_ended
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> RankProgress | None:
         """The standstill of rank 0, if it sends nothing (any more); else None: it looks after itself."""
         silent_s = time.monotonic() - self._heard_s
         if self.has_ended or silent_s < self._silent_s:
             return None
         if self.state is None:
-            return Progress(idle_s=silent_s, is_silent=True, line=BEFORE_FIRST_BATCH)
+            return RankProgress(idle_s=silent_s, is_silent=True, line=BEFORE_FIRST_BATCH)
         idle_s = self.state.progress.idle_s + silent_s
         return msgspec.structs.replace(self.state.progress, idle_s=idle_s, is_silent=True, line=SILENT)
 

@@ -18,7 +18,7 @@ from ddpbench.record.request import WatchOptions
 from ddpbench.script.deaths import kill_process, watch_processes
 from ddpbench.script.gather import StepSender, exchange_period_s
 from ddpbench.script.observation import Observation
-from ddpbench.script.progress import Progress, ProgressReader
+from ddpbench.script.progress import ProgressReader, RankProgress
 from ddpbench.script.rank0_duties import ABORT_TIMEOUT_S, Outlet
 from ddpbench.script.rank0_link import LinkToRank0
 from ddpbench.script.standstill import dead_rank, find_standstill
@@ -82,7 +82,7 @@ class RankDuties:
             fault = dead_rank(0, rank0.placement.host, None)
             self._report(BenchError(fault.message, fault.hint), fault)
 
-    def _end_if_hung(self, progress: Progress, hang_timeout_s: float) -> None:
+    def _end_if_hung(self, progress: RankProgress, hang_timeout_s: float) -> None:
         """End this rank if it stands still, and rank 0 cannot do that: it has ended, or sends nothing."""
         rank, rank0 = self._rank_env.rank, self._link.progress()
         if not self._link.has_ended and rank0 is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddpbench.record.errors import Hung
 from ddpbench.record.record import Fault
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
-from ddpbench.script.progress import Progress
+from ddpbench.script.progress import RankProgress
 
 REPORT_AFTER_S, USUAL_STEPS = 300.0, 20
 """A rank is reported that has stood in a step for five minutes, and for 20 of its usual steps."""
@@ -26,7 +26,7 @@ class Standstill:
 
     rank: int
     host: str
-    progress: Progress
+    progress: RankProgress
     collectives: Mapping[int, str]  # of the ranks that stand in one
     are_all_alike: bool  # several ranks, all ranks of the script, all in the same place
     ended: Mapping[int, int]  # steps of the ranks whose script has ended
@@ -76,7 +76,7 @@ class Standstill:
         return "".join(f"; {each}" for each in waits[:4])
 
 
-def dead_rank(rank: int, host: str, progress: Progress | None) -> Fault:
+def dead_rank(rank: int, host: str, progress: RankProgress | None) -> Fault:
     """The fault of a rank whose process has ended before its script."""
     after = f" after step {progress.steps:,}" if progress else ""
     return Fault(
@@ -88,7 +88,7 @@ def dead_rank(rank: int, host: str, progress: Progress | None) -> Fault:
 
 
 def find_standstill(
-    progress: Mapping[int, Progress], hosts: Mapping[int, str], ended: Mapping[int, int], hang_timeout_s: float | None = None
+    progress: Mapping[int, RankProgress], hosts: Mapping[int, str], ended: Mapping[int, int], hang_timeout_s: float | None = None
 ) -> Standstill | None:
     """The standstill of a script, or None. ``progress`` has the ranks that have not ended, ``ended`` the steps of those that have.
 
@@ -110,7 +110,7 @@ def find_standstill(
     )
 
 
-def _limit_s(progress: Progress, hang_timeout_s: float | None) -> float:
+def _limit_s(progress: RankProgress, hang_timeout_s: float | None) -> float:
     if progress.outside:
         return max(OUTSIDE_S, hang_timeout_s or 0.0)
     totals = progress.totals

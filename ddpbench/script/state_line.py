@@ -8,12 +8,12 @@ from statistics import median
 
 from ddpbench.report.format import format_percent, format_rounded
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
-from ddpbench.script.progress import Progress, Totals
+from ddpbench.script.progress import RankProgress, Totals
 
 MAX_COLUMNS = 80
 
 
-def state_line(progress: Mapping[int, Progress], earlier: Mapping[int, Totals]) -> str:
+def state_line(progress: Mapping[int, RankProgress], earlier: Mapping[int, Totals]) -> str:
     """Steps so far, and throughput, data wait and slowest rank since the sums ``earlier``, in at most 80 columns.
 
     ``progress`` has the ranks that have sent their own, rank 0 among them.

@@ -35,16 +35,9 @@ if TYPE_CHECKING:  # these import torch, which the script must do itself
 
 def watch(program: Program, request: Request, options: WatchOptions) -> NoReturn:
     """Run ``program`` in this process, then end the process as ``program`` would have. Raises UsageError if it does not exist."""
-    rank_env = from_env()
     check_output_paths(request.output)
     check_program(program)
-    session = WatchSession(program, request, rank_env, options)
-    call_after_import("torch", session.begin)
-    restore_handlers()
-    mark_signal_ready(rank_env)
-    ending = run_program(program)
-    session.end(ending)
-    ending.exit_process()
+    WatchSession(program, request, from_env(), options).run().exit_process()
 
 
 class WatchSession:
@@ -65,6 +58,19 @@ class WatchSession:
         self._ending_lock, self._has_ended = threading.Lock(), False
         self.record_path = ""
         self.is_quiet, self.is_redacted = request.output.quiet, request.output.redact
+
+    def run(self) -> Ending:
+        """Run the script to its end, and report on it."""
+        call_after_import("torch", self.begin)
+        restore_handlers()
+        mark_signal_ready(self._rank_env)
+        self._prepare()
+        ending = run_program(self._program)
+        self.end(ending)
+        return ending
+
+    def _prepare(self) -> None:
+        """What must be done right before the script's first line."""
 
     def begin(self) -> None:
         """Hook torch, which has just been imported. An error in that must not be one of the import."""

@@ -21,12 +21,12 @@ from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.report.messages.verdict import dataloader_call
 from ddpbench.script.diagnose.channel import StageChannel
 from ddpbench.script.diagnose.job import build_records, update_diagnosis
-from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, StepTimes, end_stage
+from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, WindowPace, end_stage
 from ddpbench.script.diagnose.stage import RankResults, Stage
 from ddpbench.script.diagnose.windows import Windows
 from ddpbench.script.observation import Observation
 from ddpbench.script.observer import Observer
-from ddpbench.script.progress import Progress
+from ddpbench.script.progress import RankProgress
 from ddpbench.script.rounds import batches_per_update
 from ddpbench.script.rows import FIRST_PHASE, HOST_DATA_MS
 from ddpbench.script.source import DEFAULT_PREFETCH
@@ -108,8 +108,7 @@ class ScriptDiagnosis:
 
     def _decide(self, number: int, number_of_stage: int) -> Stage:
         self.problem = self.problem or (self._channel.problem if self._channel else "")
-        look_ahead = self.windows.given_before_training
-        stage = end_stage(number, self.observer.updates + 2 * (look_ahead + 2))
+        stage = end_stage(number, self.observer.updates + 2 * (self.windows.given_before_training + 2))
         if not self.problem:
             try:
                 self._schedule = self._schedule or self._new_schedule()
@@ -160,16 +159,16 @@ class ScriptDiagnosis:
             reads_files=bool(self.windows.dataset_files),
         )
 
-    def _step_times(self, first: int, end: int) -> StepTimes:
+    def _step_times(self, first: int, end: int) -> WindowPace:
         rows = self.windows.rows(first, end)
         steps_s = rows[:, FIRST_PHASE:].sum(axis=1) / 1000
         waits_s = rows[:, HOST_DATA_MS] / 1000
-        return StepTimes(float(steps_s.mean()), float(waits_s.mean()), float(waits_s.max()))
+        return WindowPace(float(steps_s.mean()), float(waits_s.mean()), float(waits_s.max()))
 
     def _share_results(self, stage: int, timeout_s: float | None = None) -> None:
         """Publish this rank's results; on rank 0 receive those of the others."""
         own = self.windows.results
-        own.stage, own.state = stage, self._observation.state(Progress(), has_ended=True)
+        own.stage, own.state = stage, self._observation.state(RankProgress(), has_ended=True)
         if self._rank_env.is_rank0:
             others = self._channel.receive_results(stage, *([timeout_s] if timeout_s else [])) if self._channel else {}
             self._results = [own, *(others[rank] for rank in sorted(others))]
@@ -184,7 +183,7 @@ class ScriptDiagnosis:
 
     @property
     def _placement(self) -> RankPlacement:
-        return self._observation.state(Progress()).placement
+        return self._observation.state(RankProgress()).placement
 
     # records
 

@@ -33,7 +33,7 @@ class NoLoader:
         return None
 
 
-class LoaderInBackground:
+class DrainedLoader:
     """The script's own loader, whose batches a thread drops.
 
     The thread pauses while the script begins an epoch: the new iterator may reset the workers of the one before.

@@ -37,7 +37,7 @@ Arm = tuple[Role, BatchSource]
 
 
 @dataclass(frozen=True)
-class StepTimes:
+class WindowPace:
     """Rank 0's steps of one window."""
 
     step_s: float
@@ -78,7 +78,7 @@ class Schedule:
         self,
         facts: ScriptFacts,
         end_s: float,
-        step_times: Callable[[int, int], StepTimes],
+        step_times: Callable[[int, int], WindowPace],
         candidates: Callable[[], Sequence[Scenario]],
         has_failed: Callable[[Scenario], bool],
         num_updates: Callable[[], int],
@@ -88,7 +88,7 @@ class Schedule:
         self._step_times, self._candidates = step_times, candidates
         self._has_failed, self._num_updates = has_failed, num_updates
         self._first = 0  # batch at which the next stage begins
-        self._last: StepTimes | None = None  # of the last window
+        self._last: WindowPace | None = None  # of the last window
         self._pace_s: dict[Role, float] = {}  # step of the last window of each role
         self._own_outpaces = False  # the loader was ready before every step
         self._stages = self._all_stages()

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 from ddpbench.bench.gate import gate_error
 from ddpbench.bench.journal import Journal
 from ddpbench.bench.launch import process_start_s
-from ddpbench.distributed.exit_status import exit_with_error, mark_signal_ready
+from ddpbench.distributed.exit_status import exit_with_error
 from ddpbench.machine.rank_env import RankEnv, from_env
-from ddpbench.machine.signals import restore_handlers
 from ddpbench.record.errors import BenchError, Status
 from ddpbench.record.io import check_output_paths
 from ddpbench.record.record import Fault, Record
@@ -20,10 +19,9 @@ from ddpbench.record.request import DiagnoseOptions, Request, WatchOptions
 from ddpbench.record.text import pluralize
 from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.report.pages.registry import PageRenderer
-from ddpbench.script.after_import import call_after_import
 from ddpbench.script.protect.protection import FileProtection
 from ddpbench.script.protect.refusal import Refusal
-from ddpbench.script.run_script import Ending, Program, check_program, run_program
+from ddpbench.script.run_script import Ending, Program, check_program
 from ddpbench.script.watch import WatchSession
 
 if TYPE_CHECKING:  # imports torch, which the script must do itself
@@ -32,16 +30,10 @@ if TYPE_CHECKING:  # imports torch, which the script must do itself
 
 def diagnose(program: Program, request: Request, options: DiagnoseOptions) -> NoReturn:
     """Diagnose ``program`` in this process, and end the process. Raises UsageError if it does not exist."""
-    rank_env = from_env()
     check_output_paths(request.output)
     check_program(program)
-    session = DiagnoseSession(program, request, rank_env, options)
-    call_after_import("torch", session.begin)
-    restore_handlers()
-    mark_signal_ready(rank_env)
-    session.protect_files()
-    ending = run_program(program)
-    session.end(ending)
+    session = DiagnoseSession(program, request, from_env(), options)
+    ending = session.run()
     if session.gate_error and not ending.exit_code:
         exit_with_error(session.gate_error)
     ending.exit_process()
@@ -61,7 +53,7 @@ class DiagnoseSession(WatchSession):
         self._refusal: Refusal | None = None
         self.gate_error: BenchError | None = None  # the data wait exceeds --fail-if-data-wait
 
-    def protect_files(self) -> None:
+    def _prepare(self) -> None:
         """Let the script write to a scratch folder only, from now on."""
         self._protection.install()
         if self._rank_env.is_rank0:

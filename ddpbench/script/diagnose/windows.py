@@ -20,7 +20,7 @@ from ddpbench.record.diagnosis import H2DBandwidth
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.dataset_files import common_folder, dataset_files
-from ddpbench.script.diagnose.measurement import LoaderInBackground, LoaderInUse, Measurement, NoLoader
+from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Measurement, NoLoader
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
 from ddpbench.script.diagnose.stage import FIRST_BATCH, FailedTrial, RankResults, Stage
 from ddpbench.script.diagnose.trial_loader import open_trial
@@ -76,7 +76,7 @@ class Windows:
 
     def begin_epoch(self, loader: Any) -> None:
         """The script is about to create an iterator of ``loader``."""
-        if isinstance(self._loader, LoaderInBackground):
+        if isinstance(self._loader, DrainedLoader):
             self._loader.pause()
 
     def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> SteeredIterator:
@@ -88,7 +88,7 @@ class Windows:
 
         steered = self._loaders[source]
         steered_iterator = SteeredIterator(loader, iterator, source, steered, own_restart, self)
-        if isinstance(self._loader, LoaderInBackground):
+        if isinstance(self._loader, DrainedLoader):
             self._loader.resume()
         return steered_iterator
 
@@ -184,7 +184,7 @@ class Windows:
         if stage.source == "own":
             self._loader = iterator.steered
         elif stage.source == "background":
-            self._loader = background = LoaderInBackground(iterator.steered)
+            self._loader = background = DrainedLoader(iterator.steered)
             self._window.callback(background.pause)
         elif stage.source == "trial":
             trial = self._open_trial(stage.scenario, iterator)
@@ -254,7 +254,7 @@ class Windows:
     def _other_batch(self, stage: Stage, iterator: SteeredIterator) -> Any:
         if stage.source == "trial":
             return self._trial_batch(stage.scenario, iterator)
-        if isinstance(self._loader, LoaderInBackground) and iterator.source is self.observer.training:
+        if isinstance(self._loader, DrainedLoader) and iterator.source is self.observer.training:
             self._loader.request()
         return iterator.steered.repeated.next_batch()
 

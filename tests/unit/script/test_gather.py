@@ -11,7 +11,7 @@ from torch import distributed as dist
 
 from ddpbench.record.trace import Memory
 from ddpbench.script.gather import BEFORE_FIRST_BATCH, SILENT, RankState, StepCollector, StepSender
-from ddpbench.script.progress import Progress
+from ddpbench.script.progress import RankProgress
 from ddpbench.script.rank0_link import LinkOfRank0, LinkToRank0
 from ddpbench.script.rows import ROW_LENGTH, Rows
 
@@ -98,7 +98,7 @@ def test_other_ranks_know_that_rank_0_has_ended_or_is_silent() -> None:
     silent = rank1.progress()
     assert silent is not None
     assert (silent.line, silent.is_silent, silent.idle_s >= 0.2) == (BEFORE_FIRST_BATCH, True, True)
-    rank0.send(Progress(steps=40), "record.json", has_ended=False)
+    rank0.send(RankProgress(steps=40), "record.json", has_ended=False)
     rank1.receive()
     assert rank1.progress() is None
     assert rank1.state is not None
@@ -107,7 +107,7 @@ def test_other_ranks_know_that_rank_0_has_ended_or_is_silent() -> None:
     silent = rank1.progress()
     assert silent is not None
     assert (silent.steps, silent.line) == (40, SILENT)
-    rank0.send(Progress(steps=40), "record.json", has_ended=True)
+    rank0.send(RankProgress(steps=40), "record.json", has_ended=True)
     rank1.receive()
     time.sleep(0.2)
     assert (rank1.has_ended, rank1.progress()) == (True, None)

@@ -14,7 +14,7 @@ from ddpbench.script import rows
 from ddpbench.script.flight_recorder import pending_collective
 from ddpbench.script.hooks import hooked
 from ddpbench.script.observer import Observer
-from ddpbench.script.progress import Progress, ProgressReader, Totals
+from ddpbench.script.progress import ProgressReader, RankProgress, Totals
 from ddpbench.script.rows import to_rows
 from ddpbench.script.stack import is_library, user_line
 from ddpbench.script.standstill import FIRST_STEP_FACTOR, OUTSIDE_S, REPORT_AFTER_S, USUAL_STEPS, Standstill, dead_rank, find_standstill
@@ -22,16 +22,16 @@ from ddpbench.script.standstill import FIRST_STEP_FACTOR, OUTSIDE_S, REPORT_AFTE
 HOSTS = {0: "a", 1: "b", 2: "b"}
 
 
-def at(steps: int, marks: int = 3, idle_s: float = 0.0, step_s: float = 0.1, **changes: Any) -> Progress:
+def at(steps: int, marks: int = 3, idle_s: float = 0.0, step_s: float = 0.1, **changes: Any) -> RankProgress:
     totals = Totals(steps=steps, samples=8 * steps, step_ms=1000 * step_s * steps)
-    return Progress(**{"steps": steps, "marks": marks, "idle_s": idle_s, "line": "train.py:1 in main", "totals": totals, **changes})
+    return RankProgress(**{"steps": steps, "marks": marks, "idle_s": idle_s, "line": "train.py:1 in main", "totals": totals, **changes})
 
 
-def find(*progress: Progress, ended: dict[int, int] | None = None, timeout_s: float | None = None) -> Standstill | None:
+def find(*progress: RankProgress, ended: dict[int, int] | None = None, timeout_s: float | None = None) -> Standstill | None:
     return find_standstill(dict(enumerate(progress)), HOSTS, ended or {}, timeout_s)
 
 
-def found(*progress: Progress, **how: Any) -> Standstill:
+def found(*progress: RankProgress, **how: Any) -> Standstill:
     standstill = find(*progress, **how)
     assert standstill is not None
     return standstill
@@ -47,9 +47,9 @@ def found(*progress: Progress, **how: Any) -> Standstill:
     ],
     ids=["step", "long steps", "first step", "validation"],
 )
-def test_standstill_is_reported_after_a_limit_that_depends_on_the_place(progress: Progress, limit_s: float) -> None:
-    def after(seconds: float) -> Progress:
-        return Progress(**{name: getattr(progress, name) for name in progress.__struct_fields__} | {"idle_s": seconds})
+def test_standstill_is_reported_after_a_limit_that_depends_on_the_place(progress: RankProgress, limit_s: float) -> None:
+    def after(seconds: float) -> RankProgress:
+        return RankProgress(**{name: getattr(progress, name) for name in progress.__struct_fields__} | {"idle_s": seconds})
 
     assert find(after(0.99 * limit_s)) is None
     assert found(after(1.01 * limit_s)).rank == 0

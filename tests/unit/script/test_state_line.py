@@ -9,19 +9,19 @@ import pytest
 from msgspec import ValidationError, convert
 
 from ddpbench.record.request import WatchOptions
-from ddpbench.script.progress import Progress, Totals
+from ddpbench.script.progress import RankProgress, Totals
 from ddpbench.script.state_line import MAX_COLUMNS, state_line
 
 
-def rank(steps: int, step_ms: float = 10.0, data_ms: float = 2.0, own_ms: float = 8.0, **changes: Any) -> Progress:
+def rank(steps: int, step_ms: float = 10.0, data_ms: float = 2.0, own_ms: float = 8.0, **changes: Any) -> RankProgress:
     totals = Totals(steps=steps, samples=32 * steps, step_ms=steps * step_ms, data_ms=steps * data_ms, own_ms=steps * own_ms)
-    return Progress(steps=steps, totals=totals, **changes)
+    return RankProgress(steps=steps, totals=totals, **changes)
 
 
 def test_line_has_the_figures_of_the_interval() -> None:
     before, now = rank(100, step_ms=1000.0), rank(100, step_ms=1000.0)
     later = Totals(steps=300, samples=300 * 32, step_ms=now.totals.step_ms + 2000.0, data_ms=now.totals.data_ms + 500.0)
-    line = state_line({0: Progress(steps=300, totals=later)}, {0: before.totals})
+    line = state_line({0: RankProgress(steps=300, totals=later)}, {0: before.totals})
     assert line == "ddpbench:  step 300  3,200 samples/s  data wait 25%"
 
 

@@ -10,7 +10,7 @@ import pytest
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role, trial_role
 from ddpbench.script.diagnose import schedule as module
-from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, StepTimes
+from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, WindowPace
 from ddpbench.script.diagnose.stage import FIRST_BATCH, Stage
 
 MORE_WORKERS = Scenario(workers=4)
@@ -28,11 +28,11 @@ class Script:
         usual = {"ranks": 1, "workers": 2, "prefetch": 2, "batches_per_update": 1, "look_ahead": 0, "on_gpu": False, "reads_files": False}
         self.facts, self.limit_s = ScriptFacts(**{**usual, **facts}), limit_s  # type: ignore[arg-type]
 
-    def step_times(self, first: int, end: int) -> StepTimes:
+    def step_times(self, first: int, end: int) -> WindowPace:
         assert self.stage is not None
         assert self.stage.first <= first < end <= self.stage.end
         step_s = self.step_s(self.stage)
-        return StepTimes(step_s, step_s - self.compute_s, step_s - self.compute_s)
+        return WindowPace(step_s, step_s - self.compute_s, step_s - self.compute_s)
 
     def step_s(self, stage: Stage) -> float:
         return self.own_s if stage.source == "own" else self.compute_s
