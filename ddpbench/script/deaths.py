@@ -6,8 +6,12 @@ import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+
+DEATH_S, POLL_S = 0.3, 0.02
+"""Seconds in which the death of a rank is noticed that has made the script of another fail, and between two looks for it."""
 
 
 def kill_process(pid: int) -> None:
@@ -39,3 +43,11 @@ def watch_processes(pids: Mapping[int, int], on_end: Callable[[int], None]) -> N
                 on_end(key_of.pop(descriptor))
 
     threading.Thread(target=wait, name="ddpbench-deaths", daemon=True).start()
+
+
+def wait_for_death(is_noticed: Callable[[], bool]) -> bool:
+    """Whether a process has ended, by ``is_noticed``. Waits a moment for it: the sockets of a process close a little before it ends."""
+    end_s = time.monotonic() + DEATH_S
+    while not is_noticed() and time.monotonic() < end_s:
+        time.sleep(POLL_S)
+    return is_noticed()

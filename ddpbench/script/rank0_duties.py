@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -15,8 +14,8 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import WatchOptions
 from ddpbench.record.text import numbered, pluralize
-from ddpbench.script.deaths import kill_process, watch_processes
-from ddpbench.script.gather import POLL_S, RankState, StepCollector, exchange_period_s
+from ddpbench.script.deaths import kill_process, wait_for_death, watch_processes
+from ddpbench.script.gather import RankState, StepCollector, exchange_period_s
 from ddpbench.script.observation import Observation
 from ddpbench.script.progress import ProgressReader, Totals
 from ddpbench.script.rank0_link import LinkOfRank0
@@ -26,9 +25,6 @@ from ddpbench.script.timer import Timer
 
 FAILURE_S = 0.5
 """Seconds between two looks for a rank that has failed."""
-
-DEATH_S = 0.3
-"""Seconds in which the death of a rank is noticed that has made the script of rank 0 fail."""
 
 FIRST_LINE_S = 30.0
 """Seconds until the first line."""
@@ -175,11 +171,8 @@ class Rank0Duties:
         self._wake.set()
 
     def _report_death_of_peer(self) -> None:
-        """The script has failed, perhaps because another rank has died: its sockets close a little before its process ends."""
-        end_s = time.monotonic() + DEATH_S
-        while not self._has_new_end and time.monotonic() < end_s:
-            time.sleep(POLL_S)
-        if self._has_new_end:
+        """The script has failed, perhaps because another rank has died."""
+        if wait_for_death(lambda: self._has_new_end):
             self._exchange(has_ended=True)
             self._report_failures()
 

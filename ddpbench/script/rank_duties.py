@@ -15,7 +15,7 @@ from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.record import Fault
 from ddpbench.record.request import WatchOptions
-from ddpbench.script.deaths import kill_process, watch_processes
+from ddpbench.script.deaths import kill_process, wait_for_death, watch_processes
 from ddpbench.script.gather import StepSender, exchange_period_s
 from ddpbench.script.observation import Observation
 from ddpbench.script.progress import ProgressReader, RankProgress
@@ -45,6 +45,7 @@ class RankDuties:
         self._has_rank0_process_ended = self._has_reported_death = False
 
     def tick(self) -> None:
+        self._report_death_of_rank0()  # first: the launcher is about to end this rank, too
         progress = self._reader.read()
         self._sender.send(self._observation.take_rows(), self._observation.state(progress))
         self._link.receive()
@@ -53,13 +54,13 @@ class RankDuties:
             self._link.wait_for_abort(ABORT_TIMEOUT_S)
             exit_at_once(ExitCode.HUNG)
         self._watch_rank0()
-        if self._has_rank0_process_ended and not self._has_reported_death:
-            self._has_reported_death = True
-            self._report_dead_rank0()
         if self._options.hang_timeout:
             self._end_if_hung(progress, self._options.hang_timeout)
 
     def finish(self, fault: str, timeout_s: float) -> None:
+        if fault and self._watches_rank0_process:
+            wait_for_death(lambda: self._has_rank0_process_ended)
+        self._report_death_of_rank0()
         state = self._observation.state(self._reader.read(), has_ended=True, fault=fault)
         self._sender.send(self._observation.take_rows(), state)
         if fault:
@@ -76,7 +77,12 @@ class RankDuties:
         self._has_rank0_process_ended = True
         self._wake.set()
 
-    def _report_dead_rank0(self) -> None:
+    def _report_death_of_rank0(self) -> None:
+        """Report in place of rank 0, once, if its process has ended before its script."""
+        if self._has_reported_death or not self._has_rank0_process_ended:
+            return
+        self._has_reported_death = True
+        self._link.receive()  # whether the script had ended
         rank0 = self._link.state
         if rank0 and not rank0.has_ended:
             fault = dead_rank(0, rank0.placement.host, None)

@@ -26,7 +26,7 @@ HERE = {"OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}{os.paths
 def next_of(job: Job) -> str:
     """The next command on the job's page; empty if there is none."""
     real = baseline_of(job) or job.records[0]
-    found = find_best_arm(job.records)
+    found = None if job.diagnosis else find_best_arm(job.records)  # a diagnosis compares no arms: its records are control runs
     step = next_step_after_comparison(found, job) if found else real.verdict and real.verdict.next
     return next_step_text(step) if step else ""
 

@@ -30,6 +30,7 @@ def cable(megabits: int) -> Iterator[None]:
     """Two hosts with a link of ``megabits`` per second each way for the duration of the block."""
     interfaces = {host: f"{host}-0" for host in HOSTS}
     left, right = interfaces.values()
+    _remove_hosts()  # those of a killed test run
     try:
         for host in HOSTS:
             _do("ip", "netns", "add", host)
@@ -43,8 +44,7 @@ def cable(megabits: int) -> Iterator[None]:
             _do("ip", "netns", "exec", host, "tc", "qdisc", "add", "dev", interface, "root", "tbf", *limit)
         yield
     finally:
-        for host in HOSTS:
-            subprocess.run(["ip", "netns", "del", host], capture_output=True)
+        _remove_hosts()
 
 
 def cut() -> None:
@@ -74,5 +74,11 @@ def torchrun(host: str, names: Path, words: Sequence[str], called: str = "") -> 
     return ["ip", "netns", "exec", host, *named, *run]
 
 
+def _remove_hosts() -> None:
+    for host in HOSTS:
+        subprocess.run(["ip", "netns", "del", host], capture_output=True)
+
+
 def _do(*words: str) -> None:
-    subprocess.run(words, check=True, capture_output=True)
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr.strip()}"
