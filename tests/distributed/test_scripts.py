@@ -9,32 +9,16 @@ from typing import Any
 
 import pytest
 from launches import only_record
-from scripts.limits import SCRIPTS, Script, Seen
+from scripts.limits import LAUNCHERS, SCRIPTS, Script, Seen
 
 from ddpbench.record.record import Record
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
 
-LAUNCHERS = {
-    "plain": [sys.executable],
-    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"],
-    "accelerate": [
-        sys.executable,
-        "-m",
-        "accelerate.commands.launch",
-        "--multi_gpu",
-        "--num_processes=2",
-        "--main_process_port=0",
-    ],
-}
 RANKS = {"plain": 1, "torchrun": 2, "accelerate": 2}
 
 
-def name_of(each: Script) -> str:
-    return " ".join([each.name, *(word for word in each.short if word == "--log")])
-
-
-@pytest.mark.parametrize("each", [each for each in SCRIPTS if not each.is_cuda], ids=name_of)
+@pytest.mark.parametrize("each", [each for each in SCRIPTS if not each.is_cuda], ids=lambda each: each.title)
 def test_script_prints_the_same_losses_and_is_watched_rightly(
     each: Script, start: Callable[..., Any], launch: Callable[..., Any], results: Path
 ) -> None:
@@ -54,7 +38,7 @@ def test_script_prints_the_same_losses_and_is_watched_rightly(
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("each", [each for each in SCRIPTS if each.is_cuda], ids=name_of)
+@pytest.mark.parametrize("each", [each for each in SCRIPTS if each.is_cuda], ids=lambda each: each.title)
 def test_script_on_a_gpu_is_watched_and_trains_the_same(each: Script, launch: Callable[..., Any], results: Path) -> None:
     words = [str(each.path), *each.short]
     bare = launch([sys.executable, *words])

@@ -6,6 +6,7 @@ cores, or on an H100, unless it is ended before; with ``short`` for some seconds
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,20 @@ from ddpbench.record.bottleneck import Bottleneck
 from ddpbench.record.root_cause import Cause
 
 FOLDER = Path(__file__).parent
+
+LAUNCHERS = {
+    "plain": [sys.executable],
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"],
+    "accelerate": [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--multi_gpu",
+        "--num_processes=2",
+        "--main_process_port=0",
+    ],
+}
+"""What starts a script, or ``-m ddpbench``."""
 
 WORKERS: tuple[Cause, ...] = ("too-few-workers", "storage")
 """Reads that wait, and fewer of them at a time than there could be: more workers help, and so would faster storage."""
@@ -60,6 +75,11 @@ class Script:
     @property
     def path(self) -> Path:
         return FOLDER / f"{self.name}.py"
+
+    @property
+    def title(self) -> str:
+        """The name, with the flag that makes it another script."""
+        return " ".join([self.name, *(word for word in self.short if word == "--log")])
 
 
 def script(name: str, arguments: str, short: str, kind: Bottleneck, causes: Sequence[Cause] = (), **fields: object) -> Script:

@@ -56,8 +56,11 @@ def _cell(trial: Trial, command: str) -> str:
     if trial.skipped:
         return f"skipped: {trial.skipped}"
     said = trial.said.get(command)
-    if said is None:
-        return "-"
+    return verdict_cell(said) if said else "-"
+
+
+def verdict_cell(said: Said) -> str:
+    """The score of a verdict, with what else it named unless it is right."""
     shares = [share for share in (said.repeatability, said.cause_repeatability) if share is not None]
     match said.score:
         case "right":

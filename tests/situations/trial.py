@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 from sample_datasets import image_tree
@@ -58,6 +58,16 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
         return self.cause or self.kind or "no verdict"
 
 
+class Limited(Protocol):
+    """Something with a known bottleneck ``kind`` and its accepted root ``causes``, which may be empty."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def causes(self) -> tuple[str, ...]: ...
+
+
 class Trial(msgspec.Struct, kw_only=True):
     """One situation tried; ``skipped`` says why it was not."""
 
@@ -70,11 +80,11 @@ class Trial(msgspec.Struct, kw_only=True):
     skipped: str = ""
 
 
-def score(situation: Situation, kind: str, cause: str, plain: bool = True) -> Score:
+def score(expected: Limited, kind: str, cause: str, plain: bool = True) -> Score:
     """A limit or cause that is named wrongly is WRONG if named plainly. A cause that is not named is inconclusive, like a limit."""
-    if kind == "inconclusive" or (kind == situation.kind and cause == "" and any(situation.causes)):
+    if kind == "inconclusive" or (kind == expected.kind and cause == "" and any(expected.causes)):
         return "inconclusive"
-    if kind == situation.kind and (cause in situation.causes or not situation.causes):
+    if kind == expected.kind and (cause in expected.causes or not expected.causes):
         return "right" if plain else "probably right"
     return "WRONG" if plain else "probably wrong"
 
@@ -112,11 +122,11 @@ def _said(situation: Situation, name: str, words: Sequence[str], before: Sequenc
     length = ["--steps", str(situation.steps)] if name == "run" else ["--no-verify"]
     bounds = ["--time-limit", str(LIMITS_S[name]), *length, "-o", str(folder)]
     program = [*before, sys.executable, "-m", "ddpbench", name, *words, *ranks, *bounds]
-    ended = _finished(program, situation.variables, LIMITS_S[name] + GRACE_S)
+    ended = finished(program, situation.variables, LIMITS_S[name] + GRACE_S)
     return said_of(situation, " ".join(shown), _record(folder), ended)
 
 
-def said_of(situation: Situation, command: str, record: Record | None, ended: str) -> Said:
+def said_of(expected: Limited, command: str, record: Record | None, ended: str) -> Said:
     """The verdict in the record of ``command``; ``ended`` are its last output lines if there is no record."""
     if record is None or record.verdict is None:
         return Said(command=command, score="no verdict", problem=ended)
@@ -124,7 +134,7 @@ def said_of(situation: Situation, command: str, record: Record | None, ended: st
     explanation = explain_verdict(found, record)
     return Said(
         command=command,
-        score=score(situation, found.kind, found.cause or "", not (found.is_probable or found.is_cause_probable)),
+        score=score(expected, found.kind, found.cause or "", not (found.is_probable or found.is_cause_probable)),
         kind=found.kind,
         cause=found.cause or "",
         says=explanation.claim,
@@ -138,7 +148,7 @@ def said_of(situation: Situation, command: str, record: Record | None, ended: st
     )
 
 
-def _finished(argv: Sequence[str], variables: Mapping[str, str], limit_s: float) -> str:
+def finished(argv: Sequence[str], variables: Mapping[str, str], limit_s: float) -> str:
     """Run a program, end its process group at the time limit, and return its last stderr lines."""
     path = os.pathsep.join(filter(None, [str(TESTS), str(TESTS / "support"), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables}
