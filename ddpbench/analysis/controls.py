@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ddpbench.analysis.compare import throughput_ratio
@@ -9,7 +10,15 @@ from ddpbench.analysis.stats import PairedRatio
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.record import Job, Record
-from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
+from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Role
+
+
+@dataclass(frozen=True)
+class WorkersTrial:
+    """A trial of ``workers`` per rank. ``gain`` is its throughput as a multiple of that of the baseline, with an interval."""
+
+    workers: int
+    gain: PairedRatio
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,7 @@ class ControlRuns:
     loader_in_background: Record | None = None
     diagnosis: Diagnosis | None = None
     has_background_loader: bool = False  # loader_in_background was measured, even if for too few rounds
+    more_workers: WorkersTrial | None = None  # the fastest trial with more workers than the baseline
 
     def with_intervals(self) -> ControlRuns:
         """Only the control runs that share enough rounds with ``compute_only`` for an interval of their ratio."""
@@ -46,7 +56,17 @@ def controls_of(job: Job) -> ControlRuns:
     """The control runs of a diagnosis, found by the roles of its records."""
     by_role = {record.role: record for record in job.records if record.rounds}
     compute_only, independent, replay, background = map(by_role.get, (COMPUTE_ONLY, INDEPENDENT, REPLAY, LOADER_IN_BACKGROUND))
-    return ControlRuns(compute_only, independent, replay, background, job.diagnosis)
+    return ControlRuns(compute_only, independent, replay, background, job.diagnosis, more_workers=_more_workers(by_role))
+
+
+def _more_workers(by_role: Mapping[Role, Record]) -> WorkersTrial | None:
+    baseline, repeat = by_role.get(BASELINE), by_role.get(BASELINE_REPEAT)
+    if baseline is None or repeat is None:
+        return None
+    trials = {role.scenario.workers or 0: record for role, record in by_role.items() if role.kind == "trial" and role.scenario}
+    gains = {workers: throughput_ratio(record, repeat) for workers, record in trials.items() if workers > baseline.workers}
+    found = [WorkersTrial(workers, gain) for workers, gain in gains.items() if gain and gain.has_interval]
+    return max(found, key=lambda trial: trial.gain.center, default=None)
 
 
 def baseline_of(job: Job) -> Record | None:

@@ -67,6 +67,8 @@ def to_stats(timings: Sequence[BatchTiming]) -> LoaderStats:
         if any(each.runqueue_wait_s is None for each in worker_timings)
         else sum(each.runqueue_wait_s or 0.0 for each in worker_timings),
         batch_ms=[1e3 * (each.end_s - each.start_s) for each in worker_timings],
+        num_waits=len(handoffs_s),
+        waited_ms=1e3 * sum(timing.wait_s for timing in timings),
         handoff_ms=1e3 * fmean(handoffs_s) if handoffs_s else None,
         head_of_line_fraction=head_of_line_fraction(timings),
         skipped_files=[problem.message for each in worker_timings for problem in each.skipped_files],

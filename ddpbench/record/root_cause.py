@@ -99,6 +99,19 @@ class BlockedWorkers(Evidence, frozen=True, kw_only=True, tag="blocked-workers")
     single_rank_speedup: Amount | None = None  # loader rate of one rank alone over that with all ranks loading; None if unknown
 
 
+class TriedWorkers(Evidence, frozen=True, kw_only=True, tag="tried-workers"):
+    """Too few workers, or open if the trial gained little: workers that wait for neither a core nor a known file read.
+
+    Times are per image; ``gain`` is the throughput with ``more_workers`` as a multiple of that with ``workers``.
+    """
+
+    sample_ms: Milliseconds
+    blocked_ms: Milliseconds
+    workers: Count
+    more_workers: Count
+    gain: Amount
+
+
 class IdleWorkers(Evidence, frozen=True, kw_only=True, tag="idle-workers"):
     """Open: workers wait although cores are free."""
 
@@ -200,6 +213,7 @@ CauseEvidence = (
     | SharedBusyCores
     | TooFewCores
     | TooFewWorkers
+    | TriedWorkers
     | BusyCoresUnexplained
     | EnoughWorkers
     | UndecidedCause

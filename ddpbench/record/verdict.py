@@ -37,6 +37,7 @@ class ChangeDataLoader(msgspec.Struct, frozen=True, kw_only=True, tag_field="cod
     prefetch_factor: AtLeastOne | None = None
     pin_memory: bool | None = None
     persistent_workers: bool | None = None
+    in_order: bool | None = None
 
 
 NextStep = RunCommand | RaiseTimeLimit | ReduceRanks | ChangeDataLoader

@@ -10,7 +10,7 @@ import msgspec
 from situations.trial import Said, finished, said_of
 
 from ddpbench.analysis.controls import baseline_of
-from ddpbench.analysis.whatif.outcome import PredictionOutcome, config_fields, outcomes
+from ddpbench.analysis.whatif.outcome import PredictionOutcome, outcomes
 from ddpbench.record.io import load
 from ddpbench.record.record import Job
 from scripts.limits import LAUNCHERS, SCRIPTS, Script
@@ -84,7 +84,7 @@ def _gain(outcome: PredictionOutcome) -> Gain:
     found, measured = outcome.prediction, outcome.measured
     is_predicted = found.gain is not None and found.low is not None and found.high is not None
     return Gain(
-        change=", ".join(f"{name}={value}" for name, value in config_fields(found.scenario).items()),
+        change=found.scenario.flag_text,
         predicted=(found.gain, found.low, found.high) if is_predicted else None,
         measured=(measured.center, measured.low, measured.high) if measured else None,
         is_inside=outcome.is_inside,

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, fsum, inf
-from statistics import fmean
+from typing import NamedTuple
 
-from ddpbench.analysis.controls import step_s, step_time_ratio
+from ddpbench.analysis.controls import WorkersTrial, step_s, step_time_ratio
 from ddpbench.analysis.cpu_demand import cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import NodeCpuUsage, busiest_node
 from ddpbench.analysis.pipeline import rates
 from ddpbench.analysis.pipeline.costs import LoaderCost, loader_cost_of_run, loader_costs_of_ranks
-from ddpbench.analysis.ranks import COMPUTE_PHASES, drop_none
+from ddpbench.analysis.ranks import COMPUTE_PHASES
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
+from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.record import Record
+from ddpbench.record.trace import Trace
 
 MAX_WORKERS_PER_CORE = 16
 """Upper limit on predicted workers per core; each is a process with its own copy of the program in memory."""
@@ -47,6 +49,7 @@ class PipelineModel:
     measured_loader_rate: float | None  # from the loader benchmark, the slowest rank
     storage_rate: float | None
     single_rank_speedup: float | None  # loader rate with one rank loading, over its rate with all ranks loading
+    more_workers: WorkersTrial | None  # what more workers gained in a trial
 
     @property
     def sample_cpu_s(self) -> float | None:
@@ -200,6 +203,7 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
         measured_loader_rate=min((each.samples_per_s for each in diagnosis.loader_benchmarks), default=None) if diagnosis else None,
         single_rank_speedup=_single_rank_speedup(diagnosis),
         storage_rate=_storage_rate(diagnosis, node.ranks),
+        more_workers=inputs.controls.more_workers,
     )
 
 
@@ -209,19 +213,38 @@ def _main_process_cpu_s(diagnosis: Diagnosis | None) -> float:
 
 
 def _handoff_fraction(record: Record) -> float | None:
-    """Mean over the batches that a rank had to wait for; None if unknown."""
-    handoff_ms, waited_ms = 0.0, 0.0
-    for trace in record.traces:
-        waits_ms = [wait for wait in trace.host_data_ms if wait > MIN_WAIT_MS]
-        if waits_ms and trace.loader_stats and trace.loader_stats.handoff_ms is not None:
-            handoff_ms += len(waits_ms) * trace.loader_stats.handoff_ms
-            waited_ms += fsum(waits_ms)
-    return handoff_ms / waited_ms if waited_ms else None
+    """Fraction of the waits for batches after their workers have finished them; None if unknown."""
+    return _fraction_of_waits(record, lambda stats, waits: stats.handoff_ms and stats.handoff_ms * waits.number)
 
 
 def _head_of_line_fraction(record: Record) -> float | None:
-    fractions = drop_none(trace.loader_stats.head_of_line_fraction for trace in record.traces if trace.loader_stats)
-    return fmean(fractions) if fractions else None
+    """Fraction of the waits for batches in which a later one was ready; None if unknown."""
+    return _fraction_of_waits(record, lambda stats, waits: stats.head_of_line_fraction and stats.head_of_line_fraction * waits.total_ms)
+
+
+class _Waits(NamedTuple):
+    number: int
+    total_ms: float
+
+
+def _fraction_of_waits(record: Record, part_ms: Callable[[LoaderStats, _Waits], float | None]) -> float | None:
+    """The sum of ``part_ms`` over all traces, relative to their waits for batches."""
+    found_ms, waited_ms = 0.0, 0.0
+    for trace in record.traces:
+        waits = _waits(trace)
+        if waits.number and trace.loader_stats and (part := part_ms(trace.loader_stats, waits)) is not None:
+            found_ms += part
+            waited_ms += waits.total_ms
+    return found_ms / waited_ms if waited_ms else None
+
+
+def _waits(trace: Trace) -> _Waits:
+    """All waits for batches, as the loader reports them, else those of the steps that the trace keeps."""
+    stats = trace.loader_stats
+    if stats and stats.num_waits is not None and stats.waited_ms is not None:
+        return _Waits(stats.num_waits, stats.waited_ms)
+    waits_ms = [wait for wait in trace.host_data_ms if wait > MIN_WAIT_MS]
+    return _Waits(len(waits_ms), fsum(waits_ms))
 
 
 def _storage_rate(diagnosis: Diagnosis | None, ranks: int) -> float | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import get_args
 
+from ddpbench.analysis.controls import WorkersTrial
 from ddpbench.analysis.pipeline.costs import READ_STAGE
 from ddpbench.analysis.pipeline.model import PipelineModel
 from ddpbench.record.root_cause import (
@@ -35,6 +36,7 @@ from ddpbench.record.root_cause import (
     StorageRate,
     TooFewCores,
     TooFewWorkers,
+    TriedWorkers,
     WorkerLimit,
 )
 
@@ -145,7 +147,7 @@ def slow_storage(pipeline: PipelineModel) -> RootCause | None:
 def blocked_workers(pipeline: PipelineModel) -> RootCause | None:
     """Workers that wait for neither a core nor a known file read.
 
-    Judged by whether a single rank alone loads faster.
+    Judged by a trial with more workers, else by whether a single rank alone loads faster.
     """
     cost, speedup = pipeline.cost, pipeline.single_rank_speedup
     if cost is None or not cost.is_mostly_blocked or READ_STAGE in cost.wall_s_by_stage:
@@ -153,9 +155,20 @@ def blocked_workers(pipeline: PipelineModel) -> RootCause | None:
     sample_ms, blocked_ms = 1000 * cost.wall_s, 1000 * (cost.blocked_s or 0.0)
     if "decode" in cost.wall_s_by_stage:
         return RootCause("storage", ReadAndDecodeWait(sample_ms=sample_ms, blocked_ms=blocked_ms))
+    if trial := pipeline.more_workers:
+        evidence = TriedWorkers(
+            sample_ms=sample_ms, blocked_ms=blocked_ms, workers=pipeline.workers, more_workers=trial.workers, gain=trial.gain.center
+        )
+        return RootCause("too-few-workers" if _explains_wait(pipeline, trial) else None, evidence)
     if speedup is not None and speedup <= CLEARLY_GREATER:
         return None
     return RootCause(None, BlockedWorkers(sample_ms=sample_ms, blocked_ms=blocked_ms, single_rank_speedup=speedup))
+
+
+def _explains_wait(pipeline: PipelineModel, trial: WorkersTrial) -> bool:
+    """Whether the workers of ``trial`` gained, beyond the noise, at least half of what workers gain that share nothing."""
+    ideal_gain = min(trial.workers / max(1, pipeline.workers), pipeline.device_rate / pipeline.achieved_rate)
+    return trial.gain.is_above_one and trial.gain.center - 1 >= EXPLAINED_FRACTION * (ideal_gain - 1)
 
 
 def idle_workers(pipeline: PipelineModel) -> RootCause | None:

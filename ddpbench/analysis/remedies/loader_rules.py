@@ -190,6 +190,13 @@ def more_prefetch(context: LoaderContext) -> Remedy | None:
     )
 
 
+def out_of_order(context: LoaderContext) -> Remedy | None:
+    """For the DataLoader of a script: hand out batches as they become ready, so that a late one holds up no other."""
+    if context.record.script is None or context.record.workers < 2:
+        return None
+    return Remedy(code="out-of-order", scenario=Scenario(in_order=False))
+
+
 def persistent_workers(context: LoaderContext) -> Remedy | None:
     """For a user-defined DataLoader; built-in loaders keep their workers."""
     record, diagnosis, pipeline = context.record, context.inputs.controls.diagnosis, context.pipeline

@@ -21,6 +21,7 @@ from ddpbench.analysis.remedies.loader_rules import (
     more_workers,
     no_workers,
     other_loader,
+    out_of_order,
     persistent_workers,
     pinned_memory,
     without_loader,
@@ -59,7 +60,7 @@ RULES_BY_CAUSE: Mapping[Cause, tuple[LoaderRule, ...]] = {
     "oversubscribed": (fewer_workers,),
     "storage": (data_in_memory, more_workers, more_prefetch),
     "handoff": (other_loader("tensor"), other_loader("torch-uint8"), other_loader("dali-cpu")),
-    "head-of-line": (more_prefetch, more_workers),
+    "head-of-line": (out_of_order, more_prefetch, more_workers),
 }
 """Rules for a data-bound run, by its cause; they come before ``GENERAL_RULES``."""
 

@@ -13,6 +13,7 @@ RemedyCode = Literal[
     "no-workers",
     "more-cores",
     "more-prefetch",
+    "out-of-order",
     "persistent-workers",
     "dataloader-with-workers",
     "other-loader",  # the one of the scenario
@@ -35,6 +36,7 @@ SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
     "fewer-workers",
     "no-workers",
     "more-prefetch",
+    "out-of-order",
     "persistent-workers",
     "pinned-memory",
     "more-cores",

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from math import ceil
 
-from ddpbench.analysis.command import TOP_COMMAND, CommandBuilder
+from ddpbench.analysis.command import DATALOADER_FIELDS, TOP_COMMAND, CommandBuilder
 from ddpbench.analysis.cpu_demand import cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import ChangeDataLoader, NextStep, RunCommand, Verdict
-
-DATALOADER_FIELDS = ("workers", "prefetch", "pin_memory")
-"""The fields of a Scenario that arguments of a DataLoader set."""
 
 
 def is_dataloader_change(scenario: Scenario) -> bool:
@@ -29,6 +26,7 @@ def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
         prefetch_factor=scenario.prefetch,
         pin_memory=scenario.pin_memory,
         persistent_workers=True if scenario.workers and workers else None,
+        in_order=scenario.in_order,
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
+from itertools import accumulate
 from random import Random
 
 
@@ -33,10 +36,9 @@ def core_bound_step_s(params: SimParams) -> float:
 def _simulate_without_core_limit(params: SimParams, num_steps: int, rng: Random) -> SimResult:
     depth = params.workers * params.prefetch
     spans = rng.choices(params.step_times_s, k=num_steps + depth)
-    ready = [
-        _RankLoader(params, rng.choices(params.batch_times_s[rank % len(params.batch_times_s)], k=len(spans)))
-        for rank in range(params.ranks)
-    ]
+    batches = [rng.choices(params.batch_times_s[rank % len(params.batch_times_s)], k=len(spans)) for rank in range(params.ranks)]
+    loader = _RankLoader if params.in_order or not params.workers else _UnorderedRankLoader
+    ready = [loader(params, each) for each in batches]
     ends = [0.0] * (params.run_ahead + 1)  # end times of the last steps, oldest first
     began, waited = 0.0, 0.0
     for number, span in enumerate(spans):
@@ -68,12 +70,35 @@ class _RankLoader:
         issued_s, done_s = self._taken[slot], self._done[worker]
         ready_s = (issued_s if issued_s > done_s else done_s) + self._batch_times_s[number]
         self._done[worker] = ready_s
+        self._taken[slot] = taken_s = self._hand_over(ready_s, trainer_free_s)
+        return taken_s
+
+    def _hand_over(self, ready_s: float, trainer_free_s: float) -> float:
+        """The time at which the trainer has a batch that is ready at ``ready_s``."""
         if self._background_handoff:
             self._handed = ready_s = (ready_s if ready_s > self._handed else self._handed) + self._handoff_s
-            taken_s = ready_s if ready_s > trainer_free_s else trainer_free_s
-        else:
-            taken_s = (ready_s if ready_s > trainer_free_s else trainer_free_s) + self._handoff_s
-        self._taken[slot] = taken_s
+            return ready_s if ready_s > trainer_free_s else trainer_free_s
+        return (ready_s if ready_s > trainer_free_s else trainer_free_s) + self._handoff_s
+
+
+class _UnorderedRankLoader(_RankLoader):
+    """One rank's loader with in_order=False: the trainer gets the batch that is ready first."""
+
+    def __init__(self, params: SimParams, batch_times_s: Sequence[float]) -> None:
+        super().__init__(params, batch_times_s)
+        starts = [list(accumulate(batch_times_s[worker : self._depth : params.workers])) for worker in range(params.workers)]
+        self._done = [ready[-1] for ready in starts]
+        self._later_s = [deque(ready[1:]) for ready in starts]  # of each worker, when its other batches are ready
+        self._next_s = [(ready[0], worker) for worker, ready in enumerate(starts)]  # a heap of the next batch of each worker
+        heapify(self._next_s)
+
+    def take(self, number: int, trainer_free_s: float) -> float:
+        ready_s, worker = self._next_s[0]
+        taken_s = self._hand_over(ready_s, trainer_free_s)
+        batch_s = self._batch_times_s[(number + self._depth) % len(self._batch_times_s)]
+        self._done[worker] = max(taken_s, self._done[worker]) + batch_s
+        self._later_s[worker].append(self._done[worker])
+        heapreplace(self._next_s, (self._later_s[worker].popleft(), worker))
         return taken_s
 
 
@@ -90,6 +115,7 @@ class SimParams:
     prefetch: int  # batches that a worker keeps ready
     batch_times_s: Sequence[Sequence[float]]
     step_times_s: Sequence[float]
+    in_order: bool = True  # else the trainer gets the batch that is ready first
     handoff_s: float = 0.0  # from the end of a batch in its worker until the trainer has it
     background_handoff: bool = False  # a thread hands over while the trainer trains, like the DataLoader's pin-memory thread
     run_ahead: int = 0  # steps that the host may issue ahead of the device

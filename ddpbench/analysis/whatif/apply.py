@@ -54,6 +54,7 @@ def _present_value(name: str, state: PipelineState, context: WhatIfContext) -> o
         "pin_memory": config.pin_memory if context.on_gpu else None,
         "workers": state.workers,
         "prefetch": state.prefetch,
+        "in_order": state.in_order,
         "gpus": state.ranks,
         "cores_per_gpu": state.cores and state.cores / state.ranks_per_node,
     }
@@ -104,6 +105,12 @@ def with_prefetch(state: PipelineState, batches: int, context: WhatIfContext) ->
     return replace(state, prefetch=batches)
 
 
+def with_in_order(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
+    if context.inputs.record.script is None:
+        raise UsageError("--in-order is an argument of a script's DataLoader", "drop --in-order")
+    return replace(state, in_order=wanted)
+
+
 def with_gpus(state: PipelineState, ranks: int, context: WhatIfContext) -> PipelineState:
     nodes = context.inputs.record.environment.nodes
     if ranks % nodes:
@@ -146,6 +153,7 @@ SETTERS: Mapping[str, Callable[..., PipelineState]] = {
     "pin_memory": with_pin_memory,
     "workers": with_workers,
     "prefetch": with_prefetch,
+    "in_order": with_in_order,
     "gpus": with_gpus,
     "cores_per_gpu": with_cores_per_gpu,
 }

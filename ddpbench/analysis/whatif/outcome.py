@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddpbench.analysis.command import CONFIG_FIELDS, CommandBuilder
+from ddpbench.analysis.command import CONFIG_FIELDS, DATALOADER_FIELDS, CommandBuilder
 from ddpbench.analysis.compare import COMPARABLE_STATUSES, throughput_ratio
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.run_length import missing_batches
@@ -86,11 +86,11 @@ def config_fields(scenario: Scenario) -> dict[str, object]:
 
 
 def is_runnable(scenario: Scenario) -> bool:
-    """Whether flags of a run can express all of ``scenario``.
+    """Whether flags of a run, or arguments of a script's DataLoader, can express all of ``scenario``.
 
     More cores or ranks need another machine or launch.
     """
-    return all(getattr(scenario, name) is None or name in CONFIG_FIELDS for name in scenario.__struct_fields__)
+    return all(getattr(scenario, name) is None or name in (*CONFIG_FIELDS, *DATALOADER_FIELDS) for name in scenario.__struct_fields__)
 
 
 def command_with(job: Job, scenario: Scenario) -> str:

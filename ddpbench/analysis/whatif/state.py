@@ -42,6 +42,7 @@ class PipelineState:
     measured_load: float  # load at which ``batch_times_s`` was measured
     read_wait_fraction: float | None  # fraction of a batch's time in which its worker waits for files
     files_per_s: float | None = None  # of a node's storage; None if unknown or no limit
+    in_order: bool = True  # a batch is handed out after those before it
     cpu_loss: float = 0.0  # fraction of the cores' time lost to oversubscription
     assumptions: tuple[Assumption, ...] = ()
 
@@ -83,6 +84,7 @@ class PipelineState:
             ranks=self.ranks,
             workers=self.num_producers,
             prefetch=self.prefetch,
+            in_order=self.in_order,
             batch_times_s=[[span for each in rounds for span in each[rank]] for rank in range(min(measured, self.ranks))],
             step_times_s=[max(MIN_STEP_S, span + self.interference_s) for each in steps for span in each],
             handoff_s=self.handoff_s,

@@ -28,6 +28,7 @@ from ddpbench.record.root_cause import (
     StorageRate,
     TooFewCores,
     TooFewWorkers,
+    TriedWorkers,
     UndecidedCause,
 )
 from ddpbench.record.text import format_3sig, pluralize
@@ -77,6 +78,8 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
                 f"{_blocked(evidence, record)}; a single rank loads {evidence.single_rank_speedup:.1f} times as fast: "
                 "ranks wait for a shared resource"
             )
+        case TriedWorkers():
+            return _tried_workers(evidence, record)
         case IdleWorkers():
             return f"workers are busy {evidence.busy_fraction:.0%} of the time, yet the {on} waits: cause unknown"
         case OversubscribedWorkers():
@@ -130,7 +133,12 @@ def _read_wait(evidence: ReadWait | ReadWaitOrCores, record: Record) -> str:
     )
 
 
-def _blocked(evidence: ReadAndDecodeWait | BlockedWorkers, record: Record) -> str:
+def _tried_workers(evidence: TriedWorkers, record: Record) -> str:
+    instead = f"{pluralize(evidence.more_workers, 'worker')} instead of {evidence.workers}"
+    return f"{_blocked(evidence, record)}; {instead} trained {format_3sig(evidence.gain)} times as fast"
+
+
+def _blocked(evidence: ReadAndDecodeWait | BlockedWorkers | TriedWorkers, record: Record) -> str:
     return (
         f"a worker waits {format_3sig(evidence.blocked_ms)} of {format_3sig(evidence.sample_ms)} ms per {record.sample_unit}, "
         "but not for a core"

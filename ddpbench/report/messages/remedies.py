@@ -46,6 +46,7 @@ NAMES: Mapping[RemedyCode, str] = {
 REASONS: Mapping[RemedyCode, str] = {
     "no-workers": "loading in the trainer process avoids contention with workers",
     "more-prefetch": "prefetched batches hide a slow one",
+    "out-of-order": "a late batch holds up no other; the order of the batches is no longer reproducible",
     "dataloader-with-workers": "the trainer process loads each batch itself and prefetches none while it trains",
     "more-hw-decoding": "the GPU's JPEG unit decodes nearly all images and frees the SMs for training",
     "pinned-memory": "copies from pinned memory overlap training",
@@ -64,6 +65,7 @@ LOADER_REASONS: Mapping[str, str] = {
 """Why a loader may help, by its name; without an entry, its ``LoaderSpec.help``."""
 
 NOTHING_FASTER = "no trial is measurably faster"
+TOO_NOISY = "the trials vary too much to tell; a longer --time-limit helps"
 NO_GAIN_PREDICTED = "no remedy that can be tried here has a predicted gain"
 """Why the present setting stays."""
 

@@ -31,7 +31,7 @@ from ddpbench.report.pages.pipeline_table import (
     utilization_lines,
     worker_startup_lines,
 )
-from ddpbench.report.pages.remedies import recommendation_lines, remedy_lines
+from ddpbench.report.pages.remedies import is_next_step_tried, recommendation_lines, remedy_lines
 from ddpbench.report.pages.script_header import script_header_lines
 from ddpbench.report.pages.status import diagnosis_status_lines
 from ddpbench.report.pages.verdict import record_verdict_lines
@@ -48,7 +48,8 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
     """
     page, baseline = page_for(console), baseline_of(job) or job.records[0]
     recommended = best_outcome(outcomes(job))
-    verdict = [*record_verdict_lines(baseline, page, with_next=recommended is None), *recommendation_lines(job, recommended, page)]
+    has_next = recommended is None and not is_next_step_tried(job, baseline)
+    verdict = [*record_verdict_lines(baseline, page, with_next=has_next), *recommendation_lines(job, recommended, page)]
     if quiet:
         print_lines(console, verdict)
         return
@@ -62,7 +63,7 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
         inputs = AnalysisInput(baseline, summary, controls_of(job))
         sections += [
             *_evidence(inputs, job, page, verbose),
-            [*_loader_keeps_up_line(inputs, page), *remedy_lines(inputs, job, page, verbose, has_next=recommended is None)],
+            [*_loader_keeps_up_line(inputs, page), *remedy_lines(inputs, job, page, verbose, has_next=has_next)],
         ]
     skipped = {skipped_name(each, job): skip_reason(each) for each in job.diagnosis.skipped} if job.diagnosis else {}
     hints = verbose or any(check.severity == "error" for check in baseline.checks)

@@ -14,20 +14,22 @@ from ddpbench.analysis.remedies.script import dataloader_change
 from ddpbench.analysis.whatif.gain import PREDICTION_CONFIDENCE
 from ddpbench.analysis.whatif.outcome import PredictionOutcome, command_with, is_runnable, outcomes
 from ddpbench.analysis.whatif.query import predict_gain
-from ddpbench.record.record import Job
+from ddpbench.record.prediction import Scenario
+from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE_REPEAT
 from ddpbench.record.verdict import RunCommand
 from ddpbench.report.layout import GOOD, LABEL, Page, styled, wrap_command, wrap_text
 from ddpbench.report.messages.remedies import (
     NO_GAIN_PREDICTED,
     NOTHING_FASTER,
+    TOO_NOISY,
     outcome_text,
     prediction_text,
     remedy_name,
     remedy_reason,
     savings_text,
 )
-from ddpbench.report.messages.verdict import dataloader_call
+from ddpbench.report.messages.verdict import dataloader_call, next_step_text
 from ddpbench.report.pages.header import throughput_unit
 
 NEXT_COMMAND_NOTE = "see 'next' for the command"
@@ -42,7 +44,7 @@ def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = Fa
     """
     record, run, verdict = inputs.record, CommandBuilder.of(inputs.record, job), inputs.record.verdict
     remedies = sorted(recommend(run, inputs, verdict), key=lambda remedy: -(remedy.gain or 0.0)) if verdict else []
-    recorded = {each.prediction.scenario.flag_text: each for each in outcomes(job) if each.prediction.gain is not None}
+    recorded = {each.prediction.scenario: each for each in outcomes(job) if each.prediction.gain is not None}
     next_command = verdict.next.command if has_next and verdict and isinstance(verdict.next, RunCommand) else ""
     shown = [*remedies, *(outcome for outcome in recorded.values() if is_runnable(outcome.prediction.scenario))]
     if not shown or (not recorded and all(remedy.command == next_command and not remedy_reason(remedy, record) for remedy in remedies)):
@@ -50,16 +52,19 @@ def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = Fa
     tried = any(each.measured for each in recorded.values())
     yield from styled([f"remedies, predicted ({PREDICTION_CONFIDENCE:.0%}){' and measured (95%)' if tried else ''}"], LABEL)
     for remedy in remedies:
-        outcome = recorded.pop(remedy.scenario.flag_text, None) if remedy.scenario else None
+        outcome = recorded.pop(remedy.scenario, None) if remedy.scenario else None
         gain = outcome_text(outcome) if outcome else prediction_text(predict_gain(inputs, run, remedy.scenario)) if remedy.scenario else ""
         reason = remedy_reason(remedy, record) if verbose or not (gain and remedy.command) else ""
         is_next = bool(remedy.command) and remedy.command == next_command
         yield from _remedy_line(remedy_name(remedy, record), [gain, reason, NEXT_COMMAND_NOTE if is_next else ""], page)
         yield from styled(wrap_command("    ", remedy.command, page) if remedy.command and not is_next else [])
-    for name, outcome in recorded.items():
-        if not is_runnable(outcome.prediction.scenario):
-            continue
-        yield from _remedy_line(name, [outcome_text(outcome)], page)
+    for scenario, outcome in recorded.items():
+        if is_runnable(scenario):
+            yield from _remedy_line(_setting_name(scenario, record), [outcome_text(outcome)], page)
+
+
+def _setting_name(scenario: Scenario, record: Record) -> str:
+    return scenario.flag_text if record.script is None else dataloader_call(dataloader_change(scenario, record))
 
 
 def _remedy_line(name: str, parts: Sequence[str], page: Page) -> list[Text]:
@@ -77,14 +82,25 @@ def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -
     if best is None or best.measured is None:
         tried = any(each.failed or (each.measured and each.measured.has_interval) for each in predictions)
         if tried or not any(each.prediction.gain is not None and is_runnable(each.prediction.scenario) for each in predictions):
-            reason = NOTHING_FASTER if tried else NO_GAIN_PREDICTED
+            reason = NO_GAIN_PREDICTED if not tried else TOO_NOISY if any(each.is_wide for each in predictions) else NOTHING_FASTER
             yield from styled(wrap_text("  use   ", f"the current settings: {reason}", page), LABEL, len("  use"))
         return
     savings = savings_text(best.measured, _samples_per_s(job), baseline, throughput_unit(baseline))
-    scenario = best.prediction.scenario
-    use = dataloader_call(dataloader_change(scenario, baseline)) if baseline.script is not None else command_with(job, scenario)
-    yield from styled(wrap_command("  use   ", use, page), GOOD)
+    yield from styled(wrap_command("  use   ", _setting(job, best, baseline), page), GOOD)
     yield from styled(wrap_text("  worth ", savings, page), LABEL, len("  worth"))
+
+
+def is_next_step_tried(job: Job, baseline: Record) -> bool:
+    """Whether the next step of the verdict is a setting that ``job`` has tried: its trial says more."""
+    if baseline.verdict is None or baseline.verdict.next is None:
+        return False
+    return next_step_text(baseline.verdict.next) in [_setting(job, each, baseline) for each in outcomes(job) if each.measured]
+
+
+def _setting(job: Job, outcome: PredictionOutcome, baseline: Record) -> str:
+    """The command, or the call of the DataLoader, with what ``outcome`` has tried."""
+    scenario = outcome.prediction.scenario
+    return dataloader_call(dataloader_change(scenario, baseline)) if baseline.script is not None else command_with(job, scenario)
 
 
 def _samples_per_s(job: Job) -> float:

@@ -83,10 +83,6 @@ class TimedIterator:
 class BatchChooser(Protocol):
     """What decides which batch a script gets."""
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether any stage has begun: from then on the ranks take different numbers of batches from their loaders."""
-
     def choose(self, iterator: SteeredIterator) -> Any:
         """The next batch. Raises StopIteration to end the epoch."""
 
@@ -161,28 +157,26 @@ class SteeredIterator:
         self.num_given += 1
         return batch
 
-    def next_own(self) -> Any:
-        """The next batch of the script's own loader, of a new epoch if this one is drained. Raises StopIteration before the first stage.
+    def next_own(self, may_end: bool = True) -> Any:
+        """The next batch of the script's own loader. Raises StopIteration at the end of its epoch, or begins another if it must not end.
 
-        Later an epoch ends by its number of batches. One of unknown length does not end any more: each rank would end it at another batch.
+        From the first stage on the ranks take different numbers of batches from the training loader. Its epochs end by the number of those
+        that the script gets then; those of unknown length do not end any more.
         """
-        return self._take(may_end=True)
-
-    def drop_own(self) -> None:
-        """Take and drop a batch of the script's own loader, which the script does not count."""
-        self._take(may_end=False)
-
-    def _take(self, may_end: bool) -> Any:
         try:
             batch = next(self.own)
         except StopIteration:
-            if may_end and not self._chooser.has_begun:
+            if may_end:
                 self.steered.num_batches = self._num_own
                 raise
             self.own = self._restart()
             batch = next(self.own)
         self._num_own += 1
         return batch
+
+    def drop_own(self) -> None:
+        """Take and drop a batch of the script's own loader, which the script does not count."""
+        self.next_own(may_end=False)
 
     def __len__(self) -> int:
         return len(self.own)

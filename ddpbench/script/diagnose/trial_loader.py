@@ -1,4 +1,4 @@
-"""The DataLoader of a trial: the script's dataset and samplers, with other workers, prefetching or pinned memory."""
+"""The DataLoader of a trial: the script's dataset and samplers, with other workers, prefetching, order or pinned memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def open_trial(loader: DataLoader[Any], scenario: Scenario, batch_bytes: int) ->
             "multiprocessing_context": loader.multiprocessing_context,
             "timeout": loader.timeout or BATCH_TIMEOUT_S,
             "worker_init_fn": loader.worker_init_fn,
-            "in_order": loader.in_order,
+            "in_order": loader.in_order if scenario.in_order is None else scenario.in_order,
         }
     return DataLoader(
         loader.dataset,

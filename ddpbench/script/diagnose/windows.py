@@ -92,11 +92,6 @@ class Windows:
             self._loader.resume()
         return steered_iterator
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether any stage has begun."""
-        return self._stage is not None
-
     def choose(self, iterator: SteeredIterator) -> Any:
         """The batch that the script gets. Raises what its own loader raises."""
         if not self.observer.is_active:  # a forked child, or a script that is not observed any more
@@ -114,7 +109,7 @@ class Windows:
             self._fail(problem)
         except Exception as problem:  # of ddpbench: the script must not end with it
             self._fail(BenchError(f"{type(problem).__name__}: {problem}".partition("\n")[0]))
-        batch = iterator.next_own()
+        batch = iterator.next_own(may_end=self._stage is None)
         if not self._has_failed:
             self._keep(batch, iterator)
         return batch
@@ -265,7 +260,7 @@ class Windows:
                 return self._next_of_trial(scenario, iterator, trial)
             except Exception as problem:  # of a worker
                 self._fail_trial(scenario, problem)
-        return iterator.next_own()
+        return iterator.next_own(may_end=False)
 
     def _next_of_trial(self, scenario: Scenario, iterator: SteeredIterator, trial: Any) -> Any:
         """The next batch; of another pass over an IterableDataset after its end. Raises StopIteration if that is empty."""

@@ -38,8 +38,17 @@ from ddpbench.record.io import load
 from ddpbench.record.loader_stats import CpuUsage
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, KernelActivity, Record
-from ddpbench.record.roles import COMPUTE_ONLY, RUN
-from ddpbench.record.root_cause import BlockedWorkers, Cause, HandoffOrWorkers, IdleWorkers, SlowHandoff, TooFewCores, TooFewWorkers
+from ddpbench.record.roles import BASELINE_REPEAT, COMPUTE_ONLY, RUN, trial_role
+from ddpbench.record.root_cause import (
+    BlockedWorkers,
+    Cause,
+    HandoffOrWorkers,
+    IdleWorkers,
+    SlowHandoff,
+    TooFewCores,
+    TooFewWorkers,
+    TriedWorkers,
+)
 from ddpbench.record.verdict import Verdict
 
 KEPT = Path(__file__).parents[3] / "results" / "h200"
@@ -225,6 +234,21 @@ def test_more_workers_help_only_if_ranks_do_not_share_storage(sharing: float, ca
     if cause is None:
         assert isinstance(found.cause_evidence, BlockedWorkers)
         assert found.cause_evidence.single_rank_speedup == pytest.approx(sharing, rel=0.05)
+
+
+@pytest.mark.parametrize(("gain", "cause"), [(2.6, "too-few-workers"), (1.2, None), (0.9, None)])
+def test_blocked_workers_are_too_few_if_more_are_faster_in_a_trial(gain: float, cause: Cause | None) -> None:
+    """Three times as many workers gain 3x if they share nothing, and 1x if they share what they wait for."""
+    job = far_away(sharing=2.0)
+    real = job.records[0]
+    faster = [replace(timed, wall_s=timed.wall_s / gain) for timed in real.rounds]
+    job.records += [replace(real, role=BASELINE_REPEAT), replace(real, role=trial_role(Scenario(workers=12)), rounds=faster)]
+    judge_all(job)
+    found = verdict_of(job)
+    assert (found.kind, found.cause, found.is_cause_probable) == ("data-bound", cause, False)
+    assert isinstance(found.cause_evidence, TriedWorkers)
+    assert (found.cause_evidence.workers, found.cause_evidence.more_workers) == (4, 12)
+    assert found.cause_evidence.gain == pytest.approx(gain)
 
 
 def test_shared_storage_is_unknown_without_single_rank_benchmark() -> None:

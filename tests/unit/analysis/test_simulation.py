@@ -80,6 +80,20 @@ def test_more_workers_or_prefetch_never_slow_down_with_free_cores() -> None:
         assert steps[-1] < steps[0]
 
 
+@pytest.mark.parametrize("workers", [1, 3, 8])
+def test_order_does_not_matter_to_batches_that_take_equally_long(workers: int) -> None:
+    ordered, unordered = (run_simulation(replace(EVEN, workers=workers, in_order=in_order)) for in_order in (True, False))
+    assert unordered.step_s == pytest.approx(ordered.step_s, rel=0.01)
+
+
+def test_late_batches_hold_up_no_others_out_of_order() -> None:
+    """One batch in 20 takes 2 s; on average four workers load one in 37.5 ms, faster than a step."""
+    late = replace(EVEN, workers=4, batch_times_s=[[0.05] * 19 + [2.05]], step_times_s=[0.1])
+    ordered, unordered = run_simulation(late), run_simulation(replace(late, in_order=False))
+    assert ordered.step_s > 0.13
+    assert unordered.step_s == pytest.approx(0.1, rel=0.08)
+
+
 def test_step_is_limited_by_cpu_time_on_the_cores() -> None:
     """Four ranks per node with 0.5 s of work each on 8 cores: 0.25 s, regardless of the workers."""
     crowded = replace(EVEN, ranks=8, ranks_per_node=4, workers=16, cores=8.0, step_cpu_s=0.5)
@@ -102,14 +116,18 @@ def test_same_seed_gives_the_same_result() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "workers", "prefetch", "variation"), [(1, 2, 2, 0.0), (2, 4, 4, 0.5), (2, 3, 2, 0.3)])
-def test_real_dataloader_matches_simulation(ranks: int, workers: int, prefetch: int, variation: float) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "workers", "prefetch", "variation", "in_order"),
+    [(1, 2, 2, 0.0, True), (2, 4, 4, 0.5, True), (2, 3, 2, 0.3, True), (1, 4, 2, 0.8, True), (1, 4, 2, 0.8, False)],
+)
+def test_real_dataloader_matches_simulation(ranks: int, workers: int, prefetch: int, variation: float, in_order: bool) -> None:
     """Samples and steps that sleep, which needs no core; just enough workers; threads stand in for ranks."""
     from torch.utils.data import DataLoader
 
     step_s, steps = 0.04, 120
     spans = [log_normal(workers * step_s, variation, steps + workers * prefetch, seed=rank) for rank in range(ranks)]
-    loaders = [iter(DataLoader(Sleeping(each), num_workers=workers, prefetch_factor=prefetch)) for each in spans]  # type: ignore[arg-type]
+    settings: dict[str, Any] = {"num_workers": workers, "prefetch_factor": prefetch, "in_order": in_order}
+    loaders = [iter(DataLoader(Sleeping(each), **settings)) for each in spans]  # type: ignore[arg-type]
     meeting, ends = threading.Barrier(ranks), []
 
     def train(loader: Iterator[Any]) -> None:
@@ -126,7 +144,15 @@ def test_real_dataloader_matches_simulation(ranks: int, workers: int, prefetch: 
         trainer.join()
     warm = ranks * workers * prefetch
     measured = (ends[-1] - ends[warm - 1]) / steps
-    setting = SimParams(ranks=ranks, workers=workers, prefetch=prefetch, batch_times_s=spans, step_times_s=[step_s], handoff_s=0.0005)
+    setting = SimParams(
+        ranks=ranks,
+        workers=workers,
+        prefetch=prefetch,
+        in_order=in_order,
+        batch_times_s=spans,
+        step_times_s=[step_s],
+        handoff_s=0.0005,
+    )
     simulated = fmean(run_simulation(setting, steps, seed).step_s for seed in range(5))
     assert measured == pytest.approx(simulated, rel=0.1)
 

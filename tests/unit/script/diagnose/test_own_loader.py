@@ -36,10 +36,10 @@ class Chooser:
     """Gives the loader's own batches, except for the numbers in ``replaced``."""
 
     def __init__(self, *replaced: int) -> None:
-        self.replaced, self.has_begun = replaced, False
+        self.replaced, self.may_end = replaced, True
 
     def choose(self, iterator: SteeredIterator) -> Any:
-        return "repeated" if iterator.num_given in self.replaced else iterator.next_own()
+        return "repeated" if iterator.num_given in self.replaced else iterator.next_own(self.may_end)
 
 
 def steered(loader: DataLoader[Any], chooser: Chooser) -> SteeredIterator:
@@ -61,20 +61,20 @@ def test_epoch_has_as_many_batches_as_without_a_diagnosis() -> None:
 
 def test_drained_batches_do_not_count() -> None:
     chooser = Chooser()
-    chooser.has_begun = True
+    chooser.may_end = False
     iterator = steered(DataLoader(Numbers(), batch_size=2), chooser)
     for _ in range(20):
         iterator.drop_own()
     assert len(list(iterator)) == 6
 
 
-def test_loader_without_length_ends_where_it_would_until_a_stage_has_begun() -> None:
+def test_loader_without_length_ends_where_it_would_until_it_must_not() -> None:
     loader: DataLoader[Any] = DataLoader(Stream(), batch_size=2)
     steered_loader, chooser = SteeredLoader(), Chooser()
     source = LoaderSource.of(loader)
     first = SteeredIterator(loader, iter(loader), source, steered_loader, loader.__iter__, chooser)
     assert len(list(first)) == steered_loader.num_batches == 3
-    chooser.has_begun = True
+    chooser.may_end = False
     drained = SteeredIterator(loader, iter(loader), source, steered_loader, loader.__iter__, chooser)
     for _ in range(4):
         drained.drop_own()
