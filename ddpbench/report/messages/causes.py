@@ -139,10 +139,9 @@ def _tried_workers(evidence: TriedWorkers, record: Record) -> str:
 
 
 def _blocked(evidence: ReadAndDecodeWait | BlockedWorkers | TriedWorkers, record: Record) -> str:
-    return (
-        f"a worker waits {format_3sig(evidence.blocked_ms)} of {format_3sig(evidence.sample_ms)} ms per {record.sample_unit}, "
-        "but not for a core"
-    )
+    loading = "a worker" if record.workers else "the trainer process"
+    waits = f"waits {format_3sig(evidence.blocked_ms)} of {format_3sig(evidence.sample_ms)} ms per {record.sample_unit}"
+    return f"{loading} {waits}, but not for a core"
 
 
 def _all_busy(evidence: BusyCores | SharedBusyCores) -> str:

@@ -18,6 +18,9 @@ BENCHMARK_S, STORAGE_S, ROUND_S, SETTLE_S = 3.0, 3.0, 2.0, 4.0
 """Approximate seconds of the benchmarks of loader and storage, of a round, and of what precedes it, under the usual time limit."""
 
 MIN_ROUND_STEPS = MIN_PROFILED_STEPS = 5
+MAX_REPEATED_STEPS = 100
+"""Steps of a round on repeated batches: they count as the script's own, and a script with a slow loader would soon have had all of them."""
+
 MIN_TURNS, MAX_TURNS = 3, 8
 MIN_TRIAL_TURNS, MAX_TRIAL_TURNS = 3, 6
 """Rounds per record: without the smaller numbers there is no verdict, and no interval of a gain."""
@@ -175,7 +178,10 @@ class Schedule:
     def _window(self, source: BatchSource, role: Role, turn: int) -> Iterator[Stage]:
         """The timed window of one arm."""
         min_steps = MIN_BATCHES_PER_PRODUCER * self._loading(role)[0] if source in ("own", "trial", "background") else 0
-        measured = max(MIN_ROUND_STEPS, min_steps, ceil(ROUND_S * self._scale / self._expected_step_s(source, role)))
+        wanted = ceil(ROUND_S * self._scale / self._expected_step_s(source, role))
+        if source not in ("own", "trial"):
+            wanted = min(wanted, MAX_REPEATED_STEPS)
+        measured = max(MIN_ROUND_STEPS, min_steps, wanted)
         yield from self._run(
             Stage(
                 kind="window",

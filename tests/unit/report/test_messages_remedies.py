@@ -72,6 +72,12 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
         "loads as fast as one trainer process receives batches",
     ),
     (
+        Remedy(code="out-of-order", scenario=Scenario(in_order=False)),
+        GPUS,
+        "--no-in-order",
+        "a late batch holds up no other; the order of the batches is no longer reproducible",
+    ),
+    (
         Remedy(code="more-prefetch", scenario=Scenario(prefetch=8)),
         GPUS,
         "--prefetch 8",

@@ -115,6 +115,14 @@ def test_rounds_have_enough_batches_per_worker() -> None:
     assert all(stage.batches - stage.unmeasured >= 32 for stage in stages if stage.is_timed and stage.role == BASELINE)
 
 
+def test_repeated_batches_do_not_use_up_the_script() -> None:
+    """The loop makes 1,000 steps per second on batches that are there already."""
+    windows = [each for each in Script(own_s=0.05, compute_s=0.001).stages() if each.source in ("repeated", "background")]
+    timed = [each.batches for each in windows if each.is_timed]
+    assert max(timed) <= 102
+    assert sum(timed) < 2000
+
+
 def test_script_ends_after_an_update_that_no_rank_has_made() -> None:
     end = Script(look_ahead=3).stages()[-1]
     assert end.last_update > end.first + 3
