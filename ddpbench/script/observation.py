@@ -95,7 +95,9 @@ class Observation:
             sample_unit=self._sample_unit,
             num_parameters=self._hooks.models.num_parameters,
             script=self._script(rows),
-            data=DatasetInfo(loader=config.loader, num_samples=training.num_samples) if training else None,
+            data=DatasetInfo(loader=config.loader, num_samples=training.num_samples, respawns_workers=training.respawns_workers)
+            if training
+            else None,
             rounds=rounds,
         )
 

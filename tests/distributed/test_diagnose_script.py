@@ -53,7 +53,10 @@ def test_control_runs_and_trials_are_on_record(alone: tuple[Any, Job, Path]) -> 
     assert min(found.values()) >= 3
     assert job.diagnosis is not None
     assert job.diagnosis.predictions
-    assert len(job.diagnosis.loader_benchmarks) == 1
+    (benchmark,) = job.diagnosis.loader_benchmarks
+    assert benchmark.first_batch_s > 0
+    assert job.records[0].data is not None
+    assert job.records[0].data.respawns_workers
     (trial,) = (record for record in job.records if record.role.kind == "trial")
     assert trial.role.scenario in [each.scenario for each in job.diagnosis.predictions]
     assert trial.config.workers == trial.role.scenario.workers
@@ -106,6 +109,15 @@ def test_other_loops(launch: Launch, results: Path, flags: list[str]) -> None:
     assert job.records[0].verdict is not None
     assert job.diagnosis is not None
     assert job.diagnosis.skipped == []
+
+
+def test_validation_with_a_loader_that_accelerate_wraps_ends(launch: Launch, results: Path) -> None:
+    """Its iterators have no length."""
+    script = [str(SUPPORT.parent / "scripts" / "with_hf_trainer.py"), "--epochs", "40", "--samples", "320"]
+    done = launch([*PLAIN, "diagnose", "--time-limit", "15", "-o", str(results), *script])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("eval_loss") >= 2
+    assert only_job(results).records[0].verdict is not None
 
 
 def test_data_wait_gate(launch: Launch, results: Path) -> None:

@@ -203,7 +203,9 @@ def persistent_workers(context: LoaderContext) -> Remedy | None:
     if record.data is None or not record.data.respawns_workers or diagnosis is None:
         return None
     startup = worker_startup(record, pipeline, diagnosis)
-    max_gain = min(startup.max_gain, pipeline.device_rate / pipeline.achieved_rate) if startup else 1.0
+    max_gain = startup.max_gain if startup else 1.0
+    if record.script is None:  # its rounds include the starts, and are no faster than the device without them
+        max_gain = min(max_gain, pipeline.device_rate / pipeline.achieved_rate)
     if startup is None or max_gain < MIN_WORTHWHILE_GAIN:
         return None
     return PersistentWorkers(max_gain=max_gain, epoch_s=startup.epoch_s, first_batch_s=startup.first_batch_s)

@@ -49,6 +49,8 @@ def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | N
     for remedy in recommend(CommandBuilder(inputs.record, "diagnose"), inputs, verdict):
         if remedy.scenario is not None and is_dataloader_change(remedy.scenario):
             return dataloader_change(remedy.scenario, inputs.record)
+        if remedy.code == "persistent-workers":
+            return ChangeDataLoader(persistent_workers=True)
         if remedy.code in ("list-processes", "inspect-straggler"):
             return RunCommand(remedy.command)
     return None

@@ -27,6 +27,9 @@ from ddpbench.report.pages.verdict import record_verdict_lines
 
 OUTSIDE_NAMES: dict[OutsideKind, str] = {"validation": "validation", "checkpoint": "checkpoints", "between-epochs": "between epochs"}
 
+RESTART_FRACTION = 0.02
+"""Fraction of the training between epochs from which the page says that workers restart then."""
+
 
 def render_watch(job: Job, console: Console, path: Path | None, verbose: bool = False, quiet: bool = False) -> None:
     """Print the page of a watched script. ``quiet`` prints one line. ``path`` is the record's file, None if it could not be saved."""
@@ -72,5 +75,7 @@ def _outside_lines(record: Record, page: Page) -> list[Text]:
     outside_s = fsum(script.outside_s.values())
     parts = [f"{OUTSIDE_NAMES[kind]} {format_percent(seconds / script.training_s, 2)}" for kind, seconds in script.outside_s.items()]
     total = f"{format_percent(outside_s / script.training_s, 2)} of {format_significant(script.training_s)} s of training"
+    if record.data and record.data.respawns_workers and script.outside_s.get("between-epochs", 0.0) >= RESTART_FRACTION * script.training_s:
+        parts.append("workers restart every epoch: persistent_workers=True keeps them")
     label = f"{'outside':13}"
     return styled(wrap_items(label, [total, *parts], page), LABEL, len("outside"))

@@ -34,12 +34,13 @@ def timed_get_iterator(get_iterator: Callable[[Any], Any]) -> Callable[[Any], An
 
     @wraps(get_iterator)
     def get_timed_iterator(loader: DataLoader[Any]) -> Any:
+        begin_s = perf_counter()
         with _creation:
             attributes = vars(loader)
             before = {name: attributes[name] for name in ("dataset", "collate_fn")}
             attributes["dataset"], attributes["collate_fn"] = timed_parts(loader)
             try:
-                return TimedIterator(get_iterator(loader))
+                return TimedIterator(get_iterator(loader), begin_s)
             finally:
                 attributes.update(before)
 
@@ -47,11 +48,12 @@ def timed_get_iterator(get_iterator: Callable[[Any], Any]) -> Callable[[Any], An
 
 
 class TimedIterator:
-    """An iterator of a DataLoader: hands out the batches, and keeps their timings."""
+    """An iterator of a DataLoader whose creation began at ``begin_s``: hands out the batches, and keeps their timings."""
 
-    def __init__(self, iterator: Any) -> None:
-        self._iterator = iterator
+    def __init__(self, iterator: Any, begin_s: float) -> None:
+        self._iterator, self._begin_s = iterator, begin_s
         self._timings = BatchTimings()
+        self.first_batch_s: float | None = None  # from the start of the workers to the first batch
 
     def __iter__(self) -> TimedIterator:
         return self
@@ -59,6 +61,8 @@ class TimedIterator:
     def __next__(self) -> Any:
         requested_s = perf_counter()
         found = next(self._iterator)
+        if self.first_batch_s is None:
+            self.first_batch_s = perf_counter() - self._begin_s
         if not isinstance(found, TimedBatch):
             return found
         self._timings.record(requested_s, num_samples(found.batch), found.worker_timing)
@@ -110,6 +114,11 @@ class SteeredLoader:
         """Take and drop a batch of the script's own loader, which the script does not count."""
         assert self.iterator is not None, "the script iterates over it"
         self.iterator.drop_own()
+
+    @property
+    def first_batch_s(self) -> float:
+        """Seconds from the start of the present workers to their first batch; 0 if unknown."""
+        return (self._timed.first_batch_s or 0.0) if self._timed is not None else 0.0
 
     def worker_pids(self) -> list[int]:
         return self._timed.worker_pids() if self._timed is not None else []

@@ -205,7 +205,7 @@ class Windows:
         source = iterator.source
         parallel = max(1, source.workers)
         loader = BenchmarkedLoader(iterator.steered, self._rank, iterator.steered.batch_size, parallel, parallel, source.prefetched)
-        benchmark = measure_delivery(loader, iterator.drop_own, 0.0, stage.seconds)
+        benchmark = measure_delivery(loader, iterator.drop_own, iterator.steered.first_batch_s, stage.seconds)
         if stage.single_rank:
             self.results.single_rank_benchmark = benchmark
         else:
