@@ -31,8 +31,8 @@ from torch.utils.data import DataLoader, Dataset
 from ddpbench.analysis.stats import Interval, log_t_interval, log_trimmed_ci, ratio_of
 from ddpbench.machine.device import describe_device
 from ddpbench.report.format import format_with_interval
-from ddpbench.script.hooks import hooked
-from ddpbench.script.observer import Observer
+from ddpbench.script.observe.hooks import hooked
+from ddpbench.script.observe.observer import Observer
 
 FIND_STEPS, CALIBRATION_STEPS, ISSUED_STEPS = 2, 10, 10
 SHAPES = {"cpu": (256, 64), "cuda": (2048, 1024)}

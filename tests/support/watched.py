@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ddpbench.script.hooks import Hooks, hooked
-from ddpbench.script.observer import Observer
-from ddpbench.script.rows import Rows, to_rows
+from ddpbench.script.observe.hooks import Hooks, hooked
+from ddpbench.script.observe.observer import Observer
+from ddpbench.script.observe.rows import Rows, to_rows
 
 FEATURES, CLASSES, BATCH = 8, 4, 4
 

@@ -24,12 +24,12 @@ from ddpbench.script.diagnose.job import build_records, update_diagnosis
 from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, WindowPace, end_stage
 from ddpbench.script.diagnose.stage import RankResults, Stage
 from ddpbench.script.diagnose.windows import Windows
-from ddpbench.script.observation import Observation
-from ddpbench.script.observer import Observer
-from ddpbench.script.progress import RankProgress
-from ddpbench.script.rounds import batches_per_update
-from ddpbench.script.rows import FIRST_PHASE, HOST_DATA_MS
-from ddpbench.script.source import DEFAULT_PREFETCH
+from ddpbench.script.observe.observation import Observation
+from ddpbench.script.observe.observer import Observer
+from ddpbench.script.observe.rounds import batches_per_update
+from ddpbench.script.observe.rows import FIRST_PHASE, HOST_DATA_MS
+from ddpbench.script.observe.source import DEFAULT_PREFETCH
+from ddpbench.script.ranks.progress import RankProgress
 
 CONNECT_TIMEOUT_S, LAST_RESULTS_TIMEOUT_S = 10.0, 10.0
 

@@ -17,7 +17,7 @@ from ddpbench.data.loaders.user_timed import TimedBatch, timed_parts
 from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.repeated import RepeatedBatches
-from ddpbench.script.source import LoaderSource, num_samples
+from ddpbench.script.observe.source import LoaderSource, num_samples
 
 _creation = threading.RLock()
 """Held while an iterator is created from changed attributes of its loader: a thread may drain the loader, and begin its next epoch.

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ddpbench.record.errors import BenchError
-from ddpbench.script.source import num_samples
+from ddpbench.script.observe.source import num_samples
 
 MAX_BATCHES = 16
 

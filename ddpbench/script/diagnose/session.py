@@ -15,17 +15,18 @@ from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.record.errors import BenchError, Status
 from ddpbench.record.io import check_output_paths
 from ddpbench.record.record import Fault, Record
-from ddpbench.record.request import DiagnoseOptions, Request, WatchOptions
+from ddpbench.record.request import DiagnoseOptions, Request
 from ddpbench.record.text import pluralize
 from ddpbench.report.pages.diagnosis import render_diagnosis
-from ddpbench.report.pages.registry import PageRenderer
 from ddpbench.script.protect.protection import FileProtection
 from ddpbench.script.protect.refusal import Refusal
 from ddpbench.script.run_script import Ending, Program, check_program
-from ddpbench.script.watch import WatchSession
+from ddpbench.script.session import ScriptSession
 
-if TYPE_CHECKING:  # imports torch, which the script must do itself
+if TYPE_CHECKING:  # these import torch, which the script must do itself
     from ddpbench.script.diagnose.diagnosis import ScriptDiagnosis
+    from ddpbench.script.observe.observation import Observation
+    from ddpbench.script.observe.observer import Observer
 
 
 def diagnose(program: Program, request: Request, options: DiagnoseOptions) -> NoReturn:
@@ -39,51 +40,45 @@ def diagnose(program: Program, request: Request, options: DiagnoseOptions) -> No
     ending.exit_process()
 
 
-class DiagnoseSession(WatchSession):
+class DiagnoseSession(ScriptSession):
     """The diagnosis of one script in one process."""
 
-    kind = "diagnose"
-    _render: PageRenderer = staticmethod(render_diagnosis)
-
     def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: DiagnoseOptions) -> None:
-        super().__init__(program, request, rank_env, WatchOptions())
+        super().__init__(program, request, rank_env, "diagnose", render_diagnosis)
         self._verify = options.verify
         self._diagnosis: ScriptDiagnosis | None = None
         self._protection = FileProtection(scratch_folder(rank_env), self._refuse)
         self._refusal: Refusal | None = None
         self.gate_error: BenchError | None = None  # the data wait exceeds --fail-if-data-wait
 
-    def _prepare(self) -> None:
-        """Let the script write to a scratch folder only, from now on."""
+    def _run_program(self) -> Ending:
+        """Run the script, which writes to a scratch folder only."""
         self._protection.install()
         if self._rank_env.is_rank0:
             name = self._program.name
             self.print_line(
                 f"ddpbench: note: what {name} writes goes to {self._protection.scratch}; it is ended when the diagnosis is done"
             )
+        return super()._run_program()
 
-    def _begin(self) -> None:
+    def _observe(self) -> None:
+        super()._observe()
+        assert self._observation is not None, "it has just begun"
+        assert self._diagnosis is not None, "created with its observer"
+        self._diagnosis.begin(self._observation)
+
+    def _create_observer(self) -> Observer:
         from ddpbench.script.diagnose.diagnosis import ScriptDiagnosis
-        from ddpbench.script.hooks import Hooks
-        from ddpbench.script.observation import Observation
-        from ddpbench.script.observer import Observer
+        from ddpbench.script.observe.observer import Observer
 
         requested, end_script = self._request.arms[0], self._ender.request_end
-        diagnosis = ScriptDiagnosis(self._rank_env, requested, self._verify, end_script, self._save_records, self.print_line)
-        observer = Observer(steering=diagnosis.windows)
-        os.register_at_fork(after_in_child=observer.leave_to_parent)
-        self._hooks = Hooks(observer, self._ender)
-        self._observation = Observation(self._program.name, self._rank_env, observer, self._hooks)
-        self._diagnosis = diagnosis
-        diagnosis.begin(self._observation)
+        self._diagnosis = ScriptDiagnosis(self._rank_env, requested, self._verify, end_script, self._save_records, self.print_line)
+        return Observer(steering=self._diagnosis.windows)
 
-    def _collect(self, ending: Ending) -> Record | None:
-        if self._diagnosis is None or self._observation is None or self._hooks is None:
-            return None
-        self._observation.observer.finish()
-        self._hooks.remove()
+    def _collect(self, observation: Observation, ending: Ending) -> Record | None:
+        assert self._diagnosis is not None, "created with its observer"
         self._diagnosis.finish()
-        return next(iter(self._diagnosis.records), None) or self._observation.own_record()
+        return next(iter(self._diagnosis.records), None) or observation.own_record()
 
     def _save_records(self) -> None:
         """Save what the diagnosis has so far."""

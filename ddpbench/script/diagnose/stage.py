@@ -11,7 +11,7 @@ from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.ranges import Count, Milliseconds, Seconds
 from ddpbench.record.roles import Role
-from ddpbench.script.gather import RankState
+from ddpbench.script.ranks.gather import RankState
 
 FIRST_BATCH = 10
 """Number of the batch before which the first stage begins; the steps until then are a warm-up."""

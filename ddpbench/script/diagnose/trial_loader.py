@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from ddpbench.machine.host import shared_memory_free_bytes
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
-from ddpbench.script.source import DEFAULT_PREFETCH
+from ddpbench.script.observe.source import DEFAULT_PREFETCH
 
 BATCH_TIMEOUT_S = 20.0
 """Seconds after which a batch of a trial is taken to be lost. Only then does a DataLoader with a timeout look for dead workers."""

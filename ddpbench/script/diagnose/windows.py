@@ -24,9 +24,9 @@ from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Mea
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
 from ddpbench.script.diagnose.stage import FIRST_BATCH, FailedTrial, RankResults, Stage
 from ddpbench.script.diagnose.trial_loader import open_trial
-from ddpbench.script.observer import Observer
-from ddpbench.script.rows import NUMBER, Rows, to_rows
-from ddpbench.script.source import LoaderSource
+from ddpbench.script.observe.observer import Observer
+from ddpbench.script.observe.rows import NUMBER, Rows, to_rows
+from ddpbench.script.observe.source import LoaderSource
 from ddpbench.training.profiler import kernel_ms
 
 MIN_UPDATES, MAX_UPDATES_WITHOUT_LOADER = 3, 20

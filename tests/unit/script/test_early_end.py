@@ -12,8 +12,8 @@ from watched import BATCH, FEATURES, Training, loader
 
 from ddpbench.script import early_end
 from ddpbench.script.early_end import EarlyEnd, ScriptEnder, StepLimit
-from ddpbench.script.hooks import Hooks
-from ddpbench.script.observer import Observer
+from ddpbench.script.observe.hooks import Hooks
+from ddpbench.script.observe.observer import Observer
 
 Loop = Callable[[Training, Iterable[Any]], None]
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, TimedIterator, timed_get_iterator
-from ddpbench.script.source import LoaderSource
+from ddpbench.script.observe.source import LoaderSource
 
 
 class Numbers(Dataset[int]):

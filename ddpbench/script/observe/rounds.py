@@ -12,7 +12,7 @@ from ddpbench.analysis.rounds import collect_round
 from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER
 from ddpbench.record.record import Round
 from ddpbench.record.trace import PHASES, SCRIPT_PHASE, Memory, Numerics, Trace
-from ddpbench.script.rows import FIRST_PHASE, HOST_DATA_MS, NUMBER, SAMPLES, STRETCH, THREAD_CPU_MS, UPDATES, Rows
+from ddpbench.script.observe.rows import FIRST_PHASE, HOST_DATA_MS, NUMBER, SAMPLES, STRETCH, THREAD_CPU_MS, UPDATES, Rows
 
 ROUND_MS = 3000.0
 MIN_ROUND_STEPS = 5

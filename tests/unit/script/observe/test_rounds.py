@@ -10,8 +10,8 @@ import pytest
 from ddpbench.machine.step_timer import DATA, FORWARD, OPTIMIZER
 from ddpbench.record.record import Round
 from ddpbench.record.trace import PHASES, SCRIPT_PHASE, Memory
-from ddpbench.script.rounds import MAX_ROUND_STEPS, MAX_ROUNDS, WARMUP_STEPS, Prefetch, batches_per_update, cut_rounds, step_ms
-from ddpbench.script.rows import (
+from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, MAX_ROUNDS, WARMUP_STEPS, Prefetch, batches_per_update, cut_rounds, step_ms
+from ddpbench.script.observe.rows import (
     FIRST_PHASE,
     FULL_SEGMENTS,
     NUMBER,
@@ -24,7 +24,7 @@ from ddpbench.script.rows import (
     is_kept,
     to_rows,
 )
-from ddpbench.script.step_clock import NUM_PHASES, SCRIPT
+from ddpbench.script.observe.step_clock import NUM_PHASES, SCRIPT
 
 NO_WORKERS, FOUR_WORKERS = Prefetch(0, 0), Prefetch(4, 8)
 

@@ -15,17 +15,17 @@ from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.record import Fault
 from ddpbench.record.request import WatchOptions
-from ddpbench.script.deaths import kill_process, wait_for_death, watch_processes
-from ddpbench.script.gather import StepSender, exchange_period_s
-from ddpbench.script.observation import Observation
-from ddpbench.script.progress import ProgressReader, RankProgress
-from ddpbench.script.rank0_duties import ABORT_TIMEOUT_S, Outlet
-from ddpbench.script.rank0_link import LinkToRank0
-from ddpbench.script.standstill import dead_rank, find_standstill
+from ddpbench.script.observe.observation import Observation
+from ddpbench.script.ranks.coordinator import ABORT_TIMEOUT_S, ReportSink
+from ddpbench.script.ranks.deaths import kill_process, wait_for_death, watch_processes
+from ddpbench.script.ranks.gather import StepSender, exchange_period_s
+from ddpbench.script.ranks.link import FollowerLink
+from ddpbench.script.ranks.progress import ProgressReader, RankProgress
+from ddpbench.script.ranks.standstill import dead_rank, find_standstill
 
 
-class RankDuties:
-    """The duties of a rank above 0."""
+class Follower:
+    """A rank above 0."""
 
     def __init__(
         self,
@@ -33,14 +33,14 @@ class RankDuties:
         rank_env: RankEnv,
         options: WatchOptions,
         reader: ProgressReader,
-        outlet: Outlet,
+        sink: ReportSink,
         wake: threading.Event,
         store: dist.Store,
     ) -> None:
         self._observation, self._rank_env, self._options = observation, rank_env, options
-        self._reader, self._outlet, self._wake = reader, outlet, wake
+        self._reader, self._sink, self._wake = reader, sink, wake
         self.tick_s = exchange_period_s(options)
-        self._sender, self._link = StepSender(store, rank_env.rank), LinkToRank0(store, self.tick_s)
+        self._sender, self._link = StepSender(store, rank_env.rank), FollowerLink(store, self.tick_s)
         self._has_met_rank0 = self._watches_rank0_process = False
         self._has_rank0_process_ended = self._has_reported_death = False
 
@@ -108,7 +108,7 @@ class RankDuties:
         rank0 = self._link.state
         if not self._link.claim_reporter():
             return
-        self._outlet.print_error(error)
+        self._sink.print_error(error)
         path = Path(rank0.record_path) if rank0 and rank0.record_path else None
         write_exit_status(self._rank_env, error, error.exit_code, path)
         if rank0 and path:

@@ -12,8 +12,8 @@ from torch import distributed as dist
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.io import encode_json
 from ddpbench.record.ranges import Count
-from ddpbench.script.gather import BEFORE_FIRST_BATCH, POLL_S, SILENT, SILENT_PERIODS
-from ddpbench.script.progress import RankProgress
+from ddpbench.script.ranks.gather import BEFORE_FIRST_BATCH, POLL_S, SILENT, SILENT_PERIODS
+from ddpbench.script.ranks.progress import RankProgress
 
 STATE, FAILED, SEEN, ABORT, GO, REPORTER = (f"watch/{name}" for name in ("rank-0", "failed", "seen", "abort", "go", "reporter"))
 
@@ -28,7 +28,7 @@ class Rank0State(msgspec.Struct, frozen=True, kw_only=True):
     has_ended: bool = False
 
 
-class LinkOfRank0:
+class CoordinatorLink:
     """The end of rank 0."""
 
     def __init__(self, store: dist.Store, placement: RankPlacement) -> None:
@@ -58,7 +58,7 @@ class LinkOfRank0:
         self._store.set(GO, "1")
 
 
-class LinkToRank0:
+class FollowerLink:
     """The end of any other rank."""
 
     def __init__(self, store: dist.Store, period_s: float) -> None:

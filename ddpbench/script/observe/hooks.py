@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader
 
 from ddpbench.machine.step_timer import BACKWARD, FORWARD, SYNC
 from ddpbench.script.after_import import call_after_import
-from ddpbench.script.contained import contained
 from ddpbench.script.early_end import ScriptEnder, StepLimit
-from ddpbench.script.models import ModelWatch
-from ddpbench.script.observer import Observer
+from ddpbench.script.observe.contained import contained
+from ddpbench.script.observe.models import ModelWatch
+from ddpbench.script.observe.observer import Observer
 
 MAX_OPTIMIZERS = 4
 """Optimizers whose models are looked for. Scripts with one optimizer per layer would search for each."""

@@ -17,8 +17,8 @@ from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from watched import BATCH, FEATURES, Training, loader, watched
 
 from ddpbench.machine.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, SYNC
-from ddpbench.script.models import model_name, outermost_models
-from ddpbench.script.rows import FIRST_PHASE
+from ddpbench.script.observe.models import model_name, outermost_models
+from ddpbench.script.observe.rows import FIRST_PHASE
 
 
 def test_outermost_model_is_found_by_a_parameter() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddpbench.record.errors import Hung
 from ddpbench.record.record import Fault
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
-from ddpbench.script.progress import RankProgress
+from ddpbench.script.ranks.progress import RankProgress
 
 REPORT_AFTER_S, USUAL_STEPS = 300.0, 20
 """A rank is reported that has stood in a step for five minutes, and for 20 of its usual steps."""

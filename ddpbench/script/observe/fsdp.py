@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ddpbench.machine.step_timer import SYNC
-from ddpbench.script.step_clock import StepClock
+from ddpbench.script.observe.step_clock import StepClock
 
 MODULES = "torch.distributed.fsdp._fully_shard"
 

@@ -9,8 +9,8 @@ import pytest
 from msgspec import ValidationError, convert
 
 from ddpbench.record.request import WatchOptions
-from ddpbench.script.progress import RankProgress, Totals
-from ddpbench.script.state_line import MAX_COLUMNS, state_line
+from ddpbench.script.ranks.progress import RankProgress, Totals
+from ddpbench.script.ranks.state_line import MAX_COLUMNS, state_line
 
 
 def rank(steps: int, step_ms: float = 10.0, data_ms: float = 2.0, own_ms: float = 8.0, **changes: Any) -> RankProgress:

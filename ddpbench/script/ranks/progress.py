@@ -9,10 +9,10 @@ import msgspec
 from ddpbench.machine.step_timer import BROADCAST, DATA, SYNC
 from ddpbench.record.ranges import Count, Milliseconds, Seconds
 from ddpbench.record.script import OutsideKind
-from ddpbench.script.flight_recorder import pending_collective
-from ddpbench.script.observer import Observer
-from ddpbench.script.rows import FIRST_PHASE, NUMBER, SAMPLES
-from ddpbench.script.stack import user_line
+from ddpbench.script.observe.observer import Observer
+from ddpbench.script.observe.rows import FIRST_PHASE, NUMBER, SAMPLES
+from ddpbench.script.ranks.flight_recorder import pending_collective
+from ddpbench.script.ranks.stack import user_line
 
 DESCRIBE_AFTER_S = 60.0
 """Seconds without progress after which a rank adds the line where it stands."""

@@ -14,8 +14,8 @@ from ddpbench.record.io import encode_json
 from ddpbench.record.ranges import Count
 from ddpbench.record.request import WatchOptions
 from ddpbench.record.trace import Memory
-from ddpbench.script.progress import RankProgress
-from ddpbench.script.rows import ROW_LENGTH, Rows, to_rows
+from ddpbench.script.observe.rows import ROW_LENGTH, Rows, to_rows
+from ddpbench.script.ranks.progress import RankProgress
 
 POLL_S = 0.02
 

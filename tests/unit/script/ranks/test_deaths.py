@@ -9,7 +9,7 @@ from queue import Queue
 
 import pytest
 
-from ddpbench.script.deaths import watch_processes
+from ddpbench.script.ranks.deaths import watch_processes
 
 
 @pytest.mark.parametrize("received", [signal.SIGKILL, signal.SIGTERM])

@@ -18,13 +18,13 @@ import torch
 
 from ddpbench.machine.step_timer import DATA, HOST_TO_DEVICE, OPTIMIZER
 from ddpbench.record.script import OutsideKind
-from ddpbench.script.contained import contained
-from ddpbench.script.outside import OutsideTime
-from ddpbench.script.source import LoaderSource
-from ddpbench.script.steering import Steering
-from ddpbench.script.step_clock import SCRIPT
-from ddpbench.script.steps import StepLog
-from ddpbench.script.watched_iterator import WatchedIterator
+from ddpbench.script.observe.contained import contained
+from ddpbench.script.observe.outside import OutsideTime
+from ddpbench.script.observe.source import LoaderSource
+from ddpbench.script.observe.steering import Steering
+from ddpbench.script.observe.step_clock import SCRIPT
+from ddpbench.script.observe.steps import StepLog
+from ddpbench.script.observe.watched_iterator import WatchedIterator
 
 UPDATES_WITHOUT_LOADER = 5
 """Updates without a batch of a DataLoader after which steps are updates: one or two can be a trial, or satisfy a schedule."""

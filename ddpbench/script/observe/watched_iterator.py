@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from ddpbench.script.source import LoaderSource
+from ddpbench.script.observe.source import LoaderSource
 
 
 class BatchListener(Protocol):

@@ -8,7 +8,7 @@ from statistics import median
 
 from ddpbench.report.format import format_percent, format_rounded
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
-from ddpbench.script.progress import RankProgress, Totals
+from ddpbench.script.ranks.progress import RankProgress, Totals
 
 MAX_COLUMNS = 80
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ddpbench.script.step_clock import StepTimes
-    from ddpbench.script.steps import StepLabel
+    from ddpbench.script.observe.step_clock import StepTimes
+    from ddpbench.script.observe.steps import StepLabel
 
 NUMBER, STRETCH, SAMPLES, UPDATES, HOST_DATA_MS, THREAD_CPU_MS, FIRST_PHASE = range(7)
 """Columns; from the last one on, one per phase."""

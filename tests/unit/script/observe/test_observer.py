@@ -17,10 +17,10 @@ from watched import BATCH, FEATURES, Training, loader, points, watched
 
 from ddpbench.machine.step_timer import BACKWARD, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER, SYNC
 from ddpbench.script import rows
-from ddpbench.script.observer import MIN_PAUSE_S
-from ddpbench.script.rounds import batches_per_update
-from ddpbench.script.rows import FIRST_PHASE, NUMBER, SAMPLES, STRETCH, UPDATES, is_kept
-from ddpbench.script.step_clock import SCRIPT
+from ddpbench.script.observe.observer import MIN_PAUSE_S
+from ddpbench.script.observe.rounds import batches_per_update
+from ddpbench.script.observe.rows import FIRST_PHASE, NUMBER, SAMPLES, STRETCH, UPDATES, is_kept
+from ddpbench.script.observe.step_clock import SCRIPT
 
 
 def phase_ms(rows: Any, phase: int) -> Any:

@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ddpbench.script.rows import ROW_LENGTH, add_row, is_kept, make_row
-from ddpbench.script.step_clock import StepClock, StepTimes
+from ddpbench.script.observe.rows import ROW_LENGTH, add_row, is_kept, make_row
+from ddpbench.script.observe.step_clock import StepClock, StepTimes
 
 
 class StepLabel(NamedTuple):

@@ -17,13 +17,13 @@ from ddpbench.record.record import DatasetInfo, Fault, Record, Round
 from ddpbench.record.script import WatchedScript
 from ddpbench.record.text import pluralize
 from ddpbench.record.trace import Memory
-from ddpbench.script.gather import RankState
-from ddpbench.script.hooks import Hooks
-from ddpbench.script.observer import Observer
-from ddpbench.script.progress import RankProgress
-from ddpbench.script.rounds import WARMUP_STEPS, Prefetch, batches_per_update, cut_rounds
-from ddpbench.script.rows import SAMPLES, Rows, to_rows
-from ddpbench.script.source import DEFAULT_PREFETCH
+from ddpbench.script.observe.hooks import Hooks
+from ddpbench.script.observe.observer import Observer
+from ddpbench.script.observe.rounds import WARMUP_STEPS, Prefetch, batches_per_update, cut_rounds
+from ddpbench.script.observe.rows import SAMPLES, Rows, to_rows
+from ddpbench.script.observe.source import DEFAULT_PREFETCH
+from ddpbench.script.ranks.gather import RankState
+from ddpbench.script.ranks.progress import RankProgress
 
 UNKNOWN_LOADER = "DataLoader"
 

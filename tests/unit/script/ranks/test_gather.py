@@ -10,10 +10,10 @@ import records
 from torch import distributed as dist
 
 from ddpbench.record.trace import Memory
-from ddpbench.script.gather import BEFORE_FIRST_BATCH, SILENT, RankState, StepCollector, StepSender
-from ddpbench.script.progress import RankProgress
-from ddpbench.script.rank0_link import LinkOfRank0, LinkToRank0
-from ddpbench.script.rows import ROW_LENGTH, Rows
+from ddpbench.script.observe.rows import ROW_LENGTH, Rows
+from ddpbench.script.ranks.gather import BEFORE_FIRST_BATCH, SILENT, RankState, StepCollector, StepSender
+from ddpbench.script.ranks.link import CoordinatorLink, FollowerLink
+from ddpbench.script.ranks.progress import RankProgress
 
 
 def state(rank: int, has_ended: bool = False) -> RankState:
@@ -80,7 +80,7 @@ def test_rank_that_sends_nothing_any_more_stands_still() -> None:
 
 def test_failed_rank_waits_until_rank_0_has_seen_it_but_not_for_ever() -> None:
     store = dist.HashStore()
-    rank0, rank1 = LinkOfRank0(store, records.environment(2).placements[0]), LinkToRank0(store, period_s=60.0)
+    rank0, rank1 = CoordinatorLink(store, records.environment(2).placements[0]), FollowerLink(store, period_s=60.0)
     assert not rank0.has_failed_rank()
     rank1.report_failure(timeout_s=0.1)
     assert rank0.has_failed_rank()
@@ -93,7 +93,7 @@ def test_failed_rank_waits_until_rank_0_has_seen_it_but_not_for_ever() -> None:
 
 def test_other_ranks_know_that_rank_0_has_ended_or_is_silent() -> None:
     store = dist.HashStore()
-    rank0, rank1 = LinkOfRank0(store, records.environment(2).placements[0]), LinkToRank0(store, period_s=0.05)
+    rank0, rank1 = CoordinatorLink(store, records.environment(2).placements[0]), FollowerLink(store, period_s=0.05)
     time.sleep(0.2)
     silent = rank1.progress()
     assert silent is not None
@@ -111,4 +111,4 @@ def test_other_ranks_know_that_rank_0_has_ended_or_is_silent() -> None:
     rank1.receive()
     time.sleep(0.2)
     assert (rank1.has_ended, rank1.progress()) == (True, None)
-    assert [LinkToRank0(store, 1.0).claim_reporter() for _ in range(3)] == [True, False, False]
+    assert [FollowerLink(store, 1.0).claim_reporter() for _ in range(3)] == [True, False, False]

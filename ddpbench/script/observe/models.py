@@ -15,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from ddpbench.machine.step_timer import BACKWARD, BROADCAST, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER
-from ddpbench.script.fsdp import is_fully_sharded, time_collectives
-from ddpbench.script.step_clock import SCRIPT, StepClock
+from ddpbench.script.observe.fsdp import is_fully_sharded, time_collectives
+from ddpbench.script.observe.step_clock import SCRIPT, StepClock
 
 Replace = Callable[[Any, str, Any], None]
 """Sets an attribute of an object, for as long as the hooks are installed."""

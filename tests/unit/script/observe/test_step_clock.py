@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ddpbench.machine.step_timer import BACKWARD, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER
-from ddpbench.script.step_clock import SCRIPT, StepClock
+from ddpbench.script.observe.step_clock import SCRIPT, StepClock
 
 
 def test_steps_are_contiguous() -> None:

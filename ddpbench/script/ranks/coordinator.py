@@ -14,14 +14,14 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import WatchOptions
 from ddpbench.record.text import numbered, pluralize
-from ddpbench.script.deaths import kill_process, wait_for_death, watch_processes
-from ddpbench.script.gather import RankState, StepCollector, exchange_period_s
-from ddpbench.script.observation import Observation
-from ddpbench.script.progress import ProgressReader, Totals
-from ddpbench.script.rank0_link import LinkOfRank0
-from ddpbench.script.standstill import Standstill, dead_rank, find_standstill
-from ddpbench.script.state_line import state_line
-from ddpbench.script.timer import Timer
+from ddpbench.script.observe.observation import Observation
+from ddpbench.script.ranks.deaths import kill_process, wait_for_death, watch_processes
+from ddpbench.script.ranks.gather import RankState, StepCollector, exchange_period_s
+from ddpbench.script.ranks.link import CoordinatorLink
+from ddpbench.script.ranks.progress import ProgressReader, Totals
+from ddpbench.script.ranks.standstill import Standstill, dead_rank, find_standstill
+from ddpbench.script.ranks.state_line import state_line
+from ddpbench.script.ranks.timer import Timer
 
 FAILURE_S = 0.5
 """Seconds between two looks for a rank that has failed."""
@@ -36,7 +36,7 @@ ABORT_TIMEOUT_S = 3.0
 """Seconds that the other ranks get to prepare their end."""
 
 
-class Outlet(Protocol):
+class ReportSink(Protocol):
     """Where the reports of a rank go."""
 
     record_path: str  # empty until the record is saved
@@ -57,8 +57,8 @@ class Outlet(Protocol):
         """Print ``error`` and the page, and save the record. Returns False if the script is at its end already, and does nothing then."""
 
 
-class Rank0Duties:
-    """The duties of rank 0, also of a script with a single rank: then ``store`` is None."""
+class Coordinator:
+    """Rank 0, also of a script with a single rank: then ``store`` is None."""
 
     def __init__(
         self,
@@ -66,21 +66,21 @@ class Rank0Duties:
         rank_env: RankEnv,
         options: WatchOptions,
         reader: ProgressReader,
-        outlet: Outlet,
+        sink: ReportSink,
         wake: threading.Event,
         store: dist.Store | None,
     ) -> None:
         self._observation, self._world_size, self._options = observation, rank_env.world_size, options
-        self._reader, self._outlet, self._wake = reader, outlet, wake
+        self._reader, self._sink, self._wake = reader, sink, wake
         self._placement = observation.state(reader.read()).placement
         exchange_s = exchange_period_s(options)
         self._collector = StepCollector(store, rank_env.world_size, exchange_s) if store else None
-        self._link = LinkOfRank0(store, self._placement) if store else None
+        self._link = CoordinatorLink(store, self._placement) if store else None
         self.tick_s = min(FAILURE_S, exchange_s) if store else exchange_s
         self._exchange_timer, self._line_timer = Timer(exchange_s, first_s=0.0), Timer(options.every_s or FIRST_LINE_S)
         self._save_timer = Timer(SAVE_S, first_s=exchange_s)
         self._totals_at_line: dict[int, Totals] = {}
-        self._has_printed = outlet.is_quiet
+        self._has_printed = sink.is_quiet
         self._watched_processes: set[int] = set()  # ranks on this host
         self._ended_processes: set[int] = set()
         self._has_new_end = False  # of a process
@@ -98,11 +98,11 @@ class Rank0Duties:
         if (self._options.every or not self._has_printed) and self._line_timer.is_due():
             self._print_state()
         if self._save_timer.is_due():
-            self._outlet.save(self._build(), self.peer_fault)
+            self._sink.save(self._build(), self.peer_fault)
 
     def finish(self, fault: str, timeout_s: float) -> Record:
         if self._collector and self._link:
-            self._link.send(self._reader.read(), self._outlet.record_path, has_ended=True)
+            self._link.send(self._reader.read(), self._sink.record_path, has_ended=True)
             if fault and not self.peer_fault:
                 self._report_death_of_peer()
             self._collector.collect_all(timeout_s)
@@ -110,7 +110,7 @@ class Rank0Duties:
                 self.peer_fault = self._find_failure()
             self.problem = self._missing_ranks() or self._different_scripts()
             if uneven := self._uneven_ranks():
-                self._outlet.print_line(f"ddpbench: note: {uneven}")
+                self._sink.print_line(f"ddpbench: note: {uneven}")
         return self._build(has_ended=True)
 
     # the other ranks
@@ -122,7 +122,7 @@ class Rank0Duties:
 
     def _exchange(self, has_ended: bool) -> None:
         if self._collector and self._link:
-            self._link.send(self._reader.read(), self._outlet.record_path, has_ended)
+            self._link.send(self._reader.read(), self._sink.record_path, has_ended)
             self._collector.collect()
             self._watch_processes()
 
@@ -181,9 +181,9 @@ class Rank0Duties:
         fault = self._find_failure()
         if fault and not self.peer_fault:
             self.peer_fault = fault
-            self._outlet.print_error(BenchError(fault.message, fault.hint))
-            self._outlet.mark_failed(fault)
-            self._outlet.save(self._build(), fault)
+            self._sink.print_error(BenchError(fault.message, fault.hint))
+            self._sink.mark_failed(fault)
+            self._sink.save(self._build(), fault)
         if fault and self._link:
             self._link.confirm_failure()
 
@@ -202,7 +202,7 @@ class Rank0Duties:
     def _print_state(self) -> None:
         progress = {0: self._reader.read(), **{rank: state.progress for rank, state in self._states.items()}}
         if self._options.every or progress[0].totals.steps:
-            self._outlet.print_line(state_line(progress, self._totals_at_line))
+            self._sink.print_line(state_line(progress, self._totals_at_line))
             self._has_printed = True
             self._totals_at_line = {rank: each.totals for rank, each in progress.items()}
 
@@ -212,7 +212,7 @@ class Rank0Duties:
         found = self._find_standstill()
         key = (found.rank, found.progress.position) if found else None
         if found and key != self._reported_standstill:
-            self._outlet.print_line(f"ddpbench: note: {found.note}")
+            self._sink.print_line(f"ddpbench: note: {found.note}")
         self._reported_standstill = key
 
     def _find_standstill(self, hang_timeout_s: float | None = None) -> Standstill | None:
@@ -224,7 +224,7 @@ class Rank0Duties:
 
     def _abort(self, hung: Standstill) -> None:
         """End all ranks, unless the script has just ended."""
-        if not self._outlet.abort(self._build(), hung.error, hung.fault):
+        if not self._sink.abort(self._build(), hung.error, hung.fault):
             return
         try:
             if self._collector and self._link:

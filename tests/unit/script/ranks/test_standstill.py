@@ -11,13 +11,21 @@ from torch import distributed as dist
 from watched import Training, loader, watched
 
 from ddpbench.script import rows
-from ddpbench.script.flight_recorder import pending_collective
-from ddpbench.script.hooks import hooked
-from ddpbench.script.observer import Observer
-from ddpbench.script.progress import ProgressReader, RankProgress, Totals
-from ddpbench.script.rows import to_rows
-from ddpbench.script.stack import is_library, user_line
-from ddpbench.script.standstill import FIRST_STEP_FACTOR, OUTSIDE_S, REPORT_AFTER_S, USUAL_STEPS, Standstill, dead_rank, find_standstill
+from ddpbench.script.observe.hooks import hooked
+from ddpbench.script.observe.observer import Observer
+from ddpbench.script.observe.rows import to_rows
+from ddpbench.script.ranks.flight_recorder import pending_collective
+from ddpbench.script.ranks.progress import ProgressReader, RankProgress, Totals
+from ddpbench.script.ranks.stack import is_library, user_line
+from ddpbench.script.ranks.standstill import (
+    FIRST_STEP_FACTOR,
+    OUTSIDE_S,
+    REPORT_AFTER_S,
+    USUAL_STEPS,
+    Standstill,
+    dead_rank,
+    find_standstill,
+)
 
 HOSTS = {0: "a", 1: "b", 2: "b"}
 

@@ -1,0 +1,209 @@
+"""Runs the user's script in this process, with torch hooked, and reports on it at its end: what ``watch`` and ``diagnose`` share."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.console import Console
+
+from ddpbench.bench.journal import Journal, new_job, print_and_write_json, reserve_timestamped_path
+from ddpbench.distributed.exit_status import mark_signal_ready, write_exit_status
+from ddpbench.machine.rank_env import RankEnv
+from ddpbench.machine.signals import restore_handlers
+from ddpbench.record.errors import Status
+from ddpbench.record.io import slug
+from ddpbench.record.record import Fault, Job, Record
+from ddpbench.record.request import OutputOptions, Request
+from ddpbench.record.text import printable
+from ddpbench.report.pages.registry import PageRenderer
+from ddpbench.script.after_import import call_after_import
+from ddpbench.script.early_end import EarlyEnd, ScriptEnder, StepLimit
+from ddpbench.script.run_script import Ending, Program, run_program
+
+if TYPE_CHECKING:  # these import torch, which the script must do itself
+    from ddpbench.script.observe.hooks import Hooks
+    from ddpbench.script.observe.observation import Observation
+    from ddpbench.script.observe.observer import Observer
+
+
+class ScriptSession(ABC):
+    """One script in one process, observed. A forked child of the script reports nothing.
+
+    Args:
+        program: The script and its arguments.
+        request: Where the record and the page go.
+        rank_env: This rank.
+        kind: ``watch`` or ``diagnose``.
+        render: Prints the page.
+        steps: End the script after so many batches; None for its own end.
+    """
+
+    def __init__(
+        self, program: Program, request: Request, rank_env: RankEnv, kind: str, render: PageRenderer, steps: int | None = None
+    ) -> None:
+        self._program, self._rank_env, self._kind, self._render = program, rank_env, kind, render
+        self._request = msgspec.structs.replace(request, output=_absolute(request.output))  # the script may change the folder
+        self._pid, self._cwd, self._stderr = os.getpid(), os.getcwd(), sys.stderr
+        self._journal: Journal | None = None
+        self._observation: Observation | None = None
+        self._hooks: Hooks | None = None
+        self._ender = ScriptEnder(self._leave)
+        self._step_limit = StepLimit(steps, self._ender) if steps else None
+        self._ending_lock, self._has_ended = threading.Lock(), False
+        self.record_path = ""  # empty until the record is saved
+
+    def run(self) -> Ending:
+        """Run the script to its end, and report on it."""
+        call_after_import("torch", self._begin)
+        restore_handlers()
+        mark_signal_ready(self._rank_env)
+        ending = self._run_program()
+        if os.getpid() == self._pid:
+            with self._ending_lock:
+                self._end(ending)
+        return ending
+
+    def _run_program(self) -> Ending:
+        return run_program(self._program)
+
+    def _begin(self) -> None:
+        """Hook torch, which has just been imported. An error in that must not be one of the import."""
+        try:
+            self._observe()
+        except Exception as problem:
+            self.print_line(f"ddpbench: error: cannot watch {self._program.name}: {type(problem).__name__}: {problem}")
+
+    def _observe(self) -> None:
+        from ddpbench.script.observe.hooks import Hooks
+        from ddpbench.script.observe.observation import Observation
+
+        observer = self._create_observer()
+        os.register_at_fork(after_in_child=observer.leave_to_parent)
+        self._hooks = Hooks(observer, self._ender, self._step_limit)
+        self._observation = Observation(self._program.name, self._rank_env, observer, self._hooks)
+
+    @abstractmethod
+    def _create_observer(self) -> Observer:
+        """What follows the script from batch to update."""
+
+    # the end
+
+    def _end(self, ending: Ending) -> None:
+        """Report on the script, which has ended. An error in that changes neither its exit code nor its output."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        try:
+            record = self._finish(ending)
+            if self._rank_env.is_rank0:
+                self._report(record, ending)
+            elif ending.exit_code:
+                self._write_exit_status(ending.exit_code)
+        except Exception as problem:
+            self._print_report_error(problem)
+
+    def _leave(self) -> None:
+        """End the process of a script that has caught its early end, and trained on."""
+        from ddpbench.bench.terminator import exit_at_once
+
+        with self._ending_lock:
+            if self._has_ended:
+                return
+            if self._rank_env.is_rank0:
+                caught = "caught the SystemExit that should have ended it, and trained on"
+                self.print_line(f"ddpbench: note: {self._program.name} {caught}: its process ends now")
+            ending = Ending(EarlyEnd())
+            self._end(ending)
+            exit_at_once(ending.exit_code)
+
+    def _finish(self, ending: Ending) -> Record | None:
+        """Stop observing; returns the record without its status, or None on other ranks and without torch."""
+        if self._observation is None or self._hooks is None:
+            return None
+        self._observation.observer.finish()
+        self._hooks.remove()
+        return self._collect(self._observation, ending)
+
+    @abstractmethod
+    def _collect(self, observation: Observation, ending: Ending) -> Record | None:
+        """The record of all ranks, without its status; None on other ranks than rank 0."""
+
+    def _report(self, record: Record | None, ending: Ending) -> None:
+        """Print the page, or one line if there is none, and save the record."""
+        if record is None:
+            return self.print_line(f"ddpbench: note: {self._program.name} did not import torch: there is nothing to report")
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stdout.flush()  # in a log of both streams, the page follows what the script printed
+        journal = self._close(record, *self._outcome(ending, record))
+        self._write_exit_status(ending.exit_code, journal.path)
+
+    def _outcome(self, ending: Ending, record: Record) -> tuple[Status, Fault | None]:
+        """The status of ``record``, and why it is not ``ok``."""
+        assert self._observation is not None, "there is a record"
+        if isinstance(ending.problem, KeyboardInterrupt):
+            return "interrupted", Fault(message="interrupted by SIGINT")
+        if ending.exit_code:
+            return "failed", Fault(message=ending.text)
+        if problem := self._observation.observer.problem:
+            return "failed", Fault(message=f"ddpbench stopped watching: {problem}", hint="the script ran to its end")
+        missing = self._observation.missing(record)
+        return "failed" if missing else "ok", missing
+
+    # the record
+
+    def _close(self, record: Record, status: Status, fault: Fault | None) -> Journal:
+        """Save ``record`` as the final one, and print its page."""
+        journal = self._keep(record)
+        journal.close(status, fault)
+        render = self._render if journal.job.records[0].rounds else self._render_fault
+        print_and_write_json(journal.job, Path(self._shown(journal.path)), self._request.output, render, stream=self._stderr)
+        return journal
+
+    def _keep(self, record: Record) -> Journal:
+        """The journal, with ``record`` in place of the one before."""
+        if self._journal is None:
+            job = new_job(self._request, [record])
+            job.kind = self._kind
+            self._journal = Journal(job, reserve_timestamped_path(self._request, slug(f"{self._program.name} {self._kind}")))
+            self.record_path = os.path.abspath(self._journal.path)
+        else:
+            self._journal.job.records[0] = record
+            self._journal.save()
+        return self._journal
+
+    def _write_exit_status(self, exit_code: int, record: Path | None = None) -> None:
+        write_exit_status(self._rank_env, None, exit_code, record)
+
+    # lines
+
+    def _render_fault(self, job: Job, console: Console, path: Path | None, verbose: bool = False, quiet: bool = False) -> None:
+        """Print why there is no page, in one line."""
+        if fault := job.records[0].fault:
+            hint, file = f" ({fault.hint})" if fault.hint else "", f"; record: {path}" if path else ""
+            self.print_line(f"ddpbench: note: {fault.message}{hint}{file}")
+
+    def _print_report_error(self, problem: Exception) -> None:
+        self.print_line(f"ddpbench: error: cannot report on {self._program.name}: {type(problem).__name__}: {problem}")
+
+    def print_line(self, text: str) -> None:
+        """Print one line on the stderr that the script started with; a closed one is no error."""
+        with suppress(OSError, ValueError):
+            print(printable(text), file=self._stderr, flush=True)
+
+    def _shown(self, path: Path) -> str:
+        """``path`` relative to the folder from which ddpbench was started, if it is inside."""
+        relative = os.path.relpath(path, self._cwd)
+        return str(path) if relative.startswith("..") else relative
+
+
+def _absolute(output: OutputOptions) -> OutputOptions:
+    return msgspec.structs.replace(
+        output, output_dir=os.path.abspath(output.output_dir), json=os.path.abspath(output.json) if output.json else None
+    )
