@@ -166,9 +166,10 @@ def blocked_workers(pipeline: PipelineModel) -> RootCause | None:
 
 
 def _explains_wait(pipeline: PipelineModel, trial: WorkersTrial) -> bool:
-    """Whether the workers of ``trial`` gained, beyond the noise, at least half of what workers gain that share nothing."""
+    """Whether ``trial`` saved, beyond the noise, a good part of the time that workers save which share nothing."""
     ideal_gain = min(trial.workers / max(1, pipeline.workers), pipeline.device_rate / pipeline.achieved_rate)
-    return trial.gain.is_above_one and trial.gain.center - 1 >= EXPLAINED_FRACTION * (ideal_gain - 1)
+    saved, ideally_saved = 1 - 1 / trial.gain.center, 1 - 1 / ideal_gain
+    return trial.gain.is_above_one and saved >= EXPLAINED_FRACTION * ideally_saved
 
 
 def idle_workers(pipeline: PipelineModel) -> RootCause | None:
