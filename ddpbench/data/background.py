@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+CLOSE_TIMEOUT_S = 30.0
+"""Seconds that a batch may take. Only a loader that hangs takes longer."""
+
 
 class BackgroundTaker:
     """Calls ``take``, which takes and drops one batch, in a thread, once per ``request``.
@@ -37,11 +40,11 @@ class BackgroundTaker:
         return taken
 
     def close(self) -> None:
-        """End the thread, after the batch that it is taking."""
+        """End the thread, after the batch that it is taking. A batch that does not come within ``CLOSE_TIMEOUT_S`` is left to it."""
         with self._changed:
             self._closing = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
         while True:

@@ -54,7 +54,7 @@ class ScriptSession(ABC):
         self._journal: Journal | None = None
         self._observation: Observation | None = None
         self._hooks: Hooks | None = None
-        self._ender = ScriptEnder(self._leave)
+        self._ender = ScriptEnder(lambda: self._leave("caught the SystemExit that should have ended it, and trained on"))
         self._step_limit = StepLimit(steps, self._ender) if steps else None
         self._ending_lock, self._has_ended = threading.Lock(), False
         self.record_path = ""  # empty until the record is saved
@@ -109,16 +109,15 @@ class ScriptSession(ABC):
         except Exception as problem:
             self._print_report_error(problem)
 
-    def _leave(self) -> None:
-        """End the process of a script that has caught its early end, and trained on."""
+    def _leave(self, why: str) -> None:
+        """Report, and end the process of a script that does not end at a step, from another thread: ``why`` says what it does instead."""
         from ddpbench.bench.terminator import exit_at_once
 
         with self._ending_lock:
             if self._has_ended:
                 return
             if self._rank_env.is_rank0:
-                caught = "caught the SystemExit that should have ended it, and trained on"
-                self.print_line(f"ddpbench: note: {self._program.name} {caught}: its process ends now")
+                self.print_line(f"ddpbench: note: {self._program.name} {why}: its process ends now")
             ending = Ending(EarlyEnd())
             self._end(ending)
             exit_at_once(ending.exit_code)

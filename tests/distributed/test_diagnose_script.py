@@ -143,6 +143,15 @@ def test_script_that_fails(launch: Launch, results: Path) -> None:
     assert only_record(results).fault is not None
 
 
+def test_script_that_hangs_is_ended_after_the_time_limit(launch: Launch, results: Path) -> None:
+    stuck = [str(SUPPORT / "scripts" / "stuck.py"), "--what", "sleep", "--at", "60"]
+    done = launch([*PLAIN, "diagnose", "--gpus", "2", "--time-limit", "4", "-o", str(results), *stuck])
+    assert done.returncode == 0, done.stderr
+    (note,) = re.findall(r"^ddpbench: note: stuck\.py has made no step .*$", done.stderr, re.MULTILINE)
+    assert note.endswith("its process ends now")
+    assert only_job(results).records[0].rounds
+
+
 def test_missing_script_is_one_line(launch: Launch) -> None:
     done = launch([*PLAIN, "diagnose", "missing.py"])
     assert (done.returncode, errors(done.stderr)) == (2, ["cannot run 'missing.py': no such file"])

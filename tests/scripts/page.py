@@ -11,7 +11,7 @@ from scripts.limits import SCRIPTS
 from scripts.tries import TIME_LIMIT_S, TRIES, Gain, Tried
 
 SHARE_NAMED, MAX_WRONG = 3 / 4, 1
-"""What is asked of the scripts: how many are named plainly and rightly in most tries, and how many may get a wrong plain verdict."""
+"""The targets: how many scripts are named plainly and rightly in most tries, and how many may get a wrong plain verdict."""
 
 ABOUT = f"""# Accuracy of the diagnoses of scripts
 
@@ -42,8 +42,8 @@ def summary(tried: Sequence[Tried]) -> Iterator[str]:
     likely = [each for each in complete if 3 * (_count(each, "right") + _count(each, "probably right")) >= 2 * len(each.tries)]
     wrong = [each for each in complete if _count(each, "WRONG")]
     yield (
-        f"- {len(named)} of {len(complete)} scripts are named plainly and rightly in two thirds of their tries (asked: "
-        f"{SHARE_NAMED:.0%}), {len(likely)} with those that are named as PROBABLY; {len(wrong)} got a wrong plain verdict (asked: at most "
+        f"- {len(named)} of {len(complete)} scripts are named plainly and rightly in two thirds of their tries (target: "
+        f"{SHARE_NAMED:.0%}), {len(likely)} with those that are named as PROBABLY; {len(wrong)} got a wrong plain verdict (target: at most "
         f"{MAX_WRONG})"
     )
     scores = Counter(each.said.score for script in complete for each in script.tries)

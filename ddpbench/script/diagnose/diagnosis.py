@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -33,12 +34,18 @@ from ddpbench.script.ranks.progress import RankProgress
 
 CONNECT_TIMEOUT_S, LAST_RESULTS_TIMEOUT_S = 10.0, 10.0
 
+MIN_OVERTIME_S, OVERTIME_FRACTION = 30.0, 0.5
+"""Seconds after the time limit, or this fraction of it if that is more, in which a script must make a step that can end it."""
+
 AT_THE_END = 2**31
 """Stage number of results that are sent after the script has ended."""
 
 
 class ScriptDiagnosis:
-    """``end_script`` ends the script at the next step of an optimizer. On rank 0, ``save`` stores the records so far."""
+    """``end_script`` ends the script at the next step of an optimizer, ``leave`` ends the process of one that makes no such step.
+
+    On rank 0, ``save`` stores the records so far.
+    """
 
     def __init__(
         self,
@@ -46,6 +53,7 @@ class ScriptDiagnosis:
         requested: Config,
         verify: bool,
         end_script: Callable[[], None],
+        leave: Callable[[float], None],
         save: Callable[[], None],
         print_line: Callable[[str], None],
     ) -> None:
@@ -55,7 +63,7 @@ class ScriptDiagnosis:
         self.diagnosis = Diagnosis(loader="DataLoader")
         self._rank_env, self._requested, self._verify, self._end_script = rank_env, requested, verify, end_script
         self._limit_s = requested.time_limit or DIAGNOSIS_S + (VERIFY_S if verify else 0.0)
-        self._save, self._print_line = save, print_line
+        self._leave, self._save, self._print_line = leave, save, print_line
         self._begin_s = 0.0
         self._observation: Observation
         self._channel: StageChannel | None = None
@@ -76,6 +84,10 @@ class ScriptDiagnosis:
     def _begin_training(self) -> None:
         """The time limit counts from here."""
         self._begin_s = time.monotonic()
+        overtime_s = max(MIN_OVERTIME_S, OVERTIME_FRACTION * self._limit_s)
+        deadline = threading.Timer(self._limit_s + overtime_s, self._leave, [overtime_s])
+        deadline.daemon = True  # a script that ends in time need not wait for it
+        deadline.start()
 
     def finish(self) -> None:
         """The script has ended: collect the last results, and on rank 0 build the records."""

@@ -90,4 +90,6 @@ class Measurement:
         )
 
     def _cpu_seconds(self) -> float:
-        return cpu_seconds([os.getpid(), *self._loader.worker_pids()])
+        """CPU seconds of this process, its workers, and the children that have ended: workers may end with an epoch."""
+        ended = os.times()
+        return cpu_seconds([os.getpid(), *self._loader.worker_pids()]) + ended.children_user + ended.children_system

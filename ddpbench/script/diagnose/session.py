@@ -72,7 +72,9 @@ class DiagnoseSession(ScriptSession):
         from ddpbench.script.observe.observer import Observer
 
         requested, end_script = self._request.arms[0], self._ender.request_end
-        self._diagnosis = ScriptDiagnosis(self._rank_env, requested, self._verify, end_script, self._save_records, self.print_line)
+        self._diagnosis = ScriptDiagnosis(
+            self._rank_env, requested, self._verify, end_script, self._leave_at_deadline, self._save_records, self.print_line
+        )
         return Observer(steering=self._diagnosis.windows)
 
     def _collect(self, observation: Observation, ending: Ending) -> Record | None:
@@ -107,6 +109,13 @@ class DiagnoseSession(ScriptSession):
     def _write_exit_status(self, exit_code: int, record: Path | None = None) -> None:
         code = exit_code or (self.gate_error.exit_code if self.gate_error else 0)
         self._protection.run_unprotected(super()._write_exit_status, code, record)
+
+    def _leave_at_deadline(self, seconds: float) -> None:
+        """End a script that still makes no step ``seconds`` after its time limit: it hangs, or does something else for long."""
+        from ddpbench.script.ranks.stack import user_line
+
+        where = f" ({line})" if (line := user_line(shows_code=not self._request.output.redact)) else ""
+        self._leave(f"has made no step that could end it within {seconds:.0f} s after the time limit{where}")
 
     def _refuse(self, refusal: Refusal) -> None:
         self._refusal = refusal

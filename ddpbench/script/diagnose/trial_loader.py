@@ -27,6 +27,8 @@ MAX_MEMORY_FRACTION = 0.5
 def open_trial(loader: DataLoader[Any], scenario: Scenario, batch_bytes: int) -> DataLoader[Any]:
     """A copy of ``loader`` with the arguments of ``scenario``. Its batches never end, except those of an IterableDataset.
 
+    ``batch_bytes`` are those of one batch on all ranks of this node, which share its memory.
+
     It begins in the middle of an epoch: what ``loader`` has just read is in the page cache. Raises ConfigFailed if it cannot work.
     """
     workers = loader.num_workers if scenario.workers is None else scenario.workers
@@ -39,7 +41,7 @@ def open_trial(loader: DataLoader[Any], scenario: Scenario, batch_bytes: int) ->
             "prefetch_factor": prefetch,
             "persistent_workers": True,
             "multiprocessing_context": loader.multiprocessing_context,
-            "timeout": loader.timeout or BATCH_TIMEOUT_S,
+            "timeout": min(loader.timeout or BATCH_TIMEOUT_S, BATCH_TIMEOUT_S),
             "worker_init_fn": loader.worker_init_fn,
             "in_order": loader.in_order if scenario.in_order is None else scenario.in_order,
         }

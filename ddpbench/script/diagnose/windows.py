@@ -222,8 +222,9 @@ class Windows:
         loader = iterator.steered
         if scenario not in loader.trials and not self.has_failed(scenario):
             try:
+                batch_bytes = self._ranks_per_node * loader.repeated.batch_bytes
                 with self.observer.paused(), suppress_worker_count_warning(), no_torch_sigchld_handler():
-                    loader.trials[scenario] = iter(open_trial(iterator.loader, scenario, loader.repeated.batch_bytes))
+                    loader.trials[scenario] = iter(open_trial(iterator.loader, scenario, batch_bytes))
             except Exception as problem:
                 self._fail_trial(scenario, problem)
         return loader.trials.get(scenario)

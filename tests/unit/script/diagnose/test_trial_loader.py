@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Te
 
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
-from ddpbench.script.diagnose.trial_loader import open_trial
+from ddpbench.script.diagnose.trial_loader import BATCH_TIMEOUT_S, open_trial
 
 NUMBERS = TensorDataset(torch.arange(12))
 
@@ -44,6 +44,12 @@ def test_arguments_are_those_of_the_scenario_and_else_of_the_script() -> None:
     assert open_trial(own, Scenario(prefetch=6, pin_memory=True), 0).prefetch_factor == 6
     assert open_trial(own, Scenario(workers=0), 0).prefetch_factor is None
     assert open_trial(DataLoader(NUMBERS), Scenario(workers=1), 0).prefetch_factor == 2
+
+
+@pytest.mark.parametrize("timeout", [0, 5, 300])
+def test_trial_waits_for_a_batch_no_longer_than_its_own_timeout(timeout: int) -> None:
+    trial = open_trial(DataLoader(NUMBERS, num_workers=1, timeout=timeout), Scenario(workers=2), 0)
+    assert trial.timeout == (5 if timeout == 5 else BATCH_TIMEOUT_S)
 
 
 def test_sampler_of_the_script_is_left_alone() -> None:
