@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ddpbench.analysis.compare import throughput_ratio
+from ddpbench.analysis.compare import COMPARABLE_STATUSES, throughput_ratio
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.diagnosis import Diagnosis
@@ -63,7 +63,11 @@ def _more_workers(by_role: Mapping[Role, Record]) -> WorkersTrial | None:
     baseline, repeat = by_role.get(BASELINE), by_role.get(BASELINE_REPEAT)
     if baseline is None or repeat is None:
         return None
-    trials = {role.scenario.workers or 0: record for role, record in by_role.items() if role.kind == "trial" and role.scenario}
+    trials = {
+        role.scenario.workers or 0: record
+        for role, record in by_role.items()
+        if role.kind == "trial" and role.scenario and record.status in COMPARABLE_STATUSES
+    }
     gains = {workers: throughput_ratio(record, repeat) for workers, record in trials.items() if workers > baseline.workers}
     found = [WorkersTrial(workers, gain) for workers, gain in gains.items() if gain and gain.has_interval]
     return max(found, key=lambda trial: trial.gain.center, default=None)

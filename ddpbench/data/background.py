@@ -5,9 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-CLOSE_TIMEOUT_S = 30.0
-"""Seconds that a batch may take. Only a loader that hangs takes longer."""
-
 
 class BackgroundTaker:
     """Calls ``take``, which takes and drops one batch, in a thread, once per ``request``.
@@ -39,12 +36,12 @@ class BackgroundTaker:
             taken, self._taken, self._pending = self._taken, 0, 0
         return taken
 
-    def close(self) -> None:
-        """End the thread, after the batch that it is taking. A batch that does not come within ``CLOSE_TIMEOUT_S`` is left to it."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """End the thread, after the batch that it is taking, or abandon it after ``timeout_s``."""
         with self._changed:
             self._closing = True
             self._changed.notify()
-        self._thread.join(CLOSE_TIMEOUT_S)
+        self._thread.join(timeout_s)
 
     def _run(self) -> None:
         while True:

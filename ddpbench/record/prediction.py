@@ -32,7 +32,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     pin_memory: Annotated[bool | None, Flag(DATA, "copy batches from pinned (page-locked) memory", automatic=UNCHANGED, sweep=False)] = None
     in_order: Annotated[
-        bool | None, Flag(DATA, "hand out batches in order, even if a later one is ready first (scripts)", automatic=UNCHANGED, sweep=False)
+        bool | None, Flag(DATA, "return batches in order, even if a later one is ready first (scripts)", automatic=UNCHANGED, sweep=False)
     ] = None
     data_in_memory: Annotated[
         bool | None, Flag(DATA, "read files from memory, without waiting for storage", automatic=UNCHANGED, sweep=False)

@@ -25,6 +25,7 @@ class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     optimizers: list[str] = []  # classes, in the order of their first steps
     dataset: str = ""  # class
     num_samples: Count | None = None  # of the dataset; None if it has no length
+    in_order: bool = True  # its DataLoader returns batches in the order of the sampler
     step: StepKind = "batch"
     batches: Count = 0  # of the training loader, on one rank; updates if these are the steps
     epochs: Count = 0  # begun

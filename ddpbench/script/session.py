@@ -29,8 +29,8 @@ from ddpbench.script.run_script import Ending, Program, run_program
 
 if TYPE_CHECKING:  # these import torch, which the script must do itself
     from ddpbench.script.observe.hooks import Hooks
-    from ddpbench.script.observe.observation import Observation
     from ddpbench.script.observe.observer import Observer
+    from ddpbench.script.ranks.observation import Observation
 
 
 class ScriptSession(ABC):
@@ -54,7 +54,7 @@ class ScriptSession(ABC):
         self._journal: Journal | None = None
         self._observation: Observation | None = None
         self._hooks: Hooks | None = None
-        self._ender = ScriptEnder(lambda: self._leave("caught the SystemExit that should have ended it, and trained on"))
+        self._ender = ScriptEnder(lambda: self._end_process("caught the SystemExit that should have ended it, and trained on"))
         self._step_limit = StepLimit(steps, self._ender) if steps else None
         self._ending_lock, self._has_ended = threading.Lock(), False
         self.record_path = ""  # empty until the record is saved
@@ -82,7 +82,7 @@ class ScriptSession(ABC):
 
     def _observe(self) -> None:
         from ddpbench.script.observe.hooks import Hooks
-        from ddpbench.script.observe.observation import Observation
+        from ddpbench.script.ranks.observation import Observation
 
         observer = self._create_observer()
         os.register_at_fork(after_in_child=observer.leave_to_parent)
@@ -104,13 +104,13 @@ class ScriptSession(ABC):
             record = self._finish(ending)
             if self._rank_env.is_rank0:
                 self._report(record, ending)
-            elif ending.exit_code:
-                self._write_exit_status(ending.exit_code)
+            elif exit_code := self._exit_code(ending):
+                self._write_exit_status(exit_code)
         except Exception as problem:
             self._print_report_error(problem)
 
-    def _leave(self, why: str) -> None:
-        """Report, and end the process of a script that does not end at a step, from another thread: ``why`` says what it does instead."""
+    def _end_process(self, why: str) -> None:
+        """Report, and end the process of a script that cannot be ended at a step, from another thread. ``why`` says what it does."""
         from ddpbench.bench.terminator import exit_at_once
 
         with self._ending_lock:
@@ -120,7 +120,11 @@ class ScriptSession(ABC):
                 self.print_line(f"ddpbench: note: {self._program.name} {why}: its process ends now")
             ending = Ending(EarlyEnd())
             self._end(ending)
-            exit_at_once(ending.exit_code)
+            exit_at_once(self._exit_code(ending))
+
+    def _exit_code(self, ending: Ending) -> int:
+        """The exit code of the process."""
+        return ending.exit_code
 
     def _finish(self, ending: Ending) -> Record | None:
         """Stop observing; returns the record without its status, or None on other ranks and without torch."""
@@ -141,7 +145,7 @@ class ScriptSession(ABC):
         with suppress(OSError, ValueError, AttributeError):
             sys.stdout.flush()  # in a log of both streams, the page follows what the script printed
         journal = self._close(record, *self._outcome(ending, record))
-        self._write_exit_status(ending.exit_code, journal.path)
+        self._write_exit_status(self._exit_code(ending), journal.path)
 
     def _outcome(self, ending: Ending, record: Record) -> tuple[Status, Fault | None]:
         """The status of ``record``, and why it is not ``ok``."""

@@ -15,8 +15,8 @@ from ddpbench.script.run_script import Ending, Program, check_program
 from ddpbench.script.session import ScriptSession
 
 if TYPE_CHECKING:  # these import torch, which the script must do itself
-    from ddpbench.script.observe.observation import Observation
     from ddpbench.script.observe.observer import Observer
+    from ddpbench.script.ranks.observation import Observation
     from ddpbench.script.ranks.reporter import Reporter
 
 

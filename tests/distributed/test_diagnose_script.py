@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from launches import PLAIN, SUPPORT, TORCHRUN, errors, only_job, only_record
 
+from ddpbench.record.errors import ExitCode
 from ddpbench.record.io import load
 from ddpbench.record.record import Job
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND
@@ -146,10 +147,12 @@ def test_script_that_fails(launch: Launch, results: Path) -> None:
 def test_script_that_hangs_is_ended_after_the_time_limit(launch: Launch, results: Path) -> None:
     stuck = [str(SUPPORT / "scripts" / "stuck.py"), "--what", "sleep", "--at", "60"]
     done = launch([*PLAIN, "diagnose", "--gpus", "2", "--time-limit", "4", "-o", str(results), *stuck])
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == ExitCode.HUNG, done.stderr
     (note,) = re.findall(r"^ddpbench: note: stuck\.py has made no step .*$", done.stderr, re.MULTILINE)
     assert note.endswith("its process ends now")
-    assert only_job(results).records[0].rounds
+    record = only_job(results).records[0]
+    assert (record.status, record.fault is not None) == ("hung", True)
+    assert record.rounds
 
 
 def test_missing_script_is_one_line(launch: Launch) -> None:

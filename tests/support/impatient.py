@@ -3,7 +3,7 @@
 import sys
 
 from ddpbench.cli import main
-from ddpbench.script import progress, standstill
+from ddpbench.script.ranks import progress, standstill
 
 standstill.REPORT_AFTER_S, standstill.FIRST_STEP_FACTOR, progress.DESCRIBE_AFTER_S = 2.0, 1.0, 1.0
 sys.exit(main())

@@ -34,7 +34,7 @@ def test_stored_page_is_that_of_the_stored_tries() -> None:
 
 
 def tried(title: str, *scores: Score, gains: tuple[Gain, ...] = ()) -> Tried:
-    said = [Said(command="ddpbench diagnose", score=score, kind="data-bound", cause="storage") for score in scores]
+    said = [Said(command="ddpbench diagnose", score=score, kind="data-bound", cause="storage", repeatability=0.9) for score in scores]
     return Tried(title=title, right="storage", tries=[Try(said=each, gains=[*gains], elapsed_s=60.0, load_before=0.1) for each in said])
 
 

@@ -155,21 +155,24 @@ def blocked_workers(pipeline: PipelineModel) -> RootCause | None:
     sample_ms, blocked_ms = 1000 * cost.wall_s, 1000 * (cost.blocked_s or 0.0)
     if "decode" in cost.wall_s_by_stage:
         return RootCause("storage", ReadAndDecodeWait(sample_ms=sample_ms, blocked_ms=blocked_ms))
-    if trial := pipeline.more_workers:
+    trial = pipeline.more_workers
+    if trial and (is_enough := _is_enough_gain(pipeline, trial)) is not None:
         evidence = TriedWorkers(
             sample_ms=sample_ms, blocked_ms=blocked_ms, workers=pipeline.workers, more_workers=trial.workers, gain=trial.gain.center
         )
-        return RootCause("too-few-workers" if _explains_wait(pipeline, trial) else None, evidence)
+        return RootCause("too-few-workers" if is_enough else None, evidence)
     if speedup is not None and speedup <= CLEARLY_GREATER:
         return None
     return RootCause(None, BlockedWorkers(sample_ms=sample_ms, blocked_ms=blocked_ms, single_rank_speedup=speedup))
 
 
-def _explains_wait(pipeline: PipelineModel, trial: WorkersTrial) -> bool:
-    """Whether ``trial`` saved, beyond the noise, a good part of the time that workers save which share nothing."""
+def _is_enough_gain(pipeline: PipelineModel, trial: WorkersTrial) -> bool | None:
+    """Whether ``trial`` saved a good part of the time that it saves with ideal scaling; None if it varied too much to tell."""
     ideal_gain = min(trial.workers / max(1, pipeline.workers), pipeline.device_rate / pipeline.achieved_rate)
-    saved, ideally_saved = 1 - 1 / trial.gain.center, 1 - 1 / ideal_gain
-    return trial.gain.is_above_one and saved >= EXPLAINED_FRACTION * ideally_saved
+    least_gain = 1 / (1 - EXPLAINED_FRACTION * (1 - 1 / ideal_gain))
+    if trial.gain.is_above_one and trial.gain.center >= least_gain:
+        return True
+    return False if trial.gain.high < least_gain else None
 
 
 def idle_workers(pipeline: PipelineModel) -> RootCause | None:

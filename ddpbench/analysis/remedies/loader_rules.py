@@ -191,8 +191,9 @@ def more_prefetch(context: LoaderContext) -> Remedy | None:
 
 
 def out_of_order(context: LoaderContext) -> Remedy | None:
-    """For the DataLoader of a script: hand out batches as they become ready, so that a late one holds up no other."""
-    if context.record.script is None or context.record.workers < 2:
+    """For the DataLoader of a script: return batches as they become ready, so that a late one holds up no other."""
+    script = context.record.script
+    if script is None or not script.in_order or context.record.workers < 2:
         return None
     return Remedy(code="out-of-order", scenario=Scenario(in_order=False))
 

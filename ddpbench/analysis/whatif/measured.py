@@ -64,6 +64,7 @@ def measured_state(inputs: AnalysisInput) -> PipelineState:
         ranks_per_node=node.ranks,
         workers=node.workers,
         prefetch=config.prefetch,
+        in_order=record.script.in_order if record.script else True,
         batch_times_s=batches.times_s,
         step_times_s=steps,
         interference_s=interference,

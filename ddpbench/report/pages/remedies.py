@@ -82,7 +82,7 @@ def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -
     if best is None or best.measured is None:
         tried = any(each.failed or (each.measured and each.measured.has_interval) for each in predictions)
         if tried or not any(each.prediction.gain is not None and is_runnable(each.prediction.scenario) for each in predictions):
-            reason = NO_GAIN_PREDICTED if not tried else TOO_NOISY if any(each.is_wide for each in predictions) else NOTHING_FASTER
+            reason = NO_GAIN_PREDICTED if not tried else TOO_NOISY if any(map(_may_gain, predictions)) else NOTHING_FASTER
             yield from styled(wrap_text("  use   ", f"the current settings: {reason}", page), LABEL, len("  use"))
         return
     savings = savings_text(best.measured, _samples_per_s(job), baseline, throughput_unit(baseline))
@@ -90,11 +90,18 @@ def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -
     yield from styled(wrap_text("  worth ", savings, page), LABEL, len("  worth"))
 
 
+def _may_gain(outcome: PredictionOutcome) -> bool:
+    """Whether its trial varied too much to tell if it gains."""
+    return outcome.is_wide and outcome.measured is not None and outcome.measured.has_interval and outcome.measured.high > 1
+
+
 def is_next_step_tried(job: Job, baseline: Record) -> bool:
     """Whether the next step of the verdict is a setting that ``job`` has tried: its trial says more."""
     if baseline.verdict is None or baseline.verdict.next is None:
         return False
-    return next_step_text(baseline.verdict.next) in [_setting(job, each, baseline) for each in outcomes(job) if each.measured]
+    return next_step_text(baseline.verdict.next) in [
+        _setting(job, each, baseline) for each in outcomes(job) if each.measured and each.measured.has_interval
+    ]
 
 
 def _setting(job: Job, outcome: PredictionOutcome, baseline: Record) -> str:

@@ -75,7 +75,12 @@ def _outside_lines(record: Record, page: Page) -> list[Text]:
     outside_s = fsum(script.outside_s.values())
     parts = [f"{OUTSIDE_NAMES[kind]} {format_percent(seconds / script.training_s, 2)}" for kind, seconds in script.outside_s.items()]
     total = f"{format_percent(outside_s / script.training_s, 2)} of {format_significant(script.training_s)} s of training"
-    if record.data and record.data.respawns_workers and script.outside_s.get("between-epochs", 0.0) >= RESTART_FRACTION * script.training_s:
+    if (
+        record.data
+        and record.data.respawns_workers
+        and script.epochs > 1
+        and script.outside_s.get("between-epochs", 0.0) >= RESTART_FRACTION * script.training_s
+    ):
         parts.append("workers restart every epoch: persistent_workers=True keeps them")
     label = f"{'outside':13}"
     return styled(wrap_items(label, [total, *parts], page), LABEL, len("outside"))

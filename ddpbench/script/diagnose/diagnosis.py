@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -21,30 +20,32 @@ from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.report.messages.verdict import dataloader_call
 from ddpbench.script.diagnose.channel import StageChannel
+from ddpbench.script.diagnose.deadline import Deadline
 from ddpbench.script.diagnose.job import build_records, update_diagnosis
 from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, WindowPace, end_stage
 from ddpbench.script.diagnose.stage import RankResults, Stage
 from ddpbench.script.diagnose.windows import Windows
-from ddpbench.script.observe.observation import Observation
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rounds import batches_per_update
 from ddpbench.script.observe.rows import FIRST_PHASE, HOST_DATA_MS
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
+from ddpbench.script.ranks.observation import Observation
 from ddpbench.script.ranks.progress import RankProgress
 
 CONNECT_TIMEOUT_S, LAST_RESULTS_TIMEOUT_S = 10.0, 10.0
 
-MIN_OVERTIME_S, OVERTIME_FRACTION = 30.0, 0.5
-"""Seconds after the time limit, or this fraction of it if that is more, in which a script must make a step that can end it."""
+CLOSE_TIMEOUT_S = 5.0
+"""Seconds at the end in which a loader in the background must deliver a batch."""
 
 AT_THE_END = 2**31
 """Stage number of results that are sent after the script has ended."""
 
 
 class ScriptDiagnosis:
-    """``end_script`` ends the script at the next step of an optimizer, ``leave`` ends the process of one that makes no such step.
+    """``end_script`` ends the script at the next step of an optimizer.
 
-    On rank 0, ``save`` stores the records so far.
+    ``on_stall`` is called if it makes none after the time limit, with the seconds since its last one. On rank 0, ``save`` stores the
+    records so far.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class ScriptDiagnosis:
         requested: Config,
         verify: bool,
         end_script: Callable[[], None],
-        leave: Callable[[float], None],
+        on_stall: Callable[[float], None],
         save: Callable[[], None],
         print_line: Callable[[str], None],
     ) -> None:
@@ -63,7 +64,7 @@ class ScriptDiagnosis:
         self.diagnosis = Diagnosis(loader="DataLoader")
         self._rank_env, self._requested, self._verify, self._end_script = rank_env, requested, verify, end_script
         self._limit_s = requested.time_limit or DIAGNOSIS_S + (VERIFY_S if verify else 0.0)
-        self._leave, self._save, self._print_line = leave, save, print_line
+        self._on_stall, self._save, self._print_line = on_stall, save, print_line
         self._begin_s = 0.0
         self._observation: Observation
         self._channel: StageChannel | None = None
@@ -84,15 +85,12 @@ class ScriptDiagnosis:
     def _begin_training(self) -> None:
         """The time limit counts from here."""
         self._begin_s = time.monotonic()
-        overtime_s = max(MIN_OVERTIME_S, OVERTIME_FRACTION * self._limit_s)
-        deadline = threading.Timer(self._limit_s + overtime_s, self._leave, [overtime_s])
-        deadline.daemon = True  # a script that ends in time need not wait for it
-        deadline.start()
+        Deadline(self._limit_s, lambda: self.observer.updates, self._on_stall)
 
     def finish(self) -> None:
         """The script has ended: collect the last results, and on rank 0 build the records."""
-        self.windows.close()
         try:
+            self.windows.close(CLOSE_TIMEOUT_S)
             self._share_results(AT_THE_END, LAST_RESULTS_TIMEOUT_S)
         except Exception as problem:  # what was collected before remains
             self.problem = self.problem or str(problem).partition("\n")[0]

@@ -18,10 +18,10 @@ from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role, trial_role
 from ddpbench.record.trace import Memory, Trace
 from ddpbench.script.diagnose.schedule import MIN_ROUND_STEPS
 from ddpbench.script.diagnose.stage import RankResults, WindowResult
-from ddpbench.script.observe.observation import Observation
 from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, make_trace, part_of
 from ddpbench.script.observe.rows import NUMBER, STRETCH, Rows, to_rows
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
+from ddpbench.script.ranks.observation import Observation
 
 
 def build_records(observation: Observation, own_rows: Rows, results: Sequence[RankResults], requested: Config) -> list[Record]:

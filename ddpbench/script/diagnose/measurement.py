@@ -49,10 +49,10 @@ class DrainedLoader:
         if self._taker:
             self._taker.request()
 
-    def pause(self) -> None:
-        """End the thread, after the batch that it is taking."""
+    def pause(self, timeout_s: float | None = None) -> None:
+        """End the thread, after the batch that it is taking, or abandon it after ``timeout_s``."""
         if self._taker:
-            self._taker.close()
+            self._taker.close(timeout_s)
             self._taken += self._taker.pop_taken()
             self._taker = None
 
@@ -90,6 +90,9 @@ class Measurement:
         )
 
     def _cpu_seconds(self) -> float:
-        """CPU seconds of this process, its workers, and the children that have ended: workers may end with an epoch."""
-        ended = os.times()
-        return cpu_seconds([os.getpid(), *self._loader.worker_pids()]) + ended.children_user + ended.children_system
+        """CPU seconds of this process, its workers, and those of the script's own that have ended with an epoch."""
+        found = cpu_seconds([os.getpid(), *self._loader.worker_pids()])
+        if isinstance(self._loader, SteeredLoader | DrainedLoader):  # others do not have the workers whose end is counted here
+            times = os.times()
+            found += times.children_user + times.children_system
+        return found

@@ -40,7 +40,8 @@ def timed_get_iterator(get_iterator: Callable[[Any], Any]) -> Callable[[Any], An
             before = {name: attributes[name] for name in ("dataset", "collate_fn")}
             attributes["dataset"], attributes["collate_fn"] = timed_parts(loader)
             try:
-                return TimedIterator(get_iterator(loader), begin_s)
+                iterator = get_iterator(loader)
+                return TimedIterator(iterator, perf_counter() - begin_s)
             finally:
                 attributes.update(before)
 
@@ -48,12 +49,12 @@ def timed_get_iterator(get_iterator: Callable[[Any], Any]) -> Callable[[Any], An
 
 
 class TimedIterator:
-    """An iterator of a DataLoader whose creation began at ``begin_s``: hands out the batches, and keeps their timings."""
+    """An iterator of a DataLoader, which took ``creation_s``: returns its batches, and keeps their timings."""
 
-    def __init__(self, iterator: Any, begin_s: float) -> None:
-        self._iterator, self._begin_s = iterator, begin_s
+    def __init__(self, iterator: Any, creation_s: float) -> None:
+        self._iterator, self._creation_s = iterator, creation_s
         self._timings = BatchTimings()
-        self.first_batch_s: float | None = None  # from the start of the workers to the first batch
+        self.first_batch_s: float | None = None  # that the script waited for its workers to start and load one
 
     def __iter__(self) -> TimedIterator:
         return self
@@ -62,7 +63,8 @@ class TimedIterator:
         requested_s = perf_counter()
         found = next(self._iterator)
         if self.first_batch_s is None:
-            self.first_batch_s = perf_counter() - self._begin_s
+            self.first_batch_s = self._creation_s + perf_counter() - requested_s
+            requested_s = perf_counter()  # the start of workers is no wait of a step
         if not isinstance(found, TimedBatch):
             return found
         self._timings.record(requested_s, num_samples(found.batch), found.worker_timing)
@@ -117,7 +119,7 @@ class SteeredLoader:
 
     @property
     def first_batch_s(self) -> float:
-        """Seconds from the start of the present workers to their first batch; 0 if unknown."""
+        """Seconds that the script waited for the first batch of its present workers; 0 if unknown."""
         return (self._timed.first_batch_s or 0.0) if self._timed is not None else 0.0
 
     def worker_pids(self) -> list[int]:

@@ -19,7 +19,7 @@ BENCHMARK_S, STORAGE_S, ROUND_S, SETTLE_S = 3.0, 3.0, 2.0, 4.0
 
 MIN_ROUND_STEPS = MIN_PROFILED_STEPS = 5
 MAX_REPEATED_STEPS = 100
-"""Steps of a round on repeated batches: they count as the script's own, and a script with a slow loader would soon have had all of them."""
+"""Steps of a round on repeated batches if steps mostly wait for data: they count as the script's own, and use up its epochs."""
 
 MIN_TURNS, MAX_TURNS = 3, 8
 MIN_TRIAL_TURNS, MAX_TRIAL_TURNS = 3, 6
@@ -93,6 +93,7 @@ class Schedule:
         self._first = 0  # batch at which the next stage begins
         self._last: WindowPace | None = None  # of the last window
         self._pace_s: dict[Role, float] = {}  # step of the last window of each role
+        self._mostly_waits = False  # the step, for a batch of the loader
         self._own_outpaces = False  # the loader was ready before every step
         self._stages = self._all_stages()
 
@@ -179,7 +180,7 @@ class Schedule:
         """The timed window of one arm."""
         min_steps = MIN_BATCHES_PER_PRODUCER * self._loading(role)[0] if source in ("own", "trial", "background") else 0
         wanted = ceil(ROUND_S * self._scale / self._expected_step_s(source, role))
-        if source not in ("own", "trial"):
+        if source not in ("own", "trial") and self._mostly_waits:
             wanted = min(wanted, MAX_REPEATED_STEPS)
         measured = max(MIN_ROUND_STEPS, min_steps, wanted)
         yield from self._run(
@@ -215,6 +216,8 @@ class Schedule:
         """One window, and then its times."""
         yield stage
         self._last = self._step_times(stage.first + min(self._unmeasured, stage.batches - 1), stage.end)
+        if stage.source == "own":
+            self._mostly_waits = self._last.data_wait_s > self._last.step_s / 2
 
     def _at_once(self, **fields: object) -> Stage:
         return Stage(first=self._first, **fields)  # type: ignore[arg-type]

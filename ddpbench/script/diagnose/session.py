@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -12,12 +13,13 @@ from ddpbench.bench.journal import Journal
 from ddpbench.bench.launch import process_start_s
 from ddpbench.distributed.exit_status import exit_with_error
 from ddpbench.machine.rank_env import RankEnv, from_env
-from ddpbench.record.errors import BenchError, Status
+from ddpbench.record.errors import BenchError, ExitCode, Status
 from ddpbench.record.io import check_output_paths
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import DiagnoseOptions, Request
 from ddpbench.record.text import pluralize
 from ddpbench.report.pages.diagnosis import render_diagnosis
+from ddpbench.report.pages.watch import OUTSIDE_NAMES
 from ddpbench.script.protect.protection import FileProtection
 from ddpbench.script.protect.refusal import Refusal
 from ddpbench.script.run_script import Ending, Program, check_program
@@ -25,8 +27,11 @@ from ddpbench.script.session import ScriptSession
 
 if TYPE_CHECKING:  # these import torch, which the script must do itself
     from ddpbench.script.diagnose.diagnosis import ScriptDiagnosis
-    from ddpbench.script.observe.observation import Observation
     from ddpbench.script.observe.observer import Observer
+    from ddpbench.script.ranks.observation import Observation
+
+REPORT_S = 15.0
+"""Seconds in which rank 0 reports on a hang. The end of another rank would raise an error in its script meanwhile."""
 
 
 def diagnose(program: Program, request: Request, options: DiagnoseOptions) -> NoReturn:
@@ -49,6 +54,7 @@ class DiagnoseSession(ScriptSession):
         self._diagnosis: ScriptDiagnosis | None = None
         self._protection = FileProtection(scratch_folder(rank_env), self._refuse)
         self._refusal: Refusal | None = None
+        self._hang: Fault | None = None
         self.gate_error: BenchError | None = None  # the data wait exceeds --fail-if-data-wait
 
     def _run_program(self) -> Ending:
@@ -73,7 +79,7 @@ class DiagnoseSession(ScriptSession):
 
         requested, end_script = self._request.arms[0], self._ender.request_end
         self._diagnosis = ScriptDiagnosis(
-            self._rank_env, requested, self._verify, end_script, self._leave_at_deadline, self._save_records, self.print_line
+            self._rank_env, requested, self._verify, end_script, self._on_stall, self._save_records, self.print_line
         )
         return Observer(steering=self._diagnosis.windows)
 
@@ -107,15 +113,29 @@ class DiagnoseSession(ScriptSession):
         return journal
 
     def _write_exit_status(self, exit_code: int, record: Path | None = None) -> None:
-        code = exit_code or (self.gate_error.exit_code if self.gate_error else 0)
-        self._protection.run_unprotected(super()._write_exit_status, code, record)
+        self._protection.run_unprotected(super()._write_exit_status, exit_code, record)
 
-    def _leave_at_deadline(self, seconds: float) -> None:
-        """End a script that still makes no step ``seconds`` after its time limit: it hangs, or does something else for long."""
+    def _on_stall(self, seconds: float) -> None:
+        """End the process of a script that has made no step for ``seconds``, after the time limit: it hangs, or does something else."""
         from ddpbench.script.ranks.stack import user_line
 
-        where = f" ({line})" if (line := user_line(shows_code=not self._request.output.redact)) else ""
-        self._leave(f"has made no step that could end it within {seconds:.0f} s after the time limit{where}")
+        assert self._observation is not None, "it has trained"
+        outside, line = self._observation.observer.outside_kind, user_line(shows_code=not self._request.output.redact)
+        doing = f" ({OUTSIDE_NAMES[outside]})" if outside else ""
+        message = f"has made no step for {seconds:.0f} s after the time limit{doing}"
+        if not outside:
+            self._hang = Fault(message=f"{self._program.name} {message}", hint=f"it was in {line}" if line else "")
+        self._end_process(f"{message}: {line}" if line else message)
+
+    def _end(self, ending: Ending) -> None:
+        super()._end(ending)
+        if self._hang and not self._rank_env.is_rank0:
+            time.sleep(REPORT_S)
+
+    def _exit_code(self, ending: Ending) -> int:
+        if self._hang:
+            return ExitCode.HUNG
+        return ending.exit_code or (self.gate_error.exit_code if self.gate_error else ExitCode.OK)
 
     def _refuse(self, refusal: Refusal) -> None:
         self._refusal = refusal
@@ -125,6 +145,8 @@ class DiagnoseSession(ScriptSession):
         if self._refusal:
             message = f"refused to {self._refusal.action}: {self._refusal.name}"
             return "failed", Fault(message=message, hint="a diagnosis must not change files of the script; ddpbench watch changes nothing")
+        if self._hang:
+            return "hung", self._hang
         if self._diagnosis and self._diagnosis.problem and not ending.exit_code:
             return "failed", Fault(message=self._diagnosis.problem)
         return super()._outcome(ending, record)

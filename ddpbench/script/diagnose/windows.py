@@ -129,8 +129,10 @@ class Windows:
         self._fail(BenchError(problem))
         self._end_script()
 
-    def close(self) -> None:
-        """End what runs besides the script's own loader."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """End what runs besides the script's own loader. A loader in the background gets ``timeout_s``, or as long as its batch takes."""
+        if isinstance(self._loader, DrainedLoader):
+            self._loader.pause(timeout_s)
         self._window.close()
         self._loader = NoLoader()
         for loader in self._loaders.values():

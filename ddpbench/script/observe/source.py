@@ -24,6 +24,7 @@ class LoaderSource:
     prefetched: int  # batches that its workers may have ready
     pin_memory: bool
     respawns_workers: bool  # every epoch
+    in_order: bool
     inner: LoaderSource | None = None  # of the DataLoader that this one takes its batches from, as Accelerate's does
     paired_steps: int = 0  # steps of the training loader that had one batch of this one
     received: int = 0  # batches that the script has got
@@ -41,6 +42,7 @@ class LoaderSource:
             workers=workers,
             prefetched=workers * int(getattr(loader, "prefetch_factor", 0) or 0),
             pin_memory=bool(getattr(loader, "pin_memory", False)),
+            in_order=bool(getattr(loader, "in_order", True)),
             respawns_workers=workers > 0 and not getattr(loader, "persistent_workers", False),
         )
 

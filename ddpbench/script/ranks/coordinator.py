@@ -14,10 +14,10 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import WatchOptions
 from ddpbench.record.text import numbered, pluralize
-from ddpbench.script.observe.observation import Observation
 from ddpbench.script.ranks.deaths import kill_process, wait_for_death, watch_processes
 from ddpbench.script.ranks.gather import RankState, StepCollector, exchange_period_s
 from ddpbench.script.ranks.link import CoordinatorLink
+from ddpbench.script.ranks.observation import Observation
 from ddpbench.script.ranks.progress import ProgressReader, Totals
 from ddpbench.script.ranks.standstill import Standstill, dead_rank, find_standstill
 from ddpbench.script.ranks.state_line import state_line

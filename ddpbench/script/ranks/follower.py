@@ -15,11 +15,11 @@ from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.record import Fault
 from ddpbench.record.request import WatchOptions
-from ddpbench.script.observe.observation import Observation
 from ddpbench.script.ranks.coordinator import ABORT_TIMEOUT_S, ReportSink
 from ddpbench.script.ranks.deaths import kill_process, wait_for_death, watch_processes
 from ddpbench.script.ranks.gather import StepSender, exchange_period_s
 from ddpbench.script.ranks.link import FollowerLink
+from ddpbench.script.ranks.observation import Observation
 from ddpbench.script.ranks.progress import ProgressReader, RankProgress
 from ddpbench.script.ranks.standstill import dead_rank, find_standstill
 

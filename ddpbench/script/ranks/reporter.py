@@ -9,9 +9,9 @@ from ddpbench.distributed.rank_store import open_store
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import WatchOptions
-from ddpbench.script.observe.observation import Observation
 from ddpbench.script.ranks.coordinator import Coordinator, ReportSink
 from ddpbench.script.ranks.follower import Follower
+from ddpbench.script.ranks.observation import Observation
 from ddpbench.script.ranks.progress import ProgressReader
 
 CONNECT_TIMEOUT_S = 10.0
@@ -20,7 +20,7 @@ FINISH_TIMEOUT_S, FINISH_TIMEOUT_AFTER_ERROR_S = 10.0, 2.0
 """Seconds that a rank waits at its end for other ranks. After an error they may wait for this one for ever."""
 
 
-class Member(Protocol):
+class RankRole(Protocol):
     """What the thread does on one rank."""
 
     tick_s: float  # between two calls of ``tick``
@@ -37,7 +37,7 @@ class Reporter:
     def __init__(self, observation: Observation, rank_env: RankEnv, options: WatchOptions, sink: ReportSink) -> None:
         self._observation, self._rank_env, self._options, self._sink = observation, rank_env, options, sink
         self._reader = ProgressReader(observation.observer, options.hang_timeout, shows_code=not sink.is_redacted)
-        self._member: Member | None = None
+        self._role: RankRole | None = None
         self._wake, self._is_stopped = threading.Event(), False
         self._fault, self._timeout_s = "", FINISH_TIMEOUT_S
         self._record: Record | None = None
@@ -65,29 +65,29 @@ class Reporter:
     @property
     def missing(self) -> Fault | None:
         """Why the record lacks other ranks; None if it does not."""
-        member = self._member
-        problem = self._problem or (member.problem if isinstance(member, Coordinator) else "")
+        role = self._role
+        problem = self._problem or (role.problem if isinstance(role, Coordinator) else "")
         return Fault(message=problem, hint="the figures are those of rank 0") if problem else None
 
     @property
     def peer_fault(self) -> Fault | None:
         """Why another rank has ended before this one, on rank 0."""
-        return self._member.peer_fault if isinstance(self._member, Coordinator) else None
+        return self._role.peer_fault if isinstance(self._role, Coordinator) else None
 
     def _run(self) -> None:
         try:
-            member = self._member = self._connect()
-            member.tick()
+            role = self._role = self._connect()
+            role.tick()
             while not self._is_stopped:
-                if self._wake.wait(member.tick_s):
+                if self._wake.wait(role.tick_s):
                     self._wake.clear()
                 if not self._is_stopped:
-                    member.tick()
-            self._record = member.finish(self._fault, self._timeout_s)
+                    role.tick()
+            self._record = role.finish(self._fault, self._timeout_s)
         except Exception as problem:  # whatever it is, the script must not end with it
             self._problem = f"{type(problem).__name__}: {problem}".partition("\n")[0]
 
-    def _connect(self) -> Member:
+    def _connect(self) -> RankRole:
         """Rank 0 or a follower, with a connection to the launcher's store if there are several."""
         rank_env, arguments = self._rank_env, (self._observation, self._rank_env, self._options, self._reader, self._sink, self._wake)
         store = open_store(rank_env, CONNECT_TIMEOUT_S) if rank_env.world_size > 1 else None

@@ -251,6 +251,15 @@ def test_blocked_workers_are_too_few_if_more_are_faster_in_a_trial(gain: float, 
     assert found.cause_evidence.gain == pytest.approx(gain)
 
 
+def test_trial_that_varies_does_not_decide_on_blocked_workers() -> None:
+    job = far_away(sharing=2.0)
+    real = job.records[0]
+    varied = [replace(timed, wall_s=timed.wall_s / gain) for timed, gain in zip(real.rounds, (0.5, 4.0, 0.9, 4.0, 1.0), strict=True)]
+    job.records += [replace(real, role=BASELINE_REPEAT), replace(real, role=trial_role(Scenario(workers=12)), rounds=varied)]
+    judge_all(job)
+    assert isinstance(verdict_of(job).cause_evidence, BlockedWorkers)
+
+
 def test_shared_storage_is_unknown_without_single_rank_benchmark() -> None:
     job = far_away()
     judge(job.records[0])

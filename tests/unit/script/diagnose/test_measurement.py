@@ -8,7 +8,8 @@ import time
 import pytest
 
 from ddpbench.record.roles import BASELINE
-from ddpbench.script.diagnose.measurement import Measurement
+from ddpbench.script.diagnose.measurement import LoaderInUse, Measurement, NoLoader
+from ddpbench.script.diagnose.own_loader import SteeredLoader
 from ddpbench.script.diagnose.stage import Stage
 
 BUSY_S = 0.3
@@ -19,28 +20,27 @@ def be_busy() -> None:
         pass
 
 
-class Workers:
-    """A loader with one worker."""
+class OwnLoader(SteeredLoader):
+    """A loader of the script with one worker."""
 
-    def __init__(self) -> None:
-        self.process = multiprocessing.get_context("fork").Process(target=be_busy)
+    def __init__(self, process: multiprocessing.process.BaseProcess) -> None:
+        super().__init__()
+        self.process = process
 
     def worker_pids(self) -> list[int]:
         return [self.process.pid or 0] if self.process.is_alive() else []
 
-    def pop_stats(self) -> None:
-        return None
 
-
-@pytest.mark.parametrize("ends_in_window", [True, False])
-def test_cpu_seconds_include_workers_that_end_with_an_epoch(ends_in_window: bool) -> None:
-    loader = Workers()
-    if not ends_in_window:
-        loader.process.start()
-        loader.process.join()
+@pytest.mark.parametrize(("is_own", "starts_in_window", "is_counted"), [(True, True, True), (True, False, False), (False, False, False)])
+def test_cpu_seconds_include_own_workers_that_end_with_an_epoch(is_own: bool, starts_in_window: bool, is_counted: bool) -> None:
+    process = multiprocessing.get_context("fork").Process(target=be_busy)
+    loader: LoaderInUse = OwnLoader(process) if is_own else NoLoader()
+    if not starts_in_window:
+        process.start()
+        time.sleep(2 * BUSY_S)
     measurement = Measurement(Stage(kind="window", first=0, batches=10, role=BASELINE), 0, loader)
-    if ends_in_window:
-        loader.process.start()
-        loader.process.join()
+    if starts_in_window:
+        process.start()
+    process.join()
     used_s = 10 * measurement.finish(b"").cpu_s
-    assert (used_s >= 0.9 * BUSY_S) == ends_in_window
+    assert (used_s >= 0.9 * BUSY_S) == is_counted

@@ -123,6 +123,11 @@ def test_repeated_batches_do_not_use_up_the_script() -> None:
     assert sum(timed) < 2000
 
 
+def test_rounds_of_a_script_that_hardly_waits_last_longer() -> None:
+    windows = [each for each in Script(own_s=0.0012, compute_s=0.001).stages() if each.source == "repeated" and each.is_timed]
+    assert max(each.batches for each in windows) > 1000
+
+
 def test_script_ends_after_an_update_that_no_rank_has_made() -> None:
     end = Script(look_ahead=3).stages()[-1]
     assert end.last_update > end.first + 3

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from watched import BATCH, FEATURES, Training, loader, points, watched
 
 from ddpbench.machine.step_timer import BACKWARD, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER, SYNC
-from ddpbench.script import rows
+from ddpbench.script.observe import rows
 from ddpbench.script.observe.observer import MIN_PAUSE_S
 from ddpbench.script.observe.rounds import batches_per_update
 from ddpbench.script.observe.rows import FIRST_PHASE, NUMBER, SAMPLES, STRETCH, UPDATES, is_kept

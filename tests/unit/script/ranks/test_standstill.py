@@ -10,7 +10,7 @@ import pytest
 from torch import distributed as dist
 from watched import Training, loader, watched
 
-from ddpbench.script import rows
+from ddpbench.script.observe import rows
 from ddpbench.script.observe.hooks import hooked
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rows import to_rows

@@ -142,6 +142,7 @@ class Observation:
             optimizers=list(observer.optimizers),
             dataset=training.dataset if training else "",
             num_samples=training.num_samples if training else None,
+            in_order=training.in_order if training else True,
             step="update" if observer.steps_are_updates else "batch",
             batches=observer.num_batches,
             epochs=observer.epochs,
