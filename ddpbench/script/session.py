@@ -163,6 +163,7 @@ class ScriptSession(ABC):
 
     def _close(self, record: Record, status: Status, fault: Fault | None) -> Journal:
         """Save ``record`` as the final one, and print its page."""
+        record.status, record.fault = status, fault  # also if all of its rounds are complete
         journal = self._keep(record)
         journal.close(status, fault)
         render = self._render if journal.job.records[0].rounds else self._render_fault
