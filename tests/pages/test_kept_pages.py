@@ -24,10 +24,14 @@ QUANTITIES = {
         r"([\d.,]+) cores?(?: and [\d,]+ workers?)? per (?:GPU|rank): ",
         r"--cores-per-gpu ([\d.,]+)",
     ),
-    "workers that keep up": (r"workers +([\d,]+) needed per ", r"and ([\d,]+) workers? per (?:GPU|rank): "),
+    "workers that keep up": (
+        r"workers +([\d,]+) needed per ",
+        r"and ([\d,]+) workers? per (?:GPU|rank): ",
+        r"; ([\d,]+) would keep up(?! on these cores)",
+    ),
     "workers for these cores": (
         r"these cores can keep ([\d,]+) busy",
-        r"; ([\d,]+) would (?:deliver|keep)",
+        r"; ([\d,]+) would (?:deliver|keep up on these cores)",
         r" {2}([\d,]+) workers: predicted",
     ),
     "cores there are": (r"\ncores +.*?([\d.,]+) usable", r"the limit of ([\d.,]+) cores?"),
