@@ -45,8 +45,12 @@ def test_guide_opens_with_prose_and_a_command(path: Path) -> None:
     assert not faults, "\n".join(faults)
 
 
-def test_readme_starts_with_the_two_main_commands() -> None:
-    assert Document(ROOT / "README.md").blocks[0].text == "bash launch/local.sh resnet18 --amp\nbash launch/test.sh"
+def test_readme_starts_with_the_main_commands() -> None:
+    assert Document(ROOT / "README.md").blocks[0].text.splitlines() == [
+        "bash launch/local.sh diagnose docs/examples/train_script.py --epochs 100",
+        "bash launch/local.sh resnet18 --amp",
+        "bash launch/test.sh",
+    ]
 
 
 def test_readme_is_short() -> None:
