@@ -174,7 +174,7 @@ SCRIPTS = (
     script(
         "accumulation",
         "--epochs 12",
-        "--epochs 2 --samples 320 --read-ms 1",
+        "--epochs 2 --samples 320 --read-ms 2",
         "data-bound",
         WORKERS,
         seen=Seen(
@@ -317,7 +317,7 @@ SCRIPTS = (
         "--epochs 2 --rows 1280 --late-ms 50",
         "data-bound",
         ("head-of-line",),
-        seen=Seen(model="Sequential", optimizers=("Adam",), dataset="Table", batches=80, epochs=2),
+        seen=Seen(model="Sequential", optimizers=("Adam",), dataset="Table", batches=160, epochs=2),
     ),
     script("small_kernels", "--epochs 12", "--epochs 2 --samples 4096", "launch-bound", is_cuda=True),
     script("small_kernels", "--epochs 12 --log", "--epochs 2 --samples 4096 --log", "launch-bound", is_cuda=True),
