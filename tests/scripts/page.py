@@ -59,7 +59,7 @@ def verdict_table(tried: Sequence[Tried]) -> str:
     number = max((len(each.tries) for each in tried), default=0)
     rows = [f"| script | limit | {' | '.join(f'try {each + 1}' for each in range(number))} |", "|---" * (number + 2) + "|"]
     for each in tried:
-        cells = [*(verdict_cell(tried.said) for tried in each.tries), *[""] * (number - len(each.tries))]
+        cells = [*(verdict_cell(one.said) for one in each.tries), *[""] * (number - len(each.tries))]
         rows.append(f"| `{each.title}` | {each.right} | {' | '.join(cells)} |")
     return "\n".join(rows)
 

@@ -1,1 +1,1 @@
-"""Follows a script from batch to update: the hooks, the steps that they time, and the record of them."""
+"""Follows a script from batch to update: the hooks, the steps that they time, and their rounds."""

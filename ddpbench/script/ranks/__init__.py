@@ -1,1 +1,1 @@
-"""What the ranks of a script exchange while it runs: their steps, and that they stand still, fail or end."""
+"""What the ranks of a script exchange while it runs: their steps, and that they stand still, fail or end; and the record of all."""

@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-DEATH_S, POLL_S = 0.3, 0.02
-"""Seconds in which the death of a rank is noticed that has made the script of another fail, and between two looks for it."""
+from ddpbench.script.ranks.gather import POLL_S
+
+DEATH_S = 0.3
+"""Seconds in which the death of a rank is noticed that has made the script of another fail."""
 
 
 def kill_process(pid: int) -> None:
