@@ -64,7 +64,7 @@ class Follower:
         state = self._observation.state(self._reader.read(), has_ended=True, fault=fault)
         self._sender.send(self._observation.take_rows(), state)
         if fault:
-            self._link.report_failure(timeout_s)
+            self._link.report_failure(timeout_s, lambda: self._has_rank0_process_ended)
 
     def _watch_rank0(self) -> None:
         rank0 = self._link.state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -98,11 +99,11 @@ class FollowerLink:
         with suppress(RuntimeError):  # rank 0 has ended first, or the store with it
             self._store.wait([GO], timedelta(seconds=timeout_s))
 
-    def report_failure(self, timeout_s: float) -> None:
+    def report_failure(self, timeout_s: float, has_rank0_process_ended: Callable[[], bool] = lambda: False) -> None:
         """Publish that this rank has failed, and wait until rank 0 has saved that: a launcher may end all ranks as soon as one has."""
         self._store.set(FAILED, "1")
         end_s = time.monotonic() + timeout_s
-        while not self._store.check([SEEN]) and time.monotonic() < end_s:
+        while not self._store.check([SEEN]) and not has_rank0_process_ended() and time.monotonic() < end_s:
             time.sleep(POLL_S)
 
     def claim_reporter(self) -> bool:

@@ -17,7 +17,7 @@ from ddpbench.script.ranks.progress import ProgressReader
 CONNECT_TIMEOUT_S = 10.0
 
 FINISH_TIMEOUT_S, FINISH_TIMEOUT_AFTER_ERROR_S = 10.0, 2.0
-"""Seconds that a rank waits at its end for other ranks. After an error they may wait for this one for ever."""
+"""Seconds that a rank waits at its end for others. After an error of rank 0 they may wait for it for ever, and send nothing."""
 
 
 class RankRole(Protocol):
@@ -52,7 +52,7 @@ class Reporter:
         """
         self._fault = fault
         if fault:
-            self._timeout_s = FINISH_TIMEOUT_AFTER_ERROR_S
+            self._timeout_s = FINISH_TIMEOUT_AFTER_ERROR_S if self._rank_env.is_rank0 else FINISH_TIMEOUT_S
         elif not self._observation.observer.updates:
             self._timeout_s = 0.0  # nothing is trained: other ranks may do something else
         self._is_stopped = True

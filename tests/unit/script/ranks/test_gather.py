@@ -91,6 +91,11 @@ def test_failed_rank_waits_until_rank_0_has_seen_it_but_not_for_ever() -> None:
     assert not rank0.has_failed_rank()
 
 
+def test_failed_rank_does_not_wait_for_a_rank_0_whose_process_has_ended() -> None:
+    rank1 = FollowerLink(dist.HashStore(), period_s=60.0)
+    rank1.report_failure(600.0, has_rank0_process_ended=lambda: True)  # else the timeout of the test ends it
+
+
 def test_other_ranks_know_that_rank_0_has_ended_or_is_silent() -> None:
     store = dist.HashStore()
     rank0, rank1 = CoordinatorLink(store, records.environment(2).placements[0]), FollowerLink(store, period_s=0.05)
