@@ -174,7 +174,7 @@ SCRIPTS = (
     script(
         "accumulation",
         "--epochs 12",
-        "--epochs 2 --samples 320 --read-ms 2",
+        "--epochs 2 --samples 320 --read-ms 5",
         "data-bound",
         WORKERS,
         seen=Seen(
