@@ -32,9 +32,7 @@ MAX_START_ATTEMPTS = 3
 def start_workers(data_loader: DataLoader[Any], hint: str) -> tuple[Iterator[Any], list[BaseProcess]]:
     """An iterator over ``data_loader``, and its workers, all started.
 
-    A forked child of CPython 3.11 takes a lock that another thread may have held during the fork, and that is then never released
-    (``_PyThreadState_DeleteExcept``). This is rare, but has hung a run. Raises BenchError if workers do not start in MAX_START_ATTEMPTS
-    attempts.
+    Raises BenchError if workers do not start in MAX_START_ATTEMPTS attempts.
     """
     user_init = data_loader.worker_init_fn
     for _ in range(MAX_START_ATTEMPTS):
@@ -47,32 +45,46 @@ def start_workers(data_loader: DataLoader[Any], hint: str) -> tuple[Iterator[Any
         if barrier.wait_for_all(processes):
             return stream, processes
         print_note(f"a loader worker did not start within {START_TIMEOUT_S:.0f} s; restarting all workers")
-        for process in processes:
-            process.kill()
-        stream._shutdown_workers()  # type: ignore[attr-defined]  # no public API
+        kill_workers(stream, processes)
     raise BenchError(f"loader workers did not start within {START_TIMEOUT_S:.0f} s in {MAX_START_ATTEMPTS} attempts", hint)
+
+
+def is_forked(data_loader: DataLoader[Any]) -> bool:
+    """Whether ``data_loader`` forks its workers. Leaves the start method of the process undecided if it is."""
+    context = data_loader.multiprocessing_context or multiprocessing
+    return (context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]) == "fork"
+
+
+def kill_workers(stream: Any, processes: Sequence[BaseProcess]) -> None:
+    """End the workers of ``stream``, of which some hang. Torch has no public API for it."""
+    signal_handling._remove_worker_pids(id(stream))  # else torch's SIGCHLD handler raises, if it is set
+    stream._worker_pids_set = False
+    for process in processes:
+        process.kill()
+    stream._shutdown_workers()
 
 
 class StartBarrier:
     """The ``worker_init_fn`` that counts the workers that have started.
 
-    Calls ``worker_init`` first.
+    A forked child of CPython 3.11 takes a lock that another thread may have held during the fork, and that is then never released
+    (``_PyThreadState_DeleteExcept``). This is rare, but has hung a run. Calls ``worker_init`` last: that of a user may take its time.
     """
 
     def __init__(self, worker_init: Callable[[int], None] | None) -> None:
         self._worker_init, self._started = worker_init, multiprocessing.Semaphore(0)
 
     def __call__(self, worker: int) -> None:
+        self._started.release()
         if self._worker_init:
             self._worker_init(worker)
-        self._started.release()
 
-    def wait_for_all(self, workers: Sequence[BaseProcess]) -> bool:
-        """Whether all workers have started in time.
+    def wait_for_all(self, workers: Sequence[BaseProcess], timeout_s: float | None = None) -> bool:
+        """Whether all workers have started within ``timeout_s``, by default START_TIMEOUT_S.
 
         True if one has died: that is reported when a batch is requested.
         """
-        deadline = monotonic() + START_TIMEOUT_S
+        deadline = monotonic() + (START_TIMEOUT_S if timeout_s is None else timeout_s)
         for _ in workers:
             while not self._started.acquire(timeout=ALIVE_POLL_S):
                 if not all(worker.is_alive() for worker in workers):

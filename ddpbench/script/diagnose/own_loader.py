@@ -10,14 +10,19 @@ from time import perf_counter
 from typing import Any, Protocol
 from weakref import ref
 
+import torch
 from torch.utils.data import DataLoader
 
 from ddpbench.data.batch_timing import BatchTimings
+from ddpbench.data.loaders.start_workers import StartBarrier, is_forked, kill_workers
 from ddpbench.data.loaders.user_timed import TimedBatch, timed_parts
 from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.repeated import RepeatedBatches
 from ddpbench.script.observe.source import LoaderSource, num_samples
+
+START_TIMEOUT_S = 20.0
+"""Seconds in which a forked worker starts, on the busiest machine."""
 
 _creation = threading.RLock()
 """Held while an iterator is created from changed attributes of its loader: a thread may drain the loader, and begin its next epoch.
@@ -40,12 +45,31 @@ def timed_get_iterator(get_iterator: Callable[[Any], Any]) -> Callable[[Any], An
             before = {name: attributes[name] for name in ("dataset", "collate_fn")}
             attributes["dataset"], attributes["collate_fn"] = timed_parts(loader)
             try:
-                iterator = get_iterator(loader)
+                iterator = _create_iterator(get_iterator, loader)
                 return TimedIterator(iterator, perf_counter() - begin_s)
             finally:
                 attributes.update(before)
 
     return get_timed_iterator
+
+
+def _create_iterator(get_iterator: Callable[[Any], Any], loader: DataLoader[Any]) -> Any:
+    """An iterator whose forked workers have started, or have been forked once more: rarely one hangs, and the script with it."""
+    if not loader.num_workers or not is_forked(loader):
+        return get_iterator(loader)
+    user_init, generator = loader.worker_init_fn, loader.generator or torch.default_generator
+    state = generator.get_state()  # decides the order of samples, and the seeds of workers
+    try:
+        loader.worker_init_fn = barrier = StartBarrier(user_init)
+        iterator = get_iterator(loader)
+        workers = getattr(iterator, "_workers", ())  # none of an iterator of another class
+        if not barrier.wait_for_all(workers, START_TIMEOUT_S):
+            kill_workers(iterator, workers)
+            generator.set_state(state)
+            iterator = get_iterator(loader)
+        return iterator
+    finally:
+        loader.worker_init_fn = user_init
 
 
 class TimedIterator:

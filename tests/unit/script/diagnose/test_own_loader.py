@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import pytest
 import torch
+from hanging_forks import hanging_forks
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
+from ddpbench.data.loaders.start_workers import is_forked
+from ddpbench.script.diagnose import own_loader
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, TimedIterator, timed_get_iterator
 from ddpbench.script.observe.source import LoaderSource
 
@@ -176,3 +180,21 @@ class Shifted(Numbers):
 def test_worker_init_fn_may_set_attributes_of_a_dataset() -> None:
     loader = DataLoader(Shifted(), batch_size=None, num_workers=1, worker_init_fn=set_attribute)
     assert next(iter(loader)) == 100
+
+
+def test_worker_that_hangs_in_its_fork_is_started_again(timed_loaders: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_loader, "START_TIMEOUT_S", 1.0)
+    began: list[int] = []
+    loader: DataLoader[Any] = DataLoader(Numbers(), batch_size=2, shuffle=True, num_workers=2, worker_init_fn=began.append)
+    torch.manual_seed(1)
+    expected = [batch.tolist() for batch in loader]
+    torch.manual_seed(1)
+    with hanging_forks(1) as left:
+        assert [batch.tolist() for batch in loader] == expected
+        assert left == [1 - 4], "both workers were forked twice"
+    assert loader.worker_init_fn == began.append
+
+
+@pytest.mark.parametrize(("context", "expected"), [(None, sys.version_info < (3, 14)), ("fork", True), ("spawn", False)])
+def test_start_method_of_a_loader_is_known(context: str | None, expected: bool) -> None:
+    assert is_forked(DataLoader(Numbers(), num_workers=1, multiprocessing_context=context)) == expected
