@@ -61,7 +61,7 @@ class ModelWatch:
         self._device_type = parameter.device.type
         if dist.is_available() and dist.is_initialized():
             self.backend = "nccl" if "nccl" in dist.get_backend() else str(dist.get_backend())
-        for model in outermost_models([parameter]):
+        for model in outermost_models(parameter):
             ddp = next((each for each in model.modules() if isinstance(each, DistributedDataParallel)), None)
             self._time_calls(model, ddp)
             self._uncalled.setdefault(id(optimizer), []).append(ref(model))
@@ -176,24 +176,34 @@ class LastGradient:
         self._clock.mark(BACKWARD)
 
 
-def outermost_models(parameters: Sequence[torch.Tensor]) -> list[nn.Module]:
-    """The modules that contain one of ``parameters`` and that no other module contains.
+def outermost_models(parameter: torch.Tensor) -> list[nn.Module]:
+    """The modules that contain ``parameter`` and that no other module contains.
 
-    They are searched among all objects, once: hooks on every module would slow down each call, and make compiled models compile again.
+    They are searched once: hooks on every module would slow down each call, and make compiled models compile again.
     """
-    modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module) and "_modules" in vars(each)]
-    parents: dict[int, list[nn.Module]] = {}
-    for module in modules:
-        for child in module._modules.values():
-            parents.setdefault(id(child), []).append(module)
-    wanted = {id(each) for each in parameters}
-    found = {id(module): module for module in modules if wanted & {id(each) for each in module._parameters.values()}}
-    queue = list(found.values())
+    outermost, queue = [], _holders("_parameters", parameter)
+    seen = {id(each) for each in queue}
     for module in queue:
-        above = [each for each in parents.get(id(module), ()) if id(each) not in found]
-        found |= {id(each): each for each in above}
-        queue += above
-    return [module for module in queue if id(module) not in parents]
+        parents = _holders("_modules", module)
+        if not parents:
+            outermost.append(module)
+        queue += [each for each in parents if id(each) not in seen]
+        seen.update(map(id, parents))
+    return outermost
+
+
+def _holders(attribute: str, value: object) -> list[nn.Module]:
+    """The modules whose dict ``attribute`` has ``value``.
+
+    Only what refers to it is looked at. With a list of all objects, another thread would fail that is just making a tuple: it cannot grow
+    any more once something else refers to it.
+    """
+    dicts = [each for each in gc.get_referrers(value) if isinstance(each, dict)]
+    referrers = gc.get_referrers(*dicts) if dicts else []
+    attributes = [each for each in referrers if isinstance(each, dict) and attribute in each]  # of modules; some have no such dict
+    referrers += gc.get_referrers(*attributes) if attributes else []
+    modules = {id(each): each for each in referrers if issubclass(type(each), nn.Module) and attribute in vars(each)}
+    return [each for each in modules.values() if any(inner is value for inner in vars(each)[attribute].values())]
 
 
 def trainable_parts(model: nn.Module | None) -> list[nn.Module]:

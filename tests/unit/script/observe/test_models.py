@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -25,9 +27,35 @@ def test_outermost_model_is_found_by_a_parameter() -> None:
     inner = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     outer = nn.ModuleDict({"inner": inner})
     other = copy.deepcopy(outer)
-    assert outermost_models([inner[0].weight]) == [outer]
-    assert outermost_models([other["inner"][0].bias]) == [other]
-    assert outermost_models([nn.Parameter(torch.zeros(1))]) == []
+    assert outermost_models(inner[0].weight) == [outer]
+    assert outermost_models(other["inner"][0].bias) == [other]
+    assert outermost_models(nn.Parameter(torch.zeros(1))) == []
+
+
+def test_all_models_that_share_a_parameter_are_found() -> None:
+    one, two = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2))
+    two[0].weight = one.weight
+    assert {id(each) for each in outermost_models(one.weight)} == {id(one), id(two)}
+
+
+def test_search_for_a_model_does_not_break_the_tuples_that_another_thread_makes() -> None:
+    model, is_over = nn.Linear(2, 2), threading.Event()
+    ballast: list[list[object]] = [[] for _ in range(300_000)]  # so that a search takes long enough for a switch of threads
+
+    def make_tuples() -> str:
+        try:
+            while not is_over.is_set():
+                tuple(number for number in range(100_000))  # grows as it is made
+        except SystemError as problem:
+            return str(problem)
+        return ""
+
+    with ThreadPoolExecutor(1) as pool:
+        problem = pool.submit(make_tuples)
+        found = [outermost_models(model.weight) for _ in range(10)]
+        is_over.set()
+    assert (problem.result(), found) == ("", [[model]] * 10)
+    del ballast
 
 
 class Parts(nn.Module):
