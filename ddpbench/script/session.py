@@ -199,7 +199,8 @@ class ScriptSession(ABC):
     def print_line(self, text: str) -> None:
         """Print one line on the stderr that the script started with; a closed one is no error."""
         with suppress(OSError, ValueError):
-            print(printable(text), file=self._stderr, flush=True)
+            self._stderr.write(f"{printable(text)}\n")  # at once: print() lets other threads write before the end of the line
+            self._stderr.flush()
 
     def _shown(self, path: Path) -> str:
         """``path`` relative to the folder from which ddpbench was started, if it is inside."""

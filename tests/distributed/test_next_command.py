@@ -31,15 +31,10 @@ def next_of(job: Job) -> str:
     return next_step_text(step) if step else ""
 
 
-@pytest.mark.parametrize(
-    ("words", "busy"),
-    [("", False), ("--loader torch -j 1", True)],
-    ids=["synthetic, quiet", "loader, busy"],
-)
-def test_following_next_commands_never_repeats_a_command(words: str, busy: bool, tmp_path: Path) -> None:
-    command, offered = f"ddpbench mnist-cnn {words} --device cpu --gpus 2 --time-limit 8", []
+def test_following_next_commands_on_a_busy_machine_never_repeats_a_command(tmp_path: Path) -> None:
+    command, offered = "ddpbench mnist-cnn --loader torch -j 1 --device cpu --gpus 2 --time-limit 8", []
     with ExitStack() as stack:
-        for core in os.sched_getaffinity(0) if busy else ():
+        for core in os.sched_getaffinity(0):
             stack.enter_context(busy_process(core))
         for number in range(FOLLOWED + 1):
             done = subprocess.run(
@@ -59,7 +54,7 @@ def test_following_next_commands_never_repeats_a_command(words: str, busy: bool,
             command = next_of(load(records[-1]))
             assert command not in offered, "the same command was suggested again"
             offered.append(command)
-            if number == 0 and not busy:
-                assert command, "float32 training and loaders always have a next command"
+            if number == 0:
+                assert command, "loaders always have a next command"
             if " ddpbench " not in f" {command} ":  # nothing to gain, or a command that inspects the machine
                 return

@@ -72,23 +72,15 @@ def test_diagnosis(launch: Callable[..., Any], results: Path) -> None:
     assert_redacted(results, done.stdout)
 
 
-@pytest.mark.parametrize(
-    ("workload", "rank", "message"),
-    [
-        ("raises", 1, r"ValueError on rank 1 \(node-0\) at step 9 \(forward\): the model has had enough"),
-        ("killed", 0, r"rank 0 \(node-0\) killed \(SIGKILL\?\): .*"),
-        ("hangs", 1, r"rank 1 \(node-0\) hung at step 9 \(forward\): no progress for 3 s"),
-    ],
-)
-def test_failed_run(workload: str, rank: int, message: str, launch: Callable[..., Any], results: Path) -> None:
-    fault = {"FAULT_RANK": str(rank), "FAULT_STEP": "9"}
-    words = [f"misbehaving:{workload}", *SMALL, "--hang-timeout", "3", *RANKS, "-o", str(results)]
+def test_failed_run(launch: Callable[..., Any], results: Path) -> None:
+    fault = {"FAULT_RANK": "1", "FAULT_STEP": "9"}
+    words = ["misbehaving:hangs", *SMALL, "--hang-timeout", "3", *RANKS, "-o", str(results)]
     done = launch([*PLAIN, *words], env={**SUPPORT_ENV, **fault})
     assert done.returncode != 0
     assert len(errors(done.stderr)) == 1
     record = only_record(results)
     assert record.fault is not None
-    assert re.fullmatch(message, record.fault.message)
+    assert record.fault.message == "rank 1 (node-0) hung at step 9 (forward): no progress for 3 s"
     report = launch([*PLAIN, "report", *map(str, results.glob("*.json")), "--redact"])
     assert_redacted(results, report.stdout)
 

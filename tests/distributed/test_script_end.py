@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import PLAIN, SUPPORT, TORCHRUN, only_job, only_record
+from launches import IMPATIENT, PLAIN, SUPPORT, TORCHRUN, only_job, only_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
 
@@ -72,9 +72,9 @@ def test_script_that_catches_the_end_once_ends_at_the_next_step(launch: Launch, 
     assert done.stdout.splitlines()[-2:] == END
 
 
-def test_script_that_always_catches_the_end_is_left_after_half_a_minute(launch: Launch, results: Path) -> None:
+def test_script_that_always_catches_the_end_is_left_in_the_end(launch: Launch, results: Path) -> None:
     script = [TRAIN, "--losses", "--swallow", "always", "--epochs", "1000", "--workers", "1"]
-    done = launch([*TORCHRUN, "watch", "--steps", "30", "-o", str(results), *script])
+    done = launch([*IMPATIENT, "watch", "--steps", "30", "-o", str(results), *script])
     assert done.returncode == 0, done.stderr
     assert len(losses(done.stdout)) > 2 * 30
     assert not set(END) & set(done.stdout.splitlines())

@@ -27,7 +27,7 @@ def across() -> Any:
 
 @pytest.mark.usefixtures("across")
 def test_slow_network_is_the_bottleneck_between_two_hosts(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
-    words = ["scale", "mnist-cnn", "--device", "cpu", "-b", "8", "--rounds", "3", "--time-limit", "150", "-o", str(results)]
+    words = ["scale", "mnist-cnn", "--device", "cpu", "-b", "8", "--rounds", "3", "--steps", "4", "--time-limit", "150", "-o", str(results)]
     names = two_hosts.names_in(tmp_path)
     left, right = [start(two_hosts.torchrun(host, names, words)) for host in two_hosts.HOSTS]
     done = [left.wait(240), right.wait(30)]

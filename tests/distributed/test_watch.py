@@ -131,10 +131,10 @@ def test_watching_imports_no_package_that_only_a_run_needs(launch: Launch, resul
 
 
 OPTIONS = {
-    "persistent workers and a forked child": ["--workers", "1", "--persistent", "--epochs", "3", "--fork"],
-    "dict batches, accumulation and stdin": ["--data", "dict", "--workers", "1", "--accumulate", "4", "--stdin"],
-    "iterable dataset, logging and another folder": ["--data", "stream", "--log", "--chdir"],
-    "compiled": ["--compile"],
+    "dict batches, accumulation, persistent workers, a forked child and stdin": [
+        *("--data", "dict", "--accumulate", "4", "--workers", "1", "--persistent", "--epochs", "3", "--fork", "--stdin")
+    ],
+    "iterable dataset, logging, another folder and compiled": ["--data", "stream", "--log", "--chdir", "--compile"],
 }
 
 

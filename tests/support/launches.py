@@ -16,6 +16,7 @@ SUPPORT_ENV = {"PYTHONPATH": os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent))
 
 PLAIN = [sys.executable, "-m", "ddpbench"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "ddpbench"]
+IMPATIENT = [*TORCHRUN[:-2], str(SUPPORT / "impatient.py")]
 SMALL = ["--device", "cpu", "--steps", "4", "--warmup", "1"]
 SHORT_DIAGNOSIS = ["diagnose", "misbehaving:fine", "--device", "cpu", "-j", "1", "--steps", "3", "--warmup", "1", "--no-verify"]
 

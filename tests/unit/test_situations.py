@@ -33,7 +33,7 @@ OWN = [situation for situation in SITUATIONS if any(word.startswith("situations.
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("name", ["slow-storage", "handoff", "one-rank-slow-data"])
+@pytest.mark.parametrize("name", ["handoff", "one-rank-slow-data"])
 def test_intentional_bottleneck_is_never_misdiagnosed(name: str, tmp_path: Path) -> None:
     """Inconclusive is allowed, because other processes may add noise."""
     said = try_out(BY_NAME[name], tmp_path, ["run"]).said["run"]

@@ -69,7 +69,7 @@ def main() -> None:
             optimizer.zero_grad()
         time.sleep(0.01)
     if options.what == "evaluate" and here:
-        time.sleep(12)
+        time.sleep(7)
     sys.stdout.write("trained\n")
 
 

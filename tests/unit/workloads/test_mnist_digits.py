@@ -1,4 +1,4 @@
-"""mnist-cnn learns the real MNIST digits in one epoch, if the files are available."""
+"""mnist-cnn learns the real MNIST digits within an epoch, if the files are available."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ DIGITS = Path(__file__).parents[4] / "shared" / "data" / "mnist"
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not DIGITS.is_dir(), reason="the MNIST files are not here")
-def test_mnist_cnn_reaches_97_percent_after_one_epoch() -> None:
-    spec, batch_size = find_workload("mnist-cnn"), 256
+def test_mnist_cnn_reaches_90_percent_after_a_fifth_of_an_epoch() -> None:
+    spec, batch_size = find_workload("mnist-cnn"), 64
     settled = memory_config("tensor", "mnist", DIGITS, batch_size=batch_size)
     torch.manual_seed(0)
     net = import_object(spec.model)(spec.image_size, spec.classes)
     optimizer = torch.optim.SGD(net.parameters(), spec.lr, spec.momentum, weight_decay=spec.weight_decay)
     with opened(settled, "mnist", classes=10) as live:
         assert (live.data.dataset, live.data.num_samples) == ("mnist", 60_000)
-        for _ in range(60_000 // batch_size):
+        for _ in range(60_000 // batch_size // 5):
             images, labels = live.next_batch(lambda: None)
             optimizer.zero_grad()
             nn.functional.cross_entropy(net(images), labels).backward()
@@ -38,4 +38,4 @@ def test_mnist_cnn_reaches_97_percent_after_one_epoch() -> None:
     with torch.no_grad():
         right = torch.cat([net(images).argmax(1) == labels for images, labels in shares])
     assert len(right) == 10_000
-    assert right.float().mean() > 0.97
+    assert right.float().mean() > 0.9
