@@ -190,11 +190,14 @@ print(torch.load("latest.pt").keys(), torch.load("runs/\u00fcber.pt").keys())
 """,
     "formats": """
 import json
-import safetensors.torch, torch
+import safetensors.torch, tokenizers, torch
 import torch.distributed.checkpoint as checkpoint
 state = {"weight": torch.ones(2)}
 safetensors.torch.save_file(state, "model.safetensors")
 print(safetensors.torch.load_file("model.safetensors"))
+os.mkdir("checkpoint-500")
+tokenizers.Tokenizer(tokenizers.models.BPE()).save("checkpoint-500/tokenizer.json")
+print(tokenizers.Tokenizer.from_file("checkpoint-500/tokenizer.json").get_vocab_size())
 checkpoint.save(state, checkpoint_id="old_run/sharded", no_dist=True)
 state["weight"].zero_()
 checkpoint.load(state, checkpoint_id="old_run/sharded", no_dist=True)

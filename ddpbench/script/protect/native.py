@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from types import BuiltinFunctionType
 from typing import Any
 
 from ddpbench.script.after_import import call_after_import
@@ -64,6 +64,8 @@ NATIVE_FUNCTIONS = [
     NativeFunction("torch.autograd.profiler", "profile.export_chrome_trace", 1, "path", writes),
     NativeFunction("safetensors", "serialize_file", 1, "filename", writes),
     NativeFunction("safetensors", "safe_open", 0, "filename", reads),
+    NativeFunction("tokenizers", "Tokenizer.save", 1, "path", writes),
+    NativeFunction("tokenizers", "Tokenizer.from_file", 0, "path", reads),
     NativeFunction("sqlite3.dbapi2", "connect", 0, "database", _opens_database),
     NativeFunction("h5py", "File.__init__", 1, "name", _opens_hdf5),
     NativeFunction("cv2", "imwrite", 0, "filename", writes),
@@ -99,7 +101,7 @@ def _replace(native: NativeFunction, changes: Changes, is_own: Callable[[], bool
             return original(*arguments, **{**options, native.keyword: place})
         return original(*arguments[: native.position], place, *arguments[native.position + 1 :], **options)
 
-    is_static = isinstance(owner, type) and not isinstance(original, FunctionType)  # of a class in C++
+    is_static = isinstance(owner, type) and isinstance(original, BuiltinFunctionType)  # of a class in C++ or Rust
     setattr(owner, name, staticmethod(redirected) if is_static else redirected)
 
 

@@ -20,6 +20,9 @@ DELETED = "/dev/null/deleted"
 KERNEL_FOLDERS = ("/dev/", "/proc/", "/sys/")
 """They hold no file of a user, and links such as ``/proc/self/fd/1`` that must not be followed by name."""
 
+MEMORY_FOLDER = "/dev/shm/"
+"""It does: datasets and checkpoints may be there."""
+
 MAX_SYMLINKS = 40
 
 
@@ -29,14 +32,14 @@ class Overlay:
     def __init__(self, scratch: str, writable: Iterable[str] = ()) -> None:
         """``scratch`` is the scratch folder, ``writable`` are folders that the script may write; both without symlinks."""
         self.scratch, self.root, self.temp = scratch, f"{scratch}/files", f"{scratch}/tmp"
-        self._free = (*(f"{folder}/" for folder in (scratch, *writable)), *KERNEL_FOLDERS)
+        self._free = tuple(f"{folder}/" for folder in (scratch, *writable))
         self._generation = _share_number(f"{scratch}/generation")
         self._known_generation = 0
         self._folders: dict[str, tuple[str, bool, bool]] = {}
 
     def is_free(self, key: str) -> bool:
         """Whether the script may really write ``key``."""
-        return key.startswith(self._free)
+        return key.startswith(self._free) or (key.startswith(KERNEL_FOLDERS) and not key.startswith(MEMORY_FOLDER))
 
     def getcwd(self) -> str:
         """The working folder, as the script knows it also if it exists in the scratch folder only."""
@@ -73,7 +76,7 @@ class Overlay:
 
     def place(self, key: str) -> str | None:
         """Where the content of ``key`` is, if it exists: ``key`` itself, or a scratch path. None if it was deleted."""
-        if key.startswith(self._free):
+        if self.is_free(key):
             return key
         upper = self.root + key
         try:

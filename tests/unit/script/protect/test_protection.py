@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -76,8 +77,9 @@ def test_script_reads_what_it_wrote_and_the_files_are_untouched(name: str, defen
     script = write_script(tmp_path, (SCRIPTS | TORCH_SCRIPTS)[name])
     bare, user = user_folder(tmp_path / "bare"), user_folder(tmp_path / "protected")
     before, bare_before = snapshot(user), snapshot(bare)
-    expected = run([sys.executable, str(script)], bare)
-    done = run_protected(script, user, scratch, defence)
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(run, [sys.executable, str(script)], bare)
+        done, expected = run_protected(script, user, scratch, defence), beside.result()
     assert expected.returncode == 0, expected.stderr
     assert (done.stdout, done.returncode, "refused" in done.stderr) == (expected.stdout, 0, False), done.stderr
     assert snapshot(user) == before
@@ -126,6 +128,27 @@ def test_what_is_not_redirected_is_refused_by_name_before_it_happens(defence: st
     ]
     assert refusals == expected, done.stderr
     assert done.stdout.splitlines() == [f"RefusedWrite {refusal.partition(' ')[2]}" for refusal in expected]
+
+
+IN_MEMORY = """
+import multiprocessing
+mine = Path(os.environ["MINE"])
+mine.write_text("new")
+print(mine.read_text(), list(multiprocessing.Array("i", [1, 2])))
+mine.unlink()
+print(mine.exists())
+"""
+
+
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_files_in_shared_memory_are_not_changed(defence: str, scratch: Path, tmp_path: Path) -> None:
+    script, user = write_script(tmp_path, IN_MEMORY), user_folder(tmp_path / "protected")
+    with tempfile.NamedTemporaryFile("w+", dir="/dev/shm") as mine:
+        mine.write("mine")
+        mine.flush()
+        done = run_protected(script, user, scratch, defence, MINE=mine.name)
+        assert (done.stdout, done.returncode) == ("new [1, 2]\nFalse\n", 0), done.stderr
+        assert Path(mine.name).read_text() == "mine"
 
 
 PROGRAMS = """
