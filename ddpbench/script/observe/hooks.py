@@ -1,4 +1,4 @@
-"""The places where a watched script passes: DataLoader, backward, optimizer, torch.save. The script needs no change.
+"""The places where a watched script passes: DataLoader, backward, optimizer, checkpoints. The script needs no change.
 
 Nothing is stored in objects of the script, which it may copy or save: functions of torch are replaced, and the call of a model is timed by
 its class, for that one instance.
@@ -29,6 +29,8 @@ MAX_OPTIMIZERS = 4
 LOADER_WRAPPERS = {"accelerate.data_loader": ("DataLoaderShard", "DataLoaderDispatcher", "SkipDataLoader")}
 """Modules, and their classes that iterate over a DataLoader and fetch ahead of the script, but are no subclasses of it."""
 
+SAFETENSORS = "safetensors.torch"
+
 _MISSING = object()
 
 
@@ -57,6 +59,7 @@ class Hooks:
         self._handle = register_optimizer_step_post_hook(self._after_update)
         self._replace(torch.autograd, "backward", self._timed_backward(torch.autograd.backward))
         self._replace(torch, "save", self._timed_save(torch.save))
+        call_after_import(SAFETENSORS, self._hook_safetensors)
         self._replace(torch.autocast, "__enter__", self._noted_autocast(torch.autocast.__enter__))
         self._hook_loaders()
 
@@ -138,6 +141,12 @@ class Hooks:
                 observer.clock.mark(SYNC if self.models.end_backward() else BACKWARD)
 
         return timed_backward
+
+    def _hook_safetensors(self) -> None:
+        """Hook the other function that saves checkpoints, that of transformers."""
+        module = sys.modules[SAFETENSORS]
+        if not self._is_removed:
+            self._replace(module, "save_file", self._timed_save(module.save_file))
 
     def _timed_save(self, save: Callable[..., None]) -> Callable[..., None]:
         observer = self.observer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 from collections.abc import Iterator
@@ -153,6 +154,18 @@ def test_checkpoint_in_a_step_does_not_count_in_it(tmp_path: Any, monkeypatch: p
     assert list(seen.rows[:, STRETCH]) == [0] * 3 + [1] * 3
     assert set(seen.observer.outside.seconds) == {"checkpoint"}
     assert seen.observer.outside.seconds["checkpoint"] >= 1.5 * MIN_PAUSE_S
+
+
+@pytest.mark.slow
+def test_checkpoint_that_safetensors_saves_is_outside_of_steps(tmp_path: Any) -> None:
+    training = Training()
+    with watched() as seen:
+        safetensors = importlib.import_module("safetensors.torch")
+        for _ in range(3):
+            training.train(loader(4))
+            safetensors.save_file(training.model.state_dict(), tmp_path / "model.safetensors")
+    assert seen.observer.outside.seconds["checkpoint"] > 0
+    assert not hasattr(safetensors.save_file, "__wrapped__"), "restored"
 
 
 def test_gradient_accumulation_counts_batches_per_update() -> None:
