@@ -24,6 +24,8 @@ from typing import NoReturn
 
 from ddpbench.record.errors import ExitCode, UsageError
 
+PROCESSES_HINT = "processes that a script starts are not watched: start ranks with torchrun or --gpus N"
+
 
 @dataclass(frozen=True)
 class Program:

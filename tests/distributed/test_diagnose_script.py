@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
 
 TRAIN = str(SUPPORT / "scripts" / "train.py")
 SLOW_LOADER = [TRAIN, "--epochs", "500", "--batches", "100", "--sample-ms", "2", "--workers", "1", "--count"]
+IMPATIENT_PLAIN = [sys.executable, str(SUPPORT / "impatient.py")]
 Launch = Callable[..., Any]
 
 
@@ -30,7 +32,7 @@ def rounds_by_role(job: Job) -> dict[str, int]:
 def alone(launch_once: Launch, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Job, Path]:
     """The diagnosis of a script whose loader is too slow, in one process."""
     results, flags = tmp_path_factory.mktemp("runs"), ["--time-limit", "25", "--fail-if-data-wait", "10%"]
-    done = launch_once([*PLAIN, "diagnose", *flags, "-o", str(results), *SLOW_LOADER, "--losses"], cwd=results.parent)
+    done = launch_once([*PLAIN, "diagnose", *flags, "-o", str(results), *SLOW_LOADER, "--losses", "--save"], cwd=results.parent)
     return done, only_job(results), results
 
 
@@ -73,6 +75,14 @@ def test_script_ends_early_and_runs_its_last_lines(alone: tuple[Any, Job, Path])
     assert "weights" not in done.stdout
 
 
+def test_files_of_the_script_are_not_changed(alone: tuple[Any, Job, Path]) -> None:
+    done, _, results = alone
+    (note,) = re.findall(r"^ddpbench: note: (1 file of train\.py would have changed; .*)$", done.stderr, re.MULTILINE)
+    scratch = Path(note.rpartition(" ")[2])
+    assert not (results.parent / "model.pt").exists()
+    assert list(scratch.rglob("model.pt")), "the script's own version"
+
+
 def test_every_epoch_has_its_own_length(alone: tuple[Any, Job, Path]) -> None:
     done, _, _ = alone
     epochs = [line for line in done.stdout.splitlines() if line.startswith("batches")]
@@ -89,7 +99,7 @@ def test_report_prints_the_same_page(alone: tuple[Any, Job, Path], launch: Launc
 
 
 def test_two_ranks_of_ddp(launch: Launch, results: Path) -> None:
-    done = launch([*TORCHRUN, "diagnose", "--time-limit", "30", "-o", str(results), *SLOW_LOADER], timeout=100)
+    done = launch([*TORCHRUN, "diagnose", "--time-limit", "22", "-o", str(results), *SLOW_LOADER], timeout=100)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert all(record.world_size == 2 for record in job.records)
@@ -102,9 +112,9 @@ def test_two_ranks_of_ddp(launch: Launch, results: Path) -> None:
     assert set(re.findall(r"batches \d+", done.stdout)) == {"batches 50"}, "a rank has half of the samples"
 
 
-@pytest.mark.parametrize("flags", [["--accumulate", "4", "--data", "dict"], ["--persistent", "--data", "stream"]])
+@pytest.mark.parametrize("flags", [["--accumulate", "4", "--data", "dict"], ["--persistent", "--data", "stream"], ["--new-loader"]])
 def test_other_loops(launch: Launch, results: Path, flags: list[str]) -> None:
-    done = launch([*PLAIN, "diagnose", "--time-limit", "12", "--no-verify", "-o", str(results), *SLOW_LOADER, *flags])
+    done = launch([*PLAIN, "diagnose", "--time-limit", "9", "--no-verify", "-o", str(results), *SLOW_LOADER, *flags])
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert {"baseline", "compute_only"} <= set(rounds_by_role(job))
@@ -120,6 +130,20 @@ def test_validation_with_a_loader_that_accelerate_wraps_ends(launch: Launch, res
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("eval_loss") >= 2
     assert only_job(results).records[0].verdict is not None
+
+
+def test_batches_that_rank_0_loads_for_all_ranks_are_only_watched(launch: Launch, results: Path) -> None:
+    accelerate = [str(Path(sys.executable).with_name("accelerate")), "launch", "--multi_gpu", "--num_processes=2", "-m", "ddpbench"]
+    done = launch([*accelerate, "diagnose", "-o", str(results), TRAIN, "--accelerate", "--data", "stream", "--epochs", "500"])
+    assert done.returncode == 0, done.stderr
+    assert "rank 0 loads the batches of all ranks (DataLoaderDispatcher of Accelerate)" in done.stderr
+    assert only_record(results).status == "failed"
+
+
+def test_training_in_other_processes_is_said_to_be_unseen(launch: Launch, results: Path) -> None:
+    done = launch([*IMPATIENT_PLAIN, "diagnose", "-o", str(results), str(SUPPORT / "scripts" / "spawned.py")])
+    assert done.returncode == 0, done.stderr
+    assert "spawned.py has made no update in this process for 0 min; processes that a script starts are not watched" in done.stderr
 
 
 def test_script_that_ends_itself(launch: Launch, results: Path) -> None:
@@ -155,7 +179,7 @@ def test_missing_script_is_one_line(launch: Launch) -> None:
 
 def test_worker_of_a_trial_that_dies_ends_the_trial_only(launch: Launch, results: Path) -> None:
     """The process with the highest worker number, which only the trial has, kills itself after some batches."""
-    done = launch([*PLAIN, "diagnose", "--time-limit", "20", "-o", str(results), *SLOW_LOADER, "--fatal-worker", "1"])
+    done = launch([*IMPATIENT_PLAIN, "diagnose", "--time-limit", "15", "-o", str(results), *SLOW_LOADER, "--fatal-worker", "1"])
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     (trial,) = (record for record in job.records if record.role.kind == "trial")

@@ -85,7 +85,7 @@ class ScriptDiagnosis:
     def _begin_training(self) -> None:
         """The time limit counts from here."""
         self._begin_s = time.monotonic()
-        Deadline(self._limit_s, lambda: self.observer.updates, self._on_stall)
+        Deadline(self._limit_s, lambda: self.observer.updates, self._end_script, self._on_stall)
 
     def finish(self) -> None:
         """The script has ended: collect the last results, and on rank 0 build the records."""

@@ -61,6 +61,17 @@ class DrainedLoader:
         if self._taker is None:
             self._taker = BackgroundTaker(self._loader.drop_own)
 
+    @property
+    def has_iterator(self) -> bool:
+        """Whether the loader has an iterator. It has none between two epochs."""
+        return self._loader.iterator is not None
+
+    def follow(self, loader: SteeredLoader) -> None:
+        """Go on with ``loader``, which has taken the place of the one before."""
+        self.pause()
+        self._loader = loader
+        self.resume()
+
     def worker_pids(self) -> list[int]:
         return self._loader.worker_pids()
 

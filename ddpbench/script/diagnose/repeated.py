@@ -38,6 +38,10 @@ class RepeatedBatches:
         self._is_full = False
 
     @property
+    def has_batches(self) -> bool:
+        return bool(self._batches)
+
+    @property
     def batch_bytes(self) -> int:
         """Bytes of one batch."""
         return self._batches[0].num_bytes
@@ -209,7 +213,7 @@ def _patched_to(to: Callable[..., Tensor]) -> Callable[..., Tensor]:
         copied = _on_device(tensor)
         if copied is not None:
             device, dtype, _, memory_format = torch._C._nn._parse_to(*arguments, **options)
-            if device is not None and device.type == "cuda":
+            if device is not None and _is_on(copied, device):
                 return to(copied, dtype or copied.dtype, copy=True, memory_format=memory_format or torch.preserve_format)
         return to(tensor, *arguments, **options)
 
@@ -218,7 +222,17 @@ def _patched_to(to: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def _patched_cuda(cuda: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def patched(tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
-        copied = _on_device(tensor)
-        return cuda(tensor, *arguments, **options) if copied is None else copied.clone()
+        copied, device = _on_device(tensor), options.get("device", arguments[0] if arguments else None)
+        device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
+        if copied is None or not _is_on(copied, device):
+            return cuda(tensor, *arguments, **options)
+        return copied.clone(memory_format=options.get("memory_format", torch.preserve_format))
 
     return patched
+
+
+def _is_on(tensor: Tensor, device: torch.device) -> bool:
+    """Whether ``tensor`` is on ``device``, by default the current one of its type."""
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    return tensor.device == device

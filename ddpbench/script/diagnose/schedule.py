@@ -31,6 +31,9 @@ TRIALS_FRACTION = 0.4
 """Fraction of the time that is kept for trials."""
 
 
+OVERTIME_FRACTION = 0.5
+"""Fraction of the time limit that the first two turns, without which there is no verdict, may take on top of it."""
+
 ENDLESS = 2**48
 MIN_STEP_S = 1e-3
 
@@ -88,6 +91,7 @@ class Schedule:
     ) -> None:
         self._facts, self._end_s = facts, end_s
         self._begin_s = monotonic()
+        self._last_end_s = end_s + OVERTIME_FRACTION * (end_s - self._begin_s)
         self._step_times, self._candidates = step_times, candidates
         self._has_failed, self._num_updates = has_failed, num_updates
         self._first = 0  # batch at which the next stage begins
@@ -151,7 +155,7 @@ class Schedule:
             if begin_s + (min_turns - turn) * longest_s > end_s:
                 arms = arms[:2]
             for role, source in arms if turn % 2 == 0 else reversed(arms):
-                if turn > 1 and monotonic() > self._end_s:
+                if monotonic() > (self._end_s if turn > 1 else self._last_end_s):
                     return
                 yield from self._settle(source, role)
                 if role.scenario is None or not self._has_failed(role.scenario):

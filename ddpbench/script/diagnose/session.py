@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -22,13 +23,18 @@ from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
 from ddpbench.script.protect.protection import FileProtection
 from ddpbench.script.protect.refusal import Refusal
-from ddpbench.script.run_script import Ending, Program, check_program
+from ddpbench.script.run_script import PROCESSES_HINT, Ending, Program, check_program
 from ddpbench.script.session import ScriptSession
 
 if TYPE_CHECKING:  # these import torch, which the script must do itself
     from ddpbench.script.diagnose.diagnosis import ScriptDiagnosis
     from ddpbench.script.observe.observer import Observer
     from ddpbench.script.ranks.observation import Observation
+
+NO_LANDLOCK = "this kernel lacks Landlock (Linux 5.19): files that C++ or Rust code opens by itself are not protected"
+
+NO_UPDATE_S = 600.0
+"""Seconds from the start until a script that has made no update is said to be measured in vain."""
 
 REPORT_S = 15.0
 """Seconds in which rank 0 reports on a hang. The end of another rank would raise an error in its script meanwhile."""
@@ -65,7 +71,18 @@ class DiagnoseSession(ScriptSession):
             self.print_line(
                 f"ddpbench: note: what {name} writes goes to {self._protection.scratch}; it is ended when the diagnosis is done"
             )
+            if not self._protection.has_landlock:
+                self.print_line(f"ddpbench: note: {NO_LANDLOCK}")
+            reminder = threading.Timer(NO_UPDATE_S, self._remind)
+            reminder.daemon = True
+            reminder.start()
         return super()._run_program()
+
+    def _remind(self) -> None:
+        """Say that the script may run to its end for nothing: what it trains in processes that it starts is not seen."""
+        if self._observation is None or not self._observation.observer.updates:
+            name, minutes = self._program.name, NO_UPDATE_S / 60
+            self.print_line(f"ddpbench: note: {name} has made no update in this process for {minutes:.0f} min; {PROCESSES_HINT}")
 
     def _observe(self) -> None:
         super()._observe()
@@ -119,6 +136,8 @@ class DiagnoseSession(ScriptSession):
         """End the process of a script that has made no step for ``seconds``, after the time limit: it hangs, or does something else."""
         from ddpbench.script.ranks.stack import user_line
 
+        if self._ender.has_raised:
+            return  # it is ending: its last lines may take their time
         assert self._observation is not None, "it has trained"
         outside, line = self._observation.observer.outside_kind, user_line(shows_code=not self._request.output.redact)
         doing = f" ({OUTSIDE_NAMES[outside]})" if outside else ""

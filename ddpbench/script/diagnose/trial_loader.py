@@ -12,13 +12,17 @@ import psutil
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from ddpbench.data.loaders.start_workers import is_forked
 from ddpbench.machine.host import shared_memory_free_bytes
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 
-BATCH_TIMEOUT_S = 20.0
-"""Seconds after which a batch of a trial is taken to be lost. Only then does a DataLoader with a timeout look for dead workers."""
+BATCH_TIMEOUT_S, SPAWNED_BATCH_TIMEOUT_S = 20.0, 60.0
+"""Seconds after which a batch of a trial is taken to be lost. Only then does a DataLoader with a timeout look for dead workers.
+
+Spawned workers import the script before their first batch.
+"""
 
 MAX_MEMORY_FRACTION = 0.5
 """Fraction of the free shared memory that the batches of a trial may take, besides those of the script's own workers."""
@@ -37,11 +41,12 @@ def open_trial(loader: DataLoader[Any], scenario: Scenario, batch_bytes: int) ->
     _check_memory(workers * prefetch * batch_bytes)
     worker_arguments: dict[str, Any] = {}
     if workers:
+        timeout_s = BATCH_TIMEOUT_S if is_forked(loader) else SPAWNED_BATCH_TIMEOUT_S
         worker_arguments = {
             "prefetch_factor": prefetch,
             "persistent_workers": True,
             "multiprocessing_context": loader.multiprocessing_context,
-            "timeout": min(loader.timeout or BATCH_TIMEOUT_S, BATCH_TIMEOUT_S),
+            "timeout": min(loader.timeout or timeout_s, timeout_s),
             "worker_init_fn": loader.worker_init_fn,
             "in_order": loader.in_order if scenario.in_order is None else scenario.in_order,
         }

@@ -32,6 +32,9 @@ from ddpbench.training.profiler import kernel_ms
 MIN_UPDATES, MAX_UPDATES_WITHOUT_LOADER = 3, 20
 """Updates before the first stage, and updates after which a script is ended if no watched loader gives it batches."""
 
+DISPATCHER = "DataLoaderDispatcher"
+"""Of Accelerate: its iterator communicates. If ranks took different numbers of batches from it, they would hang."""
+
 NextStage = Callable[[int], Stage]
 """Called on every rank at the same batch, with its number: the stage that begins there."""
 
@@ -57,13 +60,14 @@ class Windows:
     ) -> None:
         self.results = RankResults()
         self.dataset_files: Sequence[str] = ()
-        self._rank, self._ranks_per_node = rank_env.rank, rank_env.local_world_size
+        self._rank, self._ranks_per_node, self._num_ranks = rank_env.rank, rank_env.local_world_size, rank_env.world_size
         self._on_first_update, self._next_stage, self._end_script = on_first_update, next_stage, end_script
         self._on_failure = on_failure
         self.given_before_training = 0  # batches that the script had taken when it made its first update
         self._stage: Stage | None = None
         self._measurement: Measurement | None = None
         self._loaders: dict[LoaderSource, SteeredLoader] = defaultdict(SteeredLoader)
+        self._training: tuple[LoaderSource, SteeredLoader] | None = None  # the training loader of the last batch
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
         self._has_failed = False
@@ -78,6 +82,9 @@ class Windows:
         """The script is about to create an iterator of ``loader``."""
         if isinstance(self._loader, DrainedLoader):
             self._loader.pause()
+        if type(loader).__name__ == DISPATCHER and self._num_ranks > 1 and self.observer.training is None:
+            self._fail(BenchError(f"rank 0 loads the batches of all ranks ({DISPATCHER} of Accelerate)", "use ddpbench watch"))
+            self._end_script()
 
     def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> SteeredIterator:
         """The iterator that the script gets in place of ``iterator``, an epoch of ``loader``; ``restart`` begins another."""
@@ -88,7 +95,7 @@ class Windows:
 
         steered = self._loaders[source]
         steered_iterator = SteeredIterator(loader, iterator, source, steered, own_restart, self)
-        if isinstance(self._loader, DrainedLoader):
+        if isinstance(self._loader, DrainedLoader) and self._loader.has_iterator:
             self._loader.resume()
         return steered_iterator
 
@@ -102,6 +109,8 @@ class Windows:
         if not is_training and not self.observer.is_companion(iterator.source):
             return iterator.next_own()
         try:
+            if is_training:
+                self._follow(iterator)
             stage = self._stage_of(self.observer.num_batches, iterator) if is_training else self._stage
             if stage and stage.source != "own" and not self._has_failed:
                 return self._other_batch(stage, iterator)
@@ -113,6 +122,16 @@ class Windows:
         if not self._has_failed:
             self._keep(batch, iterator)
         return batch
+
+    def _follow(self, iterator: SteeredIterator) -> None:
+        """Go on with the loader of ``iterator`` in place of the one before: some scripts make a new DataLoader for every epoch."""
+        source, loader = iterator.source, iterator.steered
+        if self._training and self._training[0] is not source and self._training[0].gives_same_batches(source):
+            before = self._training[1]
+            loader.repeated, loader.trials = before.repeated, before.trials
+            if isinstance(self._loader, DrainedLoader):
+                self._loader.follow(loader)
+        self._training = source, loader
 
     def after_update(self, updates: int) -> None:
         """An optimizer has made its step, the ``updates``-th of all optimizers."""
@@ -254,7 +273,12 @@ class Windows:
             return self._trial_batch(stage.scenario, iterator)
         if isinstance(self._loader, DrainedLoader) and iterator.source is self.observer.training:
             self._loader.request()
-        return iterator.steered.repeated.next_batch()
+        repeated = iterator.steered.repeated
+        if not repeated.has_batches:  # of a loader that is new
+            batch = iterator.next_own(may_end=False)
+            self._keep(batch, iterator)
+            return batch
+        return repeated.next_batch()
 
     def _trial_batch(self, scenario: Scenario, iterator: SteeredIterator) -> Any:
         trial = self._open_trial(scenario, iterator)

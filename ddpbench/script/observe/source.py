@@ -46,6 +46,10 @@ class LoaderSource:
             respawns_workers=workers > 0 and not getattr(loader, "persistent_workers", False),
         )
 
+    def gives_same_batches(self, other: LoaderSource) -> bool:
+        """Whether batches of ``other`` look like those of this loader."""
+        return (self.name, self.dataset, self.batch_size) == (other.name, other.dataset, other.batch_size)
+
     def num_samples_in(self, batch: Any) -> int:
         """Samples in ``batch``: the loader's batch size, else the leading dimension of its first tensor; 1 if neither is known."""
         return num_samples(batch) if self.batch_size is None else self.batch_size

@@ -24,10 +24,9 @@ from ddpbench.script.observe.rows import SAMPLES, Rows, to_rows
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 from ddpbench.script.ranks.gather import RankState
 from ddpbench.script.ranks.progress import RankProgress
+from ddpbench.script.run_script import PROCESSES_HINT
 
 UNKNOWN_LOADER = "DataLoader"
-
-PROCESSES_HINT = "processes that a script starts are not watched: start ranks with torchrun or --gpus N"
 
 DIAGNOSIS_HINT = "other batches can only be given to a DataLoader that the thread that trains iterates: ddpbench watch reports on others"
 

@@ -58,6 +58,7 @@ def parse() -> argparse.Namespace:
         "persistent",
         "validate",
         "save",
+        "new-loader",
         "accelerate",
         "compile",
         "idle",
@@ -156,7 +157,9 @@ def main() -> None:
     if options.compile:
         model = torch.compile(model, backend="eager")
     try:
-        for _ in range(options.epochs):
+        for epoch in range(options.epochs):
+            if options.new_loader and epoch:
+                loader = make_loader(options)
             run_epoch(model, loader, optimizer, accelerator, options)
             if options.validate:
                 validate(model, validation)

@@ -105,6 +105,14 @@ def test_time_limit_holds_within_a_turn(own_s: float, compute_s: float, limit_s:
     assert script.now_s <= 1.6 * limit_s, "a turn that has begun ends"
 
 
+def test_slow_steps_exceed_the_time_limit_by_a_window_at_most() -> None:
+    """Before the first two turns are complete, there is no verdict."""
+    script = Script(own_s=5.0, compute_s=5.0, limit_s=180.0, scenarios=[MORE_WORKERS], workers=8)
+    stages = script.stages()
+    longest_s = max(stage.batches * script.step_s(stage) for stage in stages if stage.kind == "window")
+    assert script.now_s <= 1.5 * 180.0 + 2 * longest_s
+
+
 def test_windows_last_whole_updates() -> None:
     stages = Script(batches_per_update=4, look_ahead=1).stages()
     assert all(stage.batches % 4 == 0 for stage in stages if stage.kind == "window")
