@@ -49,27 +49,3 @@ def test_rank_that_never_joins_is_reported(launch: Callable[..., Any], tmp_path:
     assert re.search(r"(rank 1 \(.*\)|all ranks) hung at step", done.stderr), done.stderr
     assert "(joining the process group): no progress" in done.stderr
     assert only_job(tmp_path).records[0].status == "hung"
-
-
-@pytest.mark.slow
-def test_unsupported_image_size_is_rejected_before_rendezvous(launch: Callable[..., Any], tmp_path: Path) -> None:
-    done = launch([*TORCHRUN, "vgg16-cifar10", "--device", "cpu", "--image-size", "40", "-o", str(tmp_path)])
-    assert done.stderr.count("ddpbench: error:") == 1
-    assert "does not support images of 40 px" in done.stderr
-    assert not list(tmp_path.iterdir()), "no record of a run that never started"
-
-
-@pytest.mark.slow
-def test_arm_out_of_memory_on_one_rank_keeps_the_other_arms(launch: Callable[..., Any], tmp_path: Path) -> None:
-    argv = [*TORCHRUN, "out_of_memory:immediate", "-b", "2,8,4", "--steps", "2", "--rounds", "3", "--warmup", "1", "--device", "cpu"]
-    done = launch([*argv, "-o", str(tmp_path)], env=SUPPORT_ENV)
-    assert done.returncode == 0, done.stderr
-    small, large, middle = only_job(tmp_path).records
-    assert (small.status, middle.status) == ("ok", "ok")
-    assert small.throughput is not None
-    assert middle.throughput is not None
-    assert (large.status, len(large.rounds)) == ("failed", 0)
-    assert large.fault is not None
-    assert "out of memory at batch 8" in large.fault.message
-    assert "on rank 1" in large.fault.message
-    assert "out of memory" in done.stdout

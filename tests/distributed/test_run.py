@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,14 +65,6 @@ def test_single_process_needs_no_process_group(one_process: tuple[Any, Record]) 
     assert (record.environment.backend, record.environment.launcher, record.world_size) == ("none", "python", 1)
     assert record.config.loader == "synthetic"
     assert "--data-dir" in done.stderr, "the report states how to measure a real loader"
-
-
-@pytest.mark.slow
-def test_accelerate_launch_runs_the_same_program(launch: Callable[..., Any], results: Path) -> None:
-    starter = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "--num_machines", "1"]
-    done = launch([*starter, "--mixed_precision", "no", "--dynamo_backend", "no", "-m", "ddpbench", *RESNET, "-o", str(results)])
-    assert done.returncode == 0, done.stderr
-    assert only_record(results).status == "ok"
 
 
 @pytest.mark.slow

@@ -22,11 +22,14 @@ def losses(stdout: str) -> list[str]:
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_losses_are_bit_for_bit_those_of_the_bare_script(workers: str, launch: Launch, results: Path) -> None:
+def test_losses_are_bit_for_bit_those_of_the_bare_script(workers: str, start: Launch, results: Path) -> None:
     script = [TRAIN, "--losses", "--epochs", "2", "--workers", workers]
-    bare = launch([sys.executable, *script])
-    watched = launch([*PLAIN, "watch", "-o", str(results / "whole"), *script])
-    ended = launch([*PLAIN, "watch", "-o", str(results / "ended"), "--steps", "50", *script])
+    commands = [
+        [sys.executable, *script],
+        [*PLAIN, "watch", "-o", str(results / "whole"), *script],
+        [*PLAIN, "watch", "-o", str(results / "ended"), "--steps", "50", *script],
+    ]
+    bare, watched, ended = [each.wait(80) for each in [start(command) for command in commands]]
     assert len(set(losses(bare.stdout))) == 80
     assert watched.stdout == bare.stdout
     assert ended.stdout.splitlines() == [*losses(bare.stdout)[:50], *END]

@@ -50,7 +50,6 @@ def ranks(start: Launch, free_port: int) -> Callable[..., list[Any]]:
 @pytest.mark.parametrize(
     ("what", "line", "collectives"),
     [
-        ("sleep", r"stuck\.py:\d+ in stand_still: time\.sleep\(1\)", "; rank 0 waits in gloo:all_reduce "),
         ("collective", r"stuck\.py:\d+ in happen: dist\.barrier\(\)", "; rank 1 waits in gloo:barrier "),
         ("stop", "a stopped process, or a call that holds Python's lock", "; rank 0 waits in gloo:all_reduce "),
     ],
@@ -149,12 +148,11 @@ def test_rank_that_dies_is_named(ranks: Callable[..., list[Any]], results: Path)
     assert record.rounds
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_death_is_reported_once_under_torchrun(rank: int, launch: Launch, results: Path) -> None:
-    done = launch([*TORCHRUN, "watch", *SOON_SAVED, "-o", str(results), STUCK, "--what", "kill", "--rank", str(rank), "--at", "200"])
+def test_death_of_rank_0_is_reported_once_under_torchrun(launch: Launch, results: Path) -> None:
+    done = launch([*TORCHRUN, "watch", *SOON_SAVED, "-o", str(results), STUCK, "--what", "kill", "--rank", "0", "--at", "200"])
     assert done.returncode == 1
     (error,) = errors(done.stderr)
-    assert error.startswith(f"rank {rank} (")
+    assert error.startswith("rank 0 (")
     assert "ended unexpectedly" in error
     assert only_record(results).status in ("failed", "running"), "torchrun ends the other rank, possibly before it has saved"
 
@@ -252,16 +250,15 @@ def test_script_that_fails_before_the_training_gets_one_line(
         assert not results.exists()
 
 
-@pytest.mark.parametrize("at", ["5", "150"])
-def test_script_that_raises_while_it_trains_keeps_its_ending(at: str, launch: Launch, results: Path) -> None:
-    script = [STUCK, "--what", "raise", "--rank", "0", "--at", at]
+def test_script_that_raises_while_it_trains_keeps_its_ending(launch: Launch, results: Path) -> None:
+    script = [STUCK, "--what", "raise", "--rank", "0", "--at", "150"]
     bare = launch([sys.executable, *script])
     done = launch([*PLAIN, "watch", "-o", str(results), *script])
     assert done.returncode == bare.returncode == 1
     assert done.stderr.startswith(bare.stderr)
     record = only_record(results)
     assert (record.status, record.fault and record.fault.message) == ("failed", "ValueError: no such luck")
-    assert bool(record.rounds) == (at == "150")
+    assert record.rounds
 
 
 # lines while it runs

@@ -194,14 +194,6 @@ def test_cancelled_array_is_resumed(sbatch: Callable[..., int], cluster: Cluster
 
 
 @pytest.mark.slow
-def test_array_not_starting_at_one_is_rejected(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
-    job = sbatch("--array=3", "--gpus-per-node=1", "--cpus-per-task=1", SWEEP, *CELLS, "--epochs", "1")
-    assert cluster.wait(job, 60) == "FAILED"
-    assert cluster.log(job).count("ddpbench: error: --part cannot be '3/1'") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
 def test_submission_from_another_folder_prints_a_hint(cluster: Cluster, tmp_path: Path) -> None:
     job = cluster.submit(str(ROOT / SINGLE), *RESNET, cwd=tmp_path)
     assert cluster.wait(job, 20) == "FAILED"
@@ -230,25 +222,6 @@ def test_job_without_an_environment_names_the_install_command_once(sbatch: Calla
     job = sbatch(*A_RANK_A_NODE, MULTI, *RESNET, DDPBENCH_VENV=str(tmp_path / "none"))
     assert refusal(cluster, job) == [f"ddpbench: error: no environment in {tmp_path / 'none'}", INSTALL]
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_job_with_a_stale_environment_says_so(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "installed").write_text(f"{ROOT} of another pyproject.toml\n")
-    job = sbatch("--gpus-per-node=1", "--cpus-per-task=1", SINGLE, *RESNET, DDPBENCH_VENV=str(tmp_path))
-    reason = "it was created from another pyproject.toml, or before the clone was moved"
-    assert refusal(cluster, job) == [f"ddpbench: error: the environment in {tmp_path} is stale: {reason}", INSTALL]
-
-
-@pytest.mark.slow
-def test_job_does_not_use_the_environment_of_another_clone(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "clone" / "launch").mkdir(parents=True)
-    (tmp_path / "clone" / "launch" / "setup.sh").touch()
-    (tmp_path / "installed").write_text(f"{tmp_path / 'clone'} digest  -\n")
-    job = sbatch("--gpus-per-node=1", "--cpus-per-task=1", SINGLE, *RESNET, DDPBENCH_VENV=str(tmp_path))
-    error, hint = refusal(cluster, job)
-    assert error == f"ddpbench: error: the environment in {tmp_path} belongs to the clone in {tmp_path / 'clone'}"
-    assert f"PYTHON={tmp_path}/bin/python DDPBENCH_VENV=~/venv bash launch/install.sh" in hint
 
 
 @pytest.mark.slow
@@ -295,28 +268,15 @@ def test_scancel_keeps_finished_rounds_and_does_not_blame_loader_workers(
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_time_limit_warning_keeps_finished_rounds(under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
-    """The scripts request the signal 60 s ahead; here the limit is lowered once a round is finished, and SLURM sends it at once."""
+    """The scripts request the signal 60 s ahead; here it comes once a round is finished."""
     assert all("#SBATCH --signal=USR1@60\n" in (ROOT / script).read_text() for script in (SINGLE, MULTI, SWEEP))
-    job = under_way("--time=60", "--signal=USR1@120")
-    cluster.limit(job, 2)
+    job = under_way()
+    cluster.cancel(job, "--signal=USR1")
     assert cluster.wait(job, 100) == "FAILED"
     assert cluster.log(job).count("ddpbench: error: interrupted by SIGUSR1, ") == 1
     run = finished()
     assert run.status == "interrupted"
     assert run.rounds
-    assert cluster.processes(job) == []
-
-
-@pytest.mark.slow
-def test_killed_rank_is_reported_and_ends_the_job(under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
-    job = under_way()
-    cluster.rank(job, 1).kill()
-    assert cluster.wait(job, 30) == "FAILED"
-    assert cluster.log(job).count("ddpbench: error: rank 1 (n2) killed (SIGKILL?): last heartbeat at step ") == 1
-    run = finished()
-    assert run.status == "failed"
-    assert run.rounds
-    assert (run.fault and run.fault.rank) == 1
     assert cluster.processes(job) == []
 
 

@@ -111,10 +111,6 @@ class Cluster:
         """Run scancel; with ``--signal=NAME`` it only sends that signal to the job's steps."""
         self._run(["scancel", *flags, str(job)])
 
-    def limit(self, job: int, minutes: int) -> None:
-        """Change the time limit of the job, counted from its start."""
-        self._run(["scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}"])
-
     def log(self, job: int) -> str:
         """Output of the job; for arrays the concatenated task logs."""
         paths = [*self.folder.glob(f"{job}.log"), *sorted(self.folder.glob(f"{job}_*.log"))]

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -304,42 +303,3 @@ def test_node_script_runs_torchrun_and_prints_the_command(node: Callable[..., An
     job = record(tmp_path)
     assert job is not None
     assert (job.records[0].status, job.records[0].world_size) == ("ok", 2)
-
-
-@pytest.mark.slow
-def test_node_script_watches_a_script_with_its_own_arguments(start: Callable[..., Any], tmp_path: Path) -> None:
-    slurm = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NUM_NODES": "1", "SLURM_NODEID": "0", "HEAD_ADDRESS": "127.0.0.1"}
-    here = {"DDPBENCH_VENV": sys.prefix, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    words = ["watch", "-o", str(tmp_path), str(TRAIN), "--epochs", "2", "--losses"]
-    done = start(["bash", str(LAUNCH / "node.sh"), *words], env={**slurm, **here}).wait(100)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("loss ") == 2 * 2 * 20
-    job = record(tmp_path)
-    assert job is not None
-    assert (job.kind, job.records[0].world_size, job.records[0].environment.launcher) == ("watch", 2, "slurm")
-
-
-@pytest.mark.slow
-def test_slurm_warning_signal_keeps_finished_rounds(node: Callable[..., Any], tmp_path: Path) -> None:
-    running = node("misbehaving:fine", "--steps", "20", "--rounds", "100000", "--warmup", "1")
-    running.until(lambda: bool((job := record(tmp_path)) and job.records[0].rounds))
-    os.kill(running.pid, signal.SIGUSR1)
-    done = running.wait(20)
-    assert done.returncode != 0
-    job = record(tmp_path)
-    assert job is not None
-    assert job.records[0].status == "interrupted"
-    assert job.records[0].rounds
-    assert job.records[0].fault is not None
-    assert "SIGUSR1" in job.records[0].fault.message
-    assert len(re.findall("^ddpbench: error: ", done.stderr, re.MULTILINE)) == 1
-
-
-@pytest.mark.slow
-def test_two_nodes_rendezvous(node: Callable[..., Any], tmp_path: Path) -> None:
-    both = [node(*TINY, nodes=2, number=number) for number in (0, 1)]
-    ends = [each.wait(110) for each in both]
-    assert [end.returncode for end in ends] == [0, 0], [end.stderr for end in ends]
-    job = record(tmp_path)
-    assert job is not None
-    assert (job.records[0].status, job.records[0].world_size, job.records[0].environment.nodes) == ("ok", 4, 2)

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 import pytest
 import records
-import two_hosts
 from open_loaders import NO_DALI
 from sample_datasets import image_tree
 
@@ -136,24 +135,6 @@ def test_judging_again_drops_the_figure_of_a_record_with_an_error() -> None:
     record.rounds[0] = msgspec.structs.replace(record.rounds[0], params_in_sync=False)
     runpy.run_path(str(RESULTS / "judge_again.py"))["judge_again"](job)
     assert (record.status, record.throughput) == ("invalid", None)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(200)
-def test_scaling_script_over_two_hosts_writes_a_record(run: Run, results: Path) -> None:
-    if why := two_hosts.why_not():
-        pytest.skip(why)
-    shortest = ("-b", "8", "--rounds", "1", "--steps", "1", "--warmup", "1", "-o", str(results))
-    run(RESULTS / "scaling" / "two_hosts.py", "1000", "disc-mlp-2", *shortest)
-    assert len(list(results.glob("*-scale-*.json"))) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(200)
-def test_straggler_script_writes_a_table(run: Run, copied: Callable[[str], Path]) -> None:
-    folder = copied("stragglers")
-    run(folder / "stragglers.py", "--steps", "2", "--injected", "1", "--clean", "0")
-    assert "| recall |" in (folder / "cpu-2-ranks.md").read_text()
 
 
 def test_straggler_tables_follow_from_stored_windows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,10 +33,9 @@ OWN = [situation for situation in SITUATIONS if any(word.startswith("situations.
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("name", ["handoff", "one-rank-slow-data"])
-def test_intentional_bottleneck_is_never_misdiagnosed(name: str, tmp_path: Path) -> None:
+def test_intentional_bottleneck_is_never_misdiagnosed(tmp_path: Path) -> None:
     """Inconclusive is allowed, because other processes may add noise."""
-    said = try_out(BY_NAME[name], tmp_path, ["run"]).said["run"]
+    said = try_out(BY_NAME["one-rank-slow-data"], tmp_path, ["run"]).said["run"]
     assert said.score in ("right", "probably right", "inconclusive"), said
 
 
