@@ -100,6 +100,11 @@ def usable_memory_bytes() -> int:
     return min([host_memory_bytes(), *cgroup.memory_limits()])
 
 
+def free_memory_bytes() -> int:
+    """Bytes that are free on the host, or that the job may use if its cgroup limit is lower."""
+    return min(int(psutil.virtual_memory().available), usable_memory_bytes())
+
+
 def shared_memory_free_bytes(folder: str = SHM_DIR) -> int | None:
     """Free bytes in ``folder``; None if it does not exist."""
     try:

@@ -6,13 +6,12 @@ They are copied to the device every step, without the cost of reading.
 from __future__ import annotations
 
 import msgspec
-import psutil
 import torch
 from torch import Tensor
 
 from ddpbench.data.loader import HostBatch, HostLoader
 from ddpbench.data.shard import Shard
-from ddpbench.machine.host import usable_memory_bytes
+from ddpbench.machine.host import free_memory_bytes
 from ddpbench.machine.rank_env import from_env
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.loaders import REPLAY
@@ -77,7 +76,7 @@ def max_batches_in_memory(batch: HostBatch, pinned: bool, ranks: int | None = No
     ``ranks`` and ``free_bytes`` are per host; by default those of this host now.
     """
     ranks = ranks or from_env().local_world_size
-    free_bytes = free_bytes or min(usable_memory_bytes(), psutil.virtual_memory().available)
+    free_bytes = free_bytes or free_memory_bytes()
     return int(MAX_MEMORY_FRACTION * free_bytes / ranks / sum(_allocated_bytes(part, pinned) for part in (batch.samples, batch.labels)))
 
 

@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
 import torch
 from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from ddpbench.machine.host import free_memory_bytes
 from ddpbench.record.errors import BenchError
 from ddpbench.script.observe.source import num_samples
 
 MAX_BATCHES = 16
 
 MAX_MEMORY_FRACTION = 0.1
-"""Fraction of the free memory, of the host and of the device, that kept batches may take."""
+"""Fraction of the free memory, of the node and of the device, that kept batches may take."""
 
 PLAIN_TYPES = (int, float, complex, str, bytes, bool, type(None))
 
@@ -29,10 +29,11 @@ class RepeatedBatches:
     """Copies of up to ``MAX_BATCHES`` batches, handed out again and again.
 
     What is handed out is a new structure of the same tensors. A script may change a tensor in place: its version shows it, and a fresh copy
-    takes its place.
+    takes its place. ``ranks_per_node`` share the memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranks_per_node: int = 1) -> None:
+        self._ranks_per_node = ranks_per_node
         self._batches: list[KeptBatch] = []
         self._next = 0
         self._is_full = False
@@ -56,7 +57,7 @@ class RepeatedBatches:
         if self._is_full:
             return
         kept = KeptBatch.of(batch)
-        room = MAX_MEMORY_FRACTION * psutil.virtual_memory().available
+        room = MAX_MEMORY_FRACTION * free_memory_bytes() / self._ranks_per_node
         self._is_full = len(self._batches) + 1 >= MAX_BATCHES or 2 * kept.num_bytes * (len(self._batches) + 2) > room
         self._batches.append(kept)
 

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-import psutil
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from ddpbench.data.loaders.start_workers import is_forked
-from ddpbench.machine.host import shared_memory_free_bytes
+from ddpbench.machine.host import free_memory_bytes, shared_memory_free_bytes
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
@@ -118,7 +117,7 @@ def _check_shards(loader: DataLoader[Any], workers: int) -> None:
 
 
 def _check_memory(num_bytes: int) -> None:
-    available = psutil.virtual_memory().available
+    available = free_memory_bytes()
     free = min(available, shared_memory_free_bytes() or available)
     if num_bytes > MAX_MEMORY_FRACTION * free:
         raise ConfigFailed(f"prefetched batches need {num_bytes / 2**30:.1f} GiB of shared memory, {free / 2**30:.1f} GiB are free")

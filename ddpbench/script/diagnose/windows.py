@@ -22,6 +22,7 @@ from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.dataset_files import common_folder, dataset_files
 from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Measurement, NoLoader
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
+from ddpbench.script.diagnose.repeated import RepeatedBatches
 from ddpbench.script.diagnose.stage import FIRST_BATCH, FailedTrial, RankResults, Stage
 from ddpbench.script.diagnose.trial_loader import open_trial
 from ddpbench.script.observe.observer import Observer
@@ -66,8 +67,9 @@ class Windows:
         self.given_before_training = 0  # batches that the script had taken when it made its first update
         self._stage: Stage | None = None
         self._measurement: Measurement | None = None
-        self._loaders: dict[LoaderSource, SteeredLoader] = defaultdict(SteeredLoader)
-        self._training: tuple[LoaderSource, SteeredLoader] | None = None  # the training loader of the last batch
+        ranks = self._ranks_per_node
+        self._loaders: dict[LoaderSource, SteeredLoader] = defaultdict(lambda: SteeredLoader(repeated=RepeatedBatches(ranks)))
+        self._training: tuple[LoaderSource, SteeredLoader] | None = None  # of the last batch
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
         self._has_failed = False
