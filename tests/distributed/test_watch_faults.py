@@ -112,7 +112,7 @@ def test_rank_without_progress_is_reported_once_and_not_ended(launch: Launch, re
     assert done.returncode == 0, done.stderr
     assert done.stdout == "trained\n" * 2
     (note,) = notes(done.stderr)
-    assert re.match(r"rank 1 \(.*\) has made no progress for \d+ s at step 50: stuck\.py:\d+ in happen: time\.sleep\(12\); rank 0", note)
+    assert re.match(r"rank 1 \(.*\) has made no progress for \d+ s at step 50: stuck\.py:\d+ in happen: time\.sleep\(6\); rank 0", note)
     assert only_record(results).status == "ok"
 
 

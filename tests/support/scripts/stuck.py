@@ -47,7 +47,7 @@ def happen(what: str) -> None:
     if what == "leave":
         os._exit(7)
     if what == "slow":
-        time.sleep(12)
+        time.sleep(6)
 
 
 def main() -> None:
