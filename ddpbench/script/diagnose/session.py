@@ -36,6 +36,9 @@ NO_LANDLOCK = "this kernel lacks Landlock (Linux 5.19): files that C++ or Rust c
 NO_UPDATE_S = 600.0
 """Seconds from the start until a script that has made no update is said to be measured in vain."""
 
+LAST_LINES_S = 3600.0
+"""Seconds that a script gets for its last lines, such as an evaluation in ``finally``, once it has been ended."""
+
 REPORT_S = 15.0
 """Seconds in which rank 0 reports on a hang. The end of another rank would raise an error in its script meanwhile."""
 
@@ -136,8 +139,11 @@ class DiagnoseSession(ScriptSession):
         """End the process of a script that has made no step for ``seconds``, after the time limit: it hangs, or does something else."""
         from ddpbench.script.ranks.stack import user_line
 
-        if self._ender.has_raised:
-            return  # it is ending: its last lines may take their time
+        if self._ender.has_raised and seconds < LAST_LINES_S:  # it is ending
+            timer = threading.Timer(LAST_LINES_S, self._on_stall, (seconds + LAST_LINES_S,))
+            timer.daemon = True
+            timer.start()
+            return
         assert self._observation is not None, "it has trained"
         outside, line = self._observation.observer.outside_kind, user_line(shows_code=not self._request.output.redact)
         doing = f" ({OUTSIDE_NAMES[outside]})" if outside else ""

@@ -131,6 +131,7 @@ class Windows:
         if self._training and self._training[0] is not source and self._training[0].gives_same_batches(source):
             before = self._training[1]
             loader.repeated, loader.trials = before.repeated, before.trials
+            self._loaders.pop(self._training[0], None)
             if isinstance(self._loader, DrainedLoader):
                 self._loader.follow(loader)
         self._training = source, loader

@@ -21,6 +21,9 @@ CACHES = {
 }
 """Environment variables that name a cache, and the cache if they are not set; "" if that needs no folder of its own."""
 
+PARTS = {"HF_HOME": ("hub", "datasets", "modules", "xet", "assets"), "TORCH_HOME": ("hub",)}
+"""The caches in such a folder: it may be the volume on which everything else is, too."""
+
 
 def prepare_folders(scratch: str) -> list[str]:
     """Set up the environment of the script, and return the folders, without symlinks, that it may write. ``scratch`` is one of them.
@@ -37,7 +40,8 @@ def prepare_folders(scratch: str) -> list[str]:
             if not os.path.isdir(folder):
                 folder = os.environ[variable] = f"{scratch}/caches/{variable.lower()}"
                 os.makedirs(folder, exist_ok=True)
-            folders += [folder, *_linked_folders(folder)]
+            for cache in [f"{folder}/{part}" for part in PARTS[variable]] if variable in PARTS else [folder]:
+                folders += [cache, *_linked_folders(cache)]
     _use_temp(f"{scratch}/tmp")
     sys.dont_write_bytecode = True
     os.environ[EnvVar.PYTHONDONTWRITEBYTECODE] = "1"
@@ -54,7 +58,7 @@ def _folders_of_the_system() -> Iterator[str]:
 
 
 def _contains_work(folder: str) -> bool:
-    """Whether a folder has more in it than a cache: HF_HOME may be the volume on which everything is."""
+    """Whether a folder has more in it than a cache: the variable may name the volume on which everything is."""
     return any(f"{os.path.realpath(work)}/".startswith(f"{folder}/") for work in (os.getcwd(), os.path.expanduser("~")))
 
 

@@ -200,24 +200,29 @@ if __name__ == "__main__":
 
 
 def test_caches_and_temporary_files_are_written_and_staged_files_are_found(scratch: Path, tmp_path: Path) -> None:
-    staged, cache = tmp_path / "staged", tmp_path / "cache"
-    staged.mkdir()
-    cache.mkdir()
+    staged, cache, volume = tmp_path / "staged", tmp_path / "cache", tmp_path / "volume"
+    for folder in (staged, cache, volume / "hub"):
+        folder.mkdir(parents=True)
+    (volume / "last-run").write_text("mine")
     (staged / "data.bin").write_text("staged")
     code = """
 print(Path(os.environ["TMPDIR"], "data.bin").read_text(), tempfile.gettempdir() == os.environ["TMPDIR"])
 Path(os.environ["TMPDIR"], "data.bin").write_text("changed")
 Path(os.environ["XDG_CACHE_HOME"], "compiled").write_text("kernel")
+Path(os.environ["HF_HOME"], "hub", "model").write_text("weights")
+Path(os.environ["HF_HOME"], "last-run").write_text("overwritten")
 Path("best.pt").write_text("new")
 print(Path(os.environ["TMPDIR"], "data.bin").read_text(), len(tempfile.mkdtemp()) < 60)
 """
     script, user = write_script(tmp_path, code), user_folder(tmp_path / "protected")
     before = snapshot(user)
-    done = run_protected(script, user, scratch, "landlock", TMPDIR=str(staged), XDG_CACHE_HOME=str(cache), HF_HOME=str(user.parent))
+    folders = {"TMPDIR": staged, "XDG_CACHE_HOME": cache, "HF_HOME": volume, "HF_HUB_CACHE": user.parent}
+    done = run_protected(script, user, scratch, "landlock", **{name: str(folder) for name, folder in folders.items()})
     assert snapshot(user) == before, "a cache that has the script's files in it is none"
     assert done.stdout.splitlines() == ["staged True", "changed True"], done.stderr
     assert (staged / "data.bin").read_text() == "staged"
     assert (cache / "compiled").read_text() == "kernel"
+    assert ((volume / "hub" / "model").read_text(), (volume / "last-run").read_text()) == ("weights", "mine")
 
 
 TRACKERS = {
