@@ -93,7 +93,7 @@ def test_every_epoch_has_its_own_length(alone: tuple[Any, Job, Path]) -> None:
 def test_report_prints_the_same_page(alone: tuple[Any, Job, Path], launch: Launch) -> None:
     done, _, results = alone
     (path,) = results.glob("*.json")
-    page = done.stderr[done.stderr.index("ddpbench diagnose  ") : done.stderr.index("ddpbench: error: ")]
+    page = done.stderr[done.stderr.index("ddpbench diagnose  ") :].partition("\nddpbench: ")[0]
     assert launch([*PLAIN, "report", str(path)], cwd=results.parent).stdout.splitlines()[:-1] == page.splitlines()[:-1]
     assert load(path).records[0].script is not None
 

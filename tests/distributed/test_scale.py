@@ -145,6 +145,6 @@ def test_hung_rank_is_reported_instead_of_an_idle_rank(launch: Callable[..., Any
     words = [*PLAIN, *SCALE, "misbehaving:hangs", "--gpus", "2", "--hang-timeout", "4", "-o", str(results)]
     done = launch(words, env={**SUPPORT_ENV, "FAULT_RANK": "0", "FAULT_STEP": "4"}, timeout=100)
     assert done.returncode == 124, done.stderr
-    assert done.stderr.startswith("torchrun --standalone --nproc_per_node=2 -m ddpbench scale misbehaving:hangs")
+    assert done.stderr.startswith("torchrun --standalone --nproc_per_node=2 -m ddpbench scale ")
     (error,) = errors(done.stderr)
     assert re.match(r"rank 0 \(.*\) hung at step", error), "in the 1-rank arm, while rank 1 is idle"
