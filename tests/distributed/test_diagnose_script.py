@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from launches import IMPATIENT, PLAIN, SUPPORT, TORCHRUN, errors, only_job, only_record
+from scripts.limits import LAUNCHERS
 
 from ddpbench.record.io import load
 from ddpbench.record.record import Job
@@ -133,8 +134,8 @@ def test_validation_with_a_loader_that_accelerate_wraps_ends(launch: Launch, res
 
 
 def test_batches_that_rank_0_loads_for_all_ranks_are_only_watched(launch: Launch, results: Path) -> None:
-    accelerate = [str(Path(sys.executable).with_name("accelerate")), "launch", "--multi_gpu", "--num_processes=2", "-m", "ddpbench"]
-    done = launch([*accelerate, "diagnose", "-o", str(results), TRAIN, "--accelerate", "--data", "stream", "--epochs", "500"])
+    script = [TRAIN, "--accelerate", "--data", "stream", "--epochs", "500"]
+    done = launch([*LAUNCHERS["accelerate"], "-m", "ddpbench", "diagnose", "-o", str(results), *script])
     assert done.returncode == 0, done.stderr
     assert "rank 0 loads the batches of all ranks (DataLoaderDispatcher of Accelerate)" in done.stderr
     assert only_record(results).status == "failed"

@@ -203,13 +203,6 @@ def far_away(config: ResolvedConfig) -> DataLoader[Any]:
     return DataLoader(Asked(), config.batch_size, num_workers=config.workers, drop_last=True)
 
 
-def for_one_worker(config: ResolvedConfig, rank: int) -> DataLoader[Any]:
-    """The same, limited to one worker on the second rank."""
-    if rank == 1 and config.workers > 1:
-        raise BenchError("there is room for one worker")
-    return far_away(config)
-
-
 class Bright(Asked):
     """The same, with values that the ``dim`` model rejects."""
 
