@@ -69,6 +69,17 @@ class H2DBandwidth(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_sample: NonZero  # as transferred
 
 
+class DeviceDecoding(msgspec.Struct, frozen=True, kw_only=True):
+    """JPEG files of the dataset that one GPU has decoded and resized, all ranks at once; of the slowest rank."""
+
+    images: AtLeastOne
+    elapsed_s: Elapsed
+
+    @property
+    def images_per_s(self) -> float:
+        return self.images / self.elapsed_s
+
+
 class RankNumaNodes(msgspec.Struct, frozen=True, kw_only=True):
     """The NUMA nodes of one rank's cores and GPU; empty if unknown."""
 
@@ -116,6 +127,7 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     stage_cpu_s: dict[str, Seconds] = {}  # CPU seconds per image by stage, if measured separately from the loader (DALI)
     storage: Storage | None = None
     h2d_bandwidth: H2DBandwidth | None = None
+    device_decoding: DeviceDecoding | None = None
     alternative_loaders: list[AlternativeLoader] = []
     predictions: list[Prediction] = []  # recorded before any of them is tried
     skipped: list[SkippedMeasurement] = []

@@ -58,6 +58,11 @@ def storage_rate(ranks: int, cached_fraction: float, warm: float | None, cold: f
     return 1 / (ranks * sum(fraction / rate for fraction, rate in parts if fraction > 0 and rate))
 
 
+def decoding_step_rates(device_rate: float, decoding_rate: float) -> tuple[float, float]:
+    """1 / (1 / R_gpu + 1 / R_dec) and min(R_gpu, R_dec): a device that decodes before each step, and one that does both at once."""
+    return 1 / (1 / device_rate + 1 / decoding_rate), min(device_rate, decoding_rate)
+
+
 def workers_needed(wall_s: float, rate: float) -> int:
     """ceil(1.15 c_wall R): workers per rank that sustain ``rate`` with WORKER_HEADROOM."""
     return ceil(WORKER_HEADROOM * wall_s * rate)

@@ -10,9 +10,10 @@ from shlex import quote
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.cpu_demand import cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.pipeline import rates
 from ddpbench.analysis.pipeline.interference import decodes_on_device
 from ddpbench.analysis.pipeline.model import PipelineModel, worker_startup
-from ddpbench.analysis.remedies.remedy import DataInMemory, FewerWorkers, MoreCores, MoreWorkers, PersistentWorkers, Remedy
+from ddpbench.analysis.remedies.remedy import DataInMemory, DecodeOnDevice, FewerWorkers, MoreCores, MoreWorkers, PersistentWorkers, Remedy
 from ddpbench.record.diagnosis import SHM_DIR
 from ddpbench.record.environment import Software
 from ddpbench.record.loaders import DALI_SPEC, LOADERS, SYNTHETIC, LoaderSpec, loader_spec
@@ -228,6 +229,19 @@ def pinned_memory(context: LoaderContext) -> Remedy | None:
         command=context.builder.command(pin_memory=(False, True)),
         scenario=Scenario(pin_memory=True),
     )
+
+
+def decode_on_device(context: LoaderContext) -> Remedy | None:
+    """For a script whose workers decode JPEG files: the GPU could do that, and the augmentation. The workers would still read the files."""
+    diagnosis, pipeline, cost = context.inputs.controls.diagnosis, context.pipeline, context.pipeline.cost
+    if diagnosis is None or diagnosis.device_decoding is None or cost is None or "decode" not in cost.wall_s_by_stage:
+        return None
+    left_s = cost.wall_s - sum(cost.wall_s_by_stage.get(stage, 0.0) for stage in ("decode", "augment"))
+    loading = [rates.worker_rate(max(1, pipeline.workers), left_s)] if left_s else []
+    loading += [pipeline.storage_rate] if pipeline.storage_rate else []
+    decoding_rate = diagnosis.device_decoding.images_per_s
+    low, high = (min(rate, *loading) for rate in rates.decoding_step_rates(pipeline.device_rate, decoding_rate))
+    return DecodeOnDevice(low=low, high=high, decoding_rate=decoding_rate, gain=low / pipeline.achieved_rate)
 
 
 def without_loader(context: LoaderContext) -> Remedy | None:

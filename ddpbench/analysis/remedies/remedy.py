@@ -20,6 +20,7 @@ RemedyCode = Literal[
     "more-hw-decoding",
     "data-in-memory",
     "pinned-memory",
+    "decode-on-device",
     "without-loader",  # a comparison that shows what the loader costs
     "cuda-graphs",
     "larger-batch",
@@ -39,6 +40,7 @@ SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
     "out-of-order",
     "persistent-workers",
     "pinned-memory",
+    "decode-on-device",
     "more-cores",
     "data-in-memory",
     "cuda-graphs",
@@ -52,8 +54,9 @@ SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
 class Remedy:
     """Something to try against a bottleneck.
 
-    ``command`` measures it beside the original run; empty if it cannot be tried here. ``gain`` is predicted for ``scenario``, as a multiple
-    of the images/s; None if something has to be measured first. Subclasses add numbers that neither the scenario nor the record has.
+    ``command`` measures it beside the original run; empty if it cannot be tried here. ``gain`` is predicted for ``scenario``, or for a
+    change of the user's code, as a multiple of the images/s; None if something has to be measured first. Subclasses add numbers that
+    neither the scenario nor the record has.
     """
 
     code: RemedyCode
@@ -103,6 +106,16 @@ class PersistentWorkers(Remedy):
     max_gain: float
     epoch_s: float
     first_batch_s: float  # from the start of the workers on
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeOnDevice(Remedy):
+    """Rates are samples/s per rank. ``gain`` is that of ``low``."""
+
+    code: RemedyCode = "decode-on-device"
+    low: float  # with a device that decodes a batch before each step
+    high: float  # with a device that decodes beside the steps, which are no slower
+    decoding_rate: float  # of the device, without training
 
 
 @dataclass(frozen=True, kw_only=True)

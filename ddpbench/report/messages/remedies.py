@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ddpbench.analysis.remedies.remedy import (
     DataInMemory,
+    DecodeOnDevice,
     FewerRanks,
     FewerWorkers,
     LargerBatch,
@@ -34,6 +35,7 @@ NAMES: Mapping[RemedyCode, str] = {
     "persistent-workers": "persistent_workers=True",
     "dataloader-with-workers": "DataLoader with num_workers > 0",
     "data-in-memory": "data in memory",
+    "decode-on-device": 'torchvision.io.decode_jpeg(..., device="cuda")',
     "without-loader": "no loader",
     "less-sync": "cheaper gradient sync",
     "faster-compute": "faster compute, not faster data loading",
@@ -113,6 +115,8 @@ def remedy_reason(remedy: Remedy, record: Record) -> str:
                 f"at most {format_3sig(remedy.max_gain)}x: your DataLoader restarts its workers every epoch of {epoch_s} s; "
                 f"the first batch takes {first_batch_s} s, in part even with persistent workers"
             )
+        case DecodeOnDevice():
+            return _device_decoding_text(remedy, record)
         case Remedy(code="other-loader", scenario=Scenario(loader=str(loader))):
             return LOADER_REASONS.get(loader) or loader_spec(loader).help
     return REASONS.get(remedy.code, "")
@@ -130,6 +134,16 @@ def _memory_text(remedy: DataInMemory, record: Record) -> str:
     if not remedy.fits:
         return f"{size}, but only {format_3sig(remedy.shm_free_bytes / 1e9)} GB free in {SHM_DIR}"
     return f"{size} fits in {SHM_DIR}" + (", one copy per node" if record.environment.nodes > 1 else "")
+
+
+def _device_decoding_text(remedy: DecodeOnDevice, record: Record) -> str:
+    low, high = format_3sig(remedy.low), format_3sig(remedy.high)
+    assert remedy.gain is not None, "that of its lower rate"
+    gain = f"{format_3sig(remedy.gain)}x to {format_3sig(remedy.gain * remedy.high / remedy.low)}x"
+    return (
+        f"expected {low} to {high} {record.sample_unit}s/s per {device_noun(record.environment)}, {gain}; cannot be tried here: the "
+        f"dataset would return the files' bytes; the GPU alone decodes and resizes {format_3sig(remedy.decoding_rate)} of them per second"
+    )
 
 
 def prediction_text(prediction: Prediction) -> str:

@@ -130,8 +130,15 @@ class ScriptDiagnosis:
         return stage
 
     def _new_schedule(self) -> Schedule:
-        facts, end_s = self._facts(), self._begin_s + self._limit_s
-        return Schedule(facts, end_s, self._step_times, self._candidates, self.windows.has_failed, lambda: self.observer.updates)
+        return Schedule(
+            self._facts(),
+            self._begin_s + self._limit_s,
+            self._step_times,
+            self._candidates,
+            self.windows.has_failed,
+            lambda: self.observer.updates,
+            self.windows.epoch_position,
+        )
 
     def _receive(self, number: int, number_of_stage: int) -> Stage:
         """The stage that rank 0 has published; the end at once if it publishes none in time."""
@@ -165,6 +172,7 @@ class ScriptDiagnosis:
             prefetch=training.prefetched // training.workers if training.workers else DEFAULT_PREFETCH,
             batches_per_update=group,
             look_ahead=max(0, self.windows.given_before_training - group),
+            epoch_batches=self.windows.epoch_batches,
             on_gpu=self.observer.device is not None and self.observer.device.type == "cuda",
             reads_files=bool(self.windows.dataset_files),
         )

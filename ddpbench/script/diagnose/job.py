@@ -16,9 +16,9 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Fault, KernelActivity, Record, Round
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role, trial_role
 from ddpbench.record.trace import Memory, Trace
-from ddpbench.script.diagnose.schedule import MIN_ROUND_STEPS
-from ddpbench.script.diagnose.stage import RankResults, WindowResult
-from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, make_trace, part_of
+from ddpbench.script.diagnose.schedule import MIN_ROUND_STEPS, unsteady_batches
+from ddpbench.script.diagnose.stage import RankResults, Stage, WindowResult
+from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, make_trace
 from ddpbench.script.observe.rows import NUMBER, STRETCH, Rows, to_rows
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 from ddpbench.script.ranks.observation import Observation
@@ -33,7 +33,7 @@ def build_records(observation: Observation, own_rows: Rows, results: Sequence[Ra
         role = windows[0].stage.role
         assert role is not None, "timed windows have a role"
         found = rounds.setdefault(role, [])
-        if timed := _build_round(windows, prefetched, observation.engine, [state.memory for state in states.values()]):
+        if timed := _build_round(windows, own_rows, prefetched, observation.engine, [state.memory for state in states.values()]):
             found.append(timed)
     records = [_with_role(observation.record_with(measured, states, own_rows), role, requested) for role, measured in rounds.items()]
     for record in records:
@@ -57,6 +57,8 @@ def update_diagnosis(diagnosis: Diagnosis, results: Sequence[RankResults]) -> No
     diagnosis.storage = results[0].storage
     if bandwidths := [each.h2d_bandwidth for each in results if each.h2d_bandwidth]:
         diagnosis.h2d_bandwidth = min(bandwidths, key=lambda each: each.pinned_bytes_per_s)
+    if decodings := [each.device_decoding for each in results if each.device_decoding]:
+        diagnosis.device_decoding = min(decodings, key=lambda each: each.images_per_s)
     diagnosis.node_states = [each.node_state for each in results if each.node_state]
 
 
@@ -68,29 +70,30 @@ def _shared_windows(results: Sequence[RankResults]) -> Iterator[list[WindowResul
             yield [windows[first] for windows in by_first]
 
 
-def _build_round(windows: Sequence[WindowResult], prefetched: int, engine: str, memory: Sequence[Memory]) -> Round | None:
+def _build_round(windows: Sequence[WindowResult], own_rows: Rows, prefetched: int, engine: str, memory: Sequence[Memory]) -> Round | None:
     """The round of one window; None if an epoch ended so often in it that too few steps are left."""
-    rows_of_rank, stage = [to_rows(window.rows) for window in windows], windows[0].stage
+    stage = windows[0].stage
     if stage.source == "trial":
         prefetched = (stage.scenario.workers or 0) * (stage.scenario.prefetch or DEFAULT_PREFETCH) or prefetched
-    skipped = max(1, prefetched) if stage.source in ("own", "trial", "background") else 1
-    bounds = _longest_stretch(rows_of_rank[0], skipped)
-    parts = [part_of(rows, *bounds) for rows in rows_of_rank] if bounds else []
-    traces = [_trace(rank, part, windows[rank], memory[rank]) for rank, part in enumerate(parts) if part is not None]
-    if not traces or len(traces) < len(windows):
+    numbers = steady_steps(own_rows, stage, prefetched if stage.source in ("own", "trial", "background") else 0)
+    parts = [rows[np.isin(rows[:, NUMBER], numbers)] for rows in (to_rows(window.rows) for window in windows)]
+    if len(numbers) < MIN_ROUND_STEPS or any(len(part) < len(numbers) for part in parts):
         return None
+    traces = [_trace(rank, part, windows[rank], memory[rank]) for rank, part in enumerate(parts)]
     timed = collect_round(stage.turn, traces, engine)
     return subsample_round(timed, -(-traces[0].steps // MAX_ROUND_STEPS))
 
 
-def _longest_stretch(rows: Rows, skipped: int) -> tuple[int, int] | None:
-    """The first step and the one after the last, of the most steps without a pause; after a pause ``skipped`` steps are left out."""
-    breaks = 1 + np.flatnonzero(np.diff(rows[:, STRETCH]) != 0)
-    stretches = [part[skipped if number else 0 :] for number, part in enumerate(np.split(rows, breaks))]
-    longest = max(stretches, key=len)
-    if len(longest) < MIN_ROUND_STEPS:
-        return None
-    return int(longest[0, NUMBER]), int(longest[-1, NUMBER]) + 1
+def steady_steps(own_rows: Rows, stage: Stage, prefetched: int) -> Rows:
+    """Numbers of the steps of ``stage`` that count: the first of an epoch do not, nor those whose batches were loaded in the pause before.
+
+    In epochs too short for that, at least every second step counts.
+    """
+    numbers, begins = own_rows[:, NUMBER], np.flatnonzero(np.diff(own_rows[:, STRETCH], prepend=-1.0))
+    lengths = np.diff(np.append(begins, len(own_rows)))
+    positions = numbers - np.repeat(numbers[begins], lengths)
+    skipped = max(1, unsteady_batches(prefetched, int(lengths.max(initial=0))))
+    return numbers[(numbers >= stage.first_measured) & (numbers < stage.end) & (positions >= skipped)]
 
 
 def _trace(rank: int, rows: Rows, window: WindowResult, memory: Memory) -> Trace:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
@@ -22,7 +23,7 @@ MAX_BATCHES = 16
 MAX_MEMORY_FRACTION = 0.1
 """Fraction of the free memory, of the node and of the device, that kept batches may take."""
 
-PLAIN_TYPES = (int, float, complex, str, bytes, bool, type(None))
+PLAIN_TYPES = (int, float, complex, str, bytes, bool, type(None), np.generic)
 
 
 class RepeatedBatches:
@@ -51,6 +52,12 @@ class RepeatedBatches:
     def batch_size(self) -> int:
         """Samples in one batch: the leading dimension of its first tensor."""
         return num_samples(self._batches[0].leaves)
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """Height and width of the images (N, C, H, W) in a batch; None if there are none."""
+        images = (leaf for leaf in self._batches[0].leaves if isinstance(leaf, Tensor) and leaf.ndim == 4)
+        return next(((each.shape[2], each.shape[3]) for each in images), None)
 
     def keep(self, batch: Any) -> None:
         """Copy ``batch``, which the script has not seen yet, if there is room. Raises BenchError if it cannot be copied."""
@@ -103,12 +110,12 @@ class KeptBatch:
 
     @classmethod
     def of(cls, batch: Any) -> KeptBatch:
-        """A copy of ``batch``. Raises BenchError if it holds anything but tensors and plain values."""
+        """A copy of ``batch``. Raises BenchError if it holds anything but tensors, arrays and plain values."""
         leaves, rebuild = flatten(batch)
-        for leaf in leaves:
-            if type(leaf) is not Tensor and not isinstance(leaf, PLAIN_TYPES):
-                raise BenchError(f"cannot repeat batches that hold objects of class {type(leaf).__name__}", "use ddpbench watch")
         pristine = [_clone(leaf) for leaf in leaves]
+        for leaf, copied in zip(leaves, pristine, strict=True):
+            if type(copied) is not type(leaf) or not isinstance(leaf, (Tensor, np.ndarray, *PLAIN_TYPES)):
+                raise BenchError(f"cannot repeat batches that hold objects of class {type(leaf).__name__}", "use ddpbench watch")
         handed_out = [_clone(leaf) for leaf in pristine]
         return cls(rebuild, pristine, handed_out, [leaf._version if isinstance(leaf, Tensor) else 0 for leaf in handed_out])
 
@@ -121,7 +128,7 @@ class KeptBatch:
         for index, leaf in enumerate(self.handed_out):
             if isinstance(leaf, Tensor) and not self.is_unchanged(index):
                 self._restore(index, leaf)
-        return self.rebuild(list(self.handed_out))
+        return self.rebuild([leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in self.handed_out])
 
     def is_unchanged(self, index: int) -> bool:
         """Whether the script has left the tensor at ``index`` as it was handed out."""
@@ -138,11 +145,17 @@ class KeptBatch:
 
 
 def _clone(leaf: Any) -> Any:
-    """A copy of a tensor, in page-locked memory if there is a GPU; another leaf as it is, since it cannot change."""
+    """A copy of an array, or of a tensor, in page-locked memory if there is a GPU; another leaf as it is, since it cannot change.
+
+    A tensor of a subclass that has no page-locked version, such as the bounding boxes of torchvision, stays in pageable memory.
+    """
+    if isinstance(leaf, np.ndarray):
+        return leaf.copy()
     if not isinstance(leaf, Tensor):
         return leaf
     copied = leaf.detach().clone()
-    return copied.pin_memory() if torch.cuda.is_initialized() and not leaf.is_cuda else copied
+    pinned = copied.pin_memory() if torch.cuda.is_initialized() and not leaf.is_cuda else copied
+    return pinned if type(pinned) is type(leaf) else copied
 
 
 def flatten(batch: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:

@@ -14,8 +14,10 @@ from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADE
 from ddpbench.script.diagnose.stage import BatchSource, Stage
 from ddpbench.training.drain import DATA_WAIT_FRACTION, MAX_DRAINS
 
-BENCHMARK_S, STORAGE_S, ROUND_S, SETTLE_S = 3.0, 3.0, 2.0, 4.0
-"""Approximate seconds of the benchmarks of loader and storage, of a round, and of what precedes it, under the usual time limit."""
+BENCHMARK_S, DECODING_S, STORAGE_S, ROUND_S, SETTLE_S = 3.0, 1.0, 3.0, 2.0, 4.0
+"""Approximate seconds of the benchmarks of loader, decoding on the GPU and storage, of a round, and of what precedes it, under the usual
+time limit.
+"""
 
 MIN_ROUND_STEPS = MIN_PROFILED_STEPS = 5
 MAX_REPEATED_STEPS = 100
@@ -64,8 +66,14 @@ class ScriptFacts:
     prefetch: int  # batches per worker
     batches_per_update: int
     look_ahead: int  # batches that it takes before it trains on the first of them
+    epoch_batches: int | None  # None if unknown
     on_gpu: bool
     reads_files: bool  # and their paths are known
+
+
+def unsteady_batches(prefetched: int, epoch_batches: int) -> int:
+    """Batches at the start of an epoch whose loading shows nothing: workers have prefetched them before; at most half of an epoch."""
+    return min(prefetched, epoch_batches // 2)
 
 
 def end_stage(number: int, last_update: int) -> Stage:
@@ -77,7 +85,8 @@ class Schedule:
     """The stages in their order, each of which begins where the one before ended.
 
     ``step_times`` returns the times of the steps from one batch to another. ``candidates`` are the scenarios to try, asked for when all
-    ranks have sent their measurements; a trial that ``has_failed`` is not continued. ``num_updates`` returns rank 0's updates so far.
+    ranks have sent their measurements; a trial that ``has_failed`` is not continued. ``num_updates`` returns rank 0's updates so far,
+    ``epoch_position`` its batches of the present epoch.
     """
 
     def __init__(
@@ -88,12 +97,13 @@ class Schedule:
         candidates: Callable[[], Sequence[Scenario]],
         has_failed: Callable[[Scenario], bool],
         num_updates: Callable[[], int],
+        epoch_position: Callable[[], int],
     ) -> None:
         self._facts, self._end_s = facts, end_s
         self._begin_s = monotonic()
         self._last_end_s = end_s + OVERTIME_FRACTION * (end_s - self._begin_s)
         self._step_times, self._candidates = step_times, candidates
-        self._has_failed, self._num_updates = has_failed, num_updates
+        self._has_failed, self._num_updates, self._epoch_position = has_failed, num_updates, epoch_position
         self._first = 0  # batch at which the next stage begins
         self._last: WindowPace | None = None  # of the last window
         self._pace_s: dict[Role, float] = {}  # step of the last window of each role
@@ -121,6 +131,8 @@ class Schedule:
         yield from self._turns(self._controls(), MIN_TURNS, MAX_TURNS, self._end_s - trials_s)
         if self._facts.on_gpu:
             yield self._at_once(kind="copies")
+            if self._facts.reads_files:
+                yield self._at_once(kind="decoding", seconds=DECODING_S * self._scale)
         if self._facts.reads_files:
             yield self._at_once(kind="storage", seconds=STORAGE_S * self._scale)
         yield self._at_once(kind="collect")
@@ -187,6 +199,9 @@ class Schedule:
         if source not in ("own", "trial") and self._mostly_waits:
             wanted = min(wanted, MAX_REPEATED_STEPS)
         measured = max(MIN_ROUND_STEPS, min_steps, wanted)
+        if min_steps and self._facts.epoch_batches:
+            workers, prefetch = self._loading(role)
+            measured = self._with_unsteady(measured, workers * prefetch, self._facts.epoch_batches)
         yield from self._run(
             Stage(
                 kind="window",
@@ -201,6 +216,15 @@ class Schedule:
         )
         if self._last:
             self._pace_s[role] = self._last.step_s
+
+    def _with_unsteady(self, measured: int, prefetched: int, epoch_batches: int) -> int:
+        """Batches of a window of which ``measured`` count, since epochs end meanwhile."""
+        position, unsteady = self._epoch_position() + self._unmeasured, unsteady_batches(prefetched, epoch_batches)
+        begin = position
+        while measured:
+            measured -= position % epoch_batches >= unsteady
+            position += 1
+        return position - begin
 
     def _expected_step_s(self, source: BatchSource, role: Role) -> float:
         """As in the last window of ``role``; before its first, as in the window before, without the wait for data if there is none."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark, NodeState, Storage
+from ddpbench.record.diagnosis import DeviceDecoding, H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.ranges import Count, Milliseconds, Seconds
@@ -30,11 +30,11 @@ trial       the script's dataset in a DataLoader with other arguments
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One stage, from batch ``first`` on.
 
-    Windows last ``batches`` batches. The benchmarks of loader, copies to the GPU and storage, and the collection of what all ranks have
-    measured, take place between two batches. The end lasts until the script has made its ``last_update``.
+    Windows last ``batches`` batches. The benchmarks of loader, copies to the GPU, decoding on the GPU and storage, and the collection of
+    what all ranks have measured, take place between two batches. The end lasts until the script has made its ``last_update``.
     """
 
-    kind: Literal["window", "benchmark", "copies", "storage", "collect", "end"]
+    kind: Literal["window", "benchmark", "copies", "decoding", "storage", "collect", "end"]
     first: Count
     batches: Count = 0
     source: BatchSource = "own"
@@ -91,6 +91,7 @@ class RankResults(msgspec.Struct, kw_only=True):
     single_rank_benchmark: LoaderBenchmark | None = None
     kernel_ms: Milliseconds | None = None  # per batch, on rank 0
     h2d_bandwidth: H2DBandwidth | None = None
+    device_decoding: DeviceDecoding | None = None
     storage: Storage | None = None  # on rank 0
     node_state: NodeState | None = None  # of the first rank of a node
     failed_trials: list[FailedTrial] = []

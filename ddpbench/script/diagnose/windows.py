@@ -20,6 +20,7 @@ from ddpbench.record.diagnosis import H2DBandwidth
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.dataset_files import common_folder, dataset_files
+from ddpbench.script.diagnose.device_decoding import benchmark_device_decoding
 from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Measurement, NoLoader
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
 from ddpbench.script.diagnose.repeated import RepeatedBatches
@@ -73,6 +74,16 @@ class Windows:
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
         self._has_failed = False
+
+    @property
+    def epoch_batches(self) -> int | None:
+        """Batches of an epoch of the training loader; None if unknown."""
+        return self._training[1].num_batches if self._training else None
+
+    def epoch_position(self) -> int:
+        """Batches of the present epoch that the script has got from the training loader."""
+        iterator = self._training[1].iterator if self._training else None
+        return iterator.num_given if iterator else 0
 
     # what the script's iterators call
 
@@ -190,6 +201,9 @@ class Windows:
             self._benchmark_loader(stage, iterator)
         elif stage.kind == "copies" and self.observer.device is not None:
             self._benchmark_copies(self.observer.device, iterator)
+        elif stage.kind == "decoding" and self.observer.device is not None:
+            size = iterator.steered.repeated.image_size
+            self.results.device_decoding = benchmark_device_decoding(self.dataset_files, size, self.observer.device, stage.seconds)
         elif stage.kind == "storage" and self._rank == 0:
             files, readers = self.dataset_files, max(1, iterator.source.workers * self._ranks_per_node)
             self.results.storage = benchmark_storage(common_folder(files), files, readers, stage.seconds)

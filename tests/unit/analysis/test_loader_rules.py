@@ -15,10 +15,11 @@ from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import baseline_of, controls_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.model import pipeline_model
-from ddpbench.analysis.remedies.loader_rules import LoaderContext, other_loader
+from ddpbench.analysis.remedies.loader_rules import LoaderContext, decode_on_device, other_loader
 from ddpbench.analysis.remedies.recommend import recommend
-from ddpbench.analysis.remedies.remedy import Remedy
+from ddpbench.analysis.remedies.remedy import DecodeOnDevice, Remedy
 from ddpbench.analysis.summary import summarize
+from ddpbench.record.diagnosis import DeviceDecoding
 from ddpbench.record.loaders import LOADERS
 from ddpbench.record.record import DatasetInfo, Job
 
@@ -88,3 +89,16 @@ def test_device_resident_loader_is_the_next_step_for_small_images() -> None:
     assert next_command(verdict).endswith(" --loader torch,tensor")
     found = [remedy.scenario.loader for remedy in recommend(context.builder, context.inputs, verdict) if remedy.scenario]
     assert found.count("tensor") == 1, "the rule is in the tables for any cause and for this one"
+
+
+@pytest.mark.parametrize(("decoded_per_s", "expected"), [(1000, (852.2, 1000.0)), (10**9, (1818.2, 1818.2)), (100, (98.3, 100.0))])
+def test_decoding_on_the_gpu_is_priced(decoded_per_s: int, expected: tuple[float, float]) -> None:
+    """Before each step, or beside it: this GPU trains 5,766 images/s. Its two workers could still collate 1,818."""
+    job = run_with("torch")
+    assert job.diagnosis is not None
+    assert decode_on_device(context_of(job)) is None, "not measured"
+    job.diagnosis.device_decoding = DeviceDecoding(images=decoded_per_s, elapsed_s=1.0)
+    remedy = decode_on_device(context_of(job))
+    assert isinstance(remedy, DecodeOnDevice)
+    assert (remedy.low, remedy.high) == pytest.approx(expected, abs=0.1)
+    assert remedy.gain == pytest.approx(remedy.low / 430.0, abs=0.01)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import UserDict, namedtuple
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torchvision import tv_tensors
 
 from ddpbench.record.errors import BenchError
 from ddpbench.script.diagnose.repeated import MAX_BATCHES, RepeatedBatches
@@ -101,6 +103,25 @@ def test_unknown_objects_cannot_be_repeated() -> None:
 
 
 @pytest.mark.cuda
+def test_boxes_of_torchvision_keep_their_class_and_format() -> None:
+    """What its detection datasets return: a list of images, and a list of dicts."""
+    image, boxes = tv_tensors.Image(torch.rand(3, 8, 8)), tv_tensors.BoundingBoxes([[0, 0, 4, 4]], format="XYXY", canvas_size=(8, 8))
+    repeated = RepeatedBatches()
+    repeated.keep([[image], [{"boxes": boxes, "labels": torch.tensor([1])}]])
+    (found,), (target,) = repeated.next_batch()
+    assert isinstance(found, tv_tensors.Image)
+    assert torch.equal(found, image)
+    assert (target["boxes"].format, target["boxes"].canvas_size) == (boxes.format, (8, 8))
+    assert isinstance(target["boxes"].to(torch.float64), tv_tensors.BoundingBoxes)
+
+
+def test_changes_of_an_array_are_undone() -> None:
+    repeated = RepeatedBatches()
+    repeated.keep({"ids": np.arange(4)})
+    repeated.next_batch()["ids"][0] = 7
+    assert repeated.next_batch()["ids"].tolist() == [0, 1, 2, 3]
+
+
 def test_loader_that_has_given_no_batch_needs_no_copies() -> None:
     with RepeatedBatches().on_device(torch.device("cuda")):
         assert "to" not in vars(torch.Tensor)
@@ -134,3 +155,14 @@ def test_copies_to_the_device_are_there_already() -> None:
         assert repeated.next_batch()["images"].to(device).tolist() == [0, 1, 2, 3]
     assert "to" not in vars(torch.Tensor)
     assert "cuda" not in vars(torch.Tensor)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="copies to another GPU need two")
+def test_copies_to_another_gpu_are_made_there() -> None:
+    repeated = kept(torch.arange(4.0))
+    with repeated.on_device(torch.device("cuda", 0)):
+        batch = repeated.next_batch()
+        assert [batch.to("cuda:1").device.index, batch.cuda(1).device.index, batch.cuda().device.index] == [1, 1, 0]
+        with torch.cuda.device(1):
+            assert [batch.to("cuda").device.index, batch.cuda().device.index] == [1, 1]

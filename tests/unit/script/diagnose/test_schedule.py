@@ -25,8 +25,8 @@ class Script:
         self.now_s, self.stage = 0.0, None
         self.failing: Sequence[Scenario] = ()
         self.own_s, self.compute_s, self.scenarios = own_s, compute_s, scenarios
-        usual = {"ranks": 1, "workers": 2, "prefetch": 2, "batches_per_update": 1, "look_ahead": 0, "on_gpu": False, "reads_files": False}
-        self.facts, self.limit_s = ScriptFacts(**{**usual, **facts}), limit_s  # type: ignore[arg-type]
+        usual = {"ranks": 1, "workers": 2, "prefetch": 2, "batches_per_update": 1, "look_ahead": 0, "epoch_batches": None}
+        self.facts, self.limit_s = ScriptFacts(**{**usual, "on_gpu": False, "reads_files": False, **facts}), limit_s  # type: ignore[arg-type]
 
     def step_times(self, first: int, end: int) -> WindowPace:
         assert self.stage is not None
@@ -42,7 +42,13 @@ class Script:
         number = FIRST_BATCH
         with patch.object(module, "monotonic", lambda: self.now_s):
             plan = Schedule(
-                self.facts, self.limit_s, self.step_times, lambda: self.scenarios, lambda scenario: scenario in self.failing, lambda: number
+                self.facts,
+                self.limit_s,
+                self.step_times,
+                lambda: self.scenarios,
+                lambda scenario: scenario in self.failing,
+                lambda: number,
+                lambda: number % (self.facts.epoch_batches or 1),
             )
             while not found or found[-1].kind != "end":
                 self.stage = stage = plan.next_stage(number)
@@ -69,7 +75,7 @@ def test_every_control_run_has_its_rounds() -> None:
 def test_loader_is_benchmarked_before_all_rounds() -> None:
     kinds = [each.kind for each in Script(ranks=2, on_gpu=True, reads_files=True).stages()]
     assert kinds.index("benchmark") < kinds.index("collect")
-    assert [kind for kind in kinds if kind != "window"] == ["benchmark", "benchmark", "copies", "storage", "collect", "end"]
+    assert [kind for kind in kinds if kind != "window"] == ["benchmark", "benchmark", "copies", "decoding", "storage", "collect", "end"]
 
 
 def test_trials_take_turns_with_the_present_loader() -> None:
@@ -121,6 +127,15 @@ def test_windows_last_whole_updates() -> None:
 def test_rounds_have_enough_batches_per_worker() -> None:
     stages = Script(own_s=2.0, workers=8, limit_s=1000.0).stages()
     assert all(stage.batches - stage.unmeasured >= 32 for stage in stages if stage.is_timed and stage.role == BASELINE)
+
+
+@pytest.mark.parametrize("epoch_batches", [5000, 48, 20])
+def test_rounds_last_longer_if_epochs_end_meanwhile(epoch_batches: int) -> None:
+    """Batches that were loaded in the pause before an epoch do not count: 16, or half of a short epoch."""
+    unsteady = min(16, epoch_batches // 2)
+    stages = Script(own_s=2.0, workers=8, limit_s=1000.0, epoch_batches=epoch_batches).stages()
+    for stage in (stage for stage in stages if stage.is_timed and stage.role == BASELINE):
+        assert sum(number % epoch_batches >= unsteady for number in range(stage.first_measured, stage.end)) == 32
 
 
 def test_repeated_batches_do_not_use_up_the_script() -> None:
