@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from documents import ROOT
 from open_loaders import config, opened, take
+from scripts.limits import LAUNCHERS
 
+from ddpbench.cli import main
 from ddpbench.record.loaders import find_loader
 from ddpbench.workloads.init_model import init_model
 from ddpbench.workloads.registry import find_workload
@@ -45,6 +48,18 @@ def test_example_script_trains() -> None:
         [sys.executable, str(script), "--epochs", "1", "--samples", "64"], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.startswith("epoch 0: loss ")
+
+
+@pytest.mark.slow
+def test_example_classifier_trains_on_image_files(tmp_path: Path) -> None:
+    assert main(["make-data", "imagenet", str(tmp_path), "--images", "16", "--classes", "2", "-q"]) == 0
+    script = ROOT / "docs" / "examples" / "train_images.py"
+    flags = ["--epochs", "1", "--batch-size", "4", "--image-size", "32", "--workers", "1"]
+    done = subprocess.run(
+        [*LAUNCHERS["torchrun"], str(script), str(tmp_path), *flags], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.startswith("epoch 0: loss ")
+    assert (tmp_path / "model.pt").is_file()
 
 
 def test_example_of_a_slow_loader_delivers_its_shard() -> None:

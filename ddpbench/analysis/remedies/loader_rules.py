@@ -222,8 +222,11 @@ def dataloader_with_workers(context: LoaderContext) -> Remedy | None:
 
 
 def pinned_memory(context: LoaderContext) -> Remedy | None:
+    """A DataLoader without workers has no thread that pins batches: the trainer process would wait for each."""
     if context.record.config.pin_memory or context.record.environment.device_type != "cuda":
         return None
+    if context.record.script is not None and not context.record.workers:
+        return Remedy(code="pinned-memory-and-worker")
     return Remedy(
         code="pinned-memory",
         command=context.builder.command(pin_memory=(False, True)),

@@ -20,6 +20,7 @@ RemedyCode = Literal[
     "more-hw-decoding",
     "data-in-memory",
     "pinned-memory",
+    "pinned-memory-and-worker",
     "decode-on-device",
     "without-loader",  # a comparison that shows what the loader costs
     "cuda-graphs",
@@ -40,6 +41,7 @@ SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
     "out-of-order",
     "persistent-workers",
     "pinned-memory",
+    "pinned-memory-and-worker",
     "decode-on-device",
     "more-cores",
     "data-in-memory",

@@ -38,7 +38,7 @@ def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
         case "data-bound":
             return _more_workers(inputs)
         case "host-to-device-bound" if not inputs.record.config.pin_memory:
-            return ChangeDataLoader(pin_memory=True)
+            return _pinned_memory(inputs.record)
         case "noisy-neighbour":
             return RunCommand(TOP_COMMAND)
     return None
@@ -49,11 +49,18 @@ def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | N
     for remedy in recommend(CommandBuilder(inputs.record, "diagnose"), inputs, verdict):
         if remedy.scenario is not None and is_dataloader_change(remedy.scenario):
             return dataloader_change(remedy.scenario, inputs.record)
+        if remedy.code == "pinned-memory-and-worker":
+            return _pinned_memory(inputs.record)
         if remedy.code == "persistent-workers":
             return ChangeDataLoader(persistent_workers=True)
         if remedy.code in ("list-processes", "inspect-straggler"):
             return RunCommand(remedy.command)
     return None
+
+
+def _pinned_memory(record: Record) -> ChangeDataLoader:
+    """A DataLoader without workers has no thread that pins batches."""
+    return ChangeDataLoader(num_workers=None if record.workers else 1, pin_memory=True)
 
 
 def _more_workers(inputs: AnalysisInput) -> ChangeDataLoader | None:

@@ -150,13 +150,15 @@ SETTERS: Mapping[str, Callable[..., PipelineState]] = {
     "compile": with_compile,
     "batch_size": with_batch_size,
     "data_in_memory": with_data_in_memory,
-    "pin_memory": with_pin_memory,
     "workers": with_workers,
+    "pin_memory": with_pin_memory,
     "prefetch": with_prefetch,
     "in_order": with_in_order,
     "gpus": with_gpus,
     "cores_per_gpu": with_cores_per_gpu,
 }
-"""Setters by field of Scenario, in the order of application: the loader before its workers, precision and compile before batch size."""
+"""Setters by field of Scenario, in the order of application: the loader before its workers, these before pinned memory, precision and
+compile before batch size.
+"""
 
 assert SETTERS.keys() == {field.name for field in msgspec.structs.fields(Scenario)}

@@ -60,6 +60,8 @@ def with_hw_decoder_load(state: PipelineState, share: float, context: WhatIfCont
 def with_pin_memory(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
     if not context.on_gpu:
         raise UsageError("--pin-memory has no effect on CPU ranks", "drop --pin-memory")
+    if wanted and context.inputs.record.script is not None and not state.workers:
+        raise UsageError("without workers, the trainer process would pin each batch itself and wait for it", "add --workers 1")
     if wanted:
         config = context.inputs.record.config
         saved_s = pageable_copy_s(context.inputs) * state.batch_size / config.batch_size * _wire_bytes_ratio(config.loader, state.loader)

@@ -15,12 +15,15 @@ from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import baseline_of, controls_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.model import pipeline_model
-from ddpbench.analysis.remedies.loader_rules import LoaderContext, decode_on_device, other_loader
+from ddpbench.analysis.remedies.loader_rules import LoaderContext, decode_on_device, other_loader, pinned_memory
 from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.remedies.remedy import DecodeOnDevice, Remedy
 from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.whatif.query import answer_whatif
 from ddpbench.record.diagnosis import DeviceDecoding
+from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import LOADERS
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import DatasetInfo, Job
 
 PICTURES = replace(IMAGENET, dataset="", file_kind="images")
@@ -102,3 +105,15 @@ def test_decoding_on_the_gpu_is_priced(decoded_per_s: int, expected: tuple[float
     assert isinstance(remedy, DecodeOnDevice)
     assert (remedy.low, remedy.high) == pytest.approx(expected, abs=0.1)
     assert remedy.gain == pytest.approx(remedy.low / 430.0, abs=0.01)
+
+
+def test_no_batch_is_pinned_without_workers() -> None:
+    """The trainer process would pin each itself, and wait for it: no gain is predicted."""
+    job = diagnosis(430.0, config=replace(TORCH, workers=0, pin_memory=False))
+    for record in job.records:
+        record.script = records.watched_script().script
+    remedy = pinned_memory(context_of(job))
+    assert remedy is not None
+    assert (remedy.code, remedy.scenario, remedy.gain) == ("pinned-memory-and-worker", None, None)
+    with pytest.raises(UsageError, match="the trainer process would pin each batch itself"):
+        answer_whatif(job, Scenario(pin_memory=True))

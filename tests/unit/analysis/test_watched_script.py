@@ -55,10 +55,17 @@ def test_more_workers_are_suggested_up_to_the_cores(data_ms: float, workers: int
     assert judged(records.watched_script(data_ms=data_ms, **with_config(workers=workers))).next == expected
 
 
-@pytest.mark.parametrize(("pin_memory", "expected"), [(False, ChangeDataLoader(pin_memory=True)), (True, None)])
-def test_pinned_memory_is_suggested_against_slow_copies(pin_memory: bool, expected: NextStep | None) -> None:
+@pytest.mark.parametrize(
+    ("pin_memory", "workers", "expected"),
+    [
+        (False, 2, ChangeDataLoader(pin_memory=True)),
+        (False, 0, ChangeDataLoader(num_workers=1, pin_memory=True)),  # a thread pins the batches of workers only
+        (True, 2, None),
+    ],
+)
+def test_pinned_memory_is_suggested_against_slow_copies(pin_memory: bool, workers: int, expected: NextStep | None) -> None:
     phases = {"data": 1.0, "host_to_device": 30.0, "forward": 14.0, "backward": 27.0, "optimizer": 1.4, "script": 1.0}
-    found = judged(records.watched_script(ranks=[phases] * 4, **with_config(pin_memory=pin_memory)))
+    found = judged(records.watched_script(ranks=[phases] * 4, **with_config(pin_memory=pin_memory, workers=workers)))
     assert (found.kind, found.next) == ("host-to-device-bound", expected)
 
 
