@@ -235,15 +235,18 @@ def pinned_memory(context: LoaderContext) -> Remedy | None:
 
 
 def decode_on_device(context: LoaderContext) -> Remedy | None:
-    """For a script whose workers decode JPEG files: the GPU could do that, and the augmentation. The workers would still read the files."""
+    """For a script that decodes JPEG files: the GPU could do that, and the augmentation. Its loader would still read the files."""
     diagnosis, pipeline, cost = context.inputs.controls.diagnosis, context.pipeline, context.pipeline.cost
     if diagnosis is None or diagnosis.device_decoding is None or cost is None or "decode" not in cost.wall_s_by_stage:
         return None
     left_s = cost.wall_s - sum(cost.wall_s_by_stage.get(stage, 0.0) for stage in ("decode", "augment"))
-    loading = [rates.worker_rate(max(1, pipeline.workers), left_s)] if left_s else []
-    loading += [pipeline.storage_rate] if pipeline.storage_rate else []
     decoding_rate = diagnosis.device_decoding.images_per_s
-    low, high = (min(rate, *loading) for rate in rates.decoding_step_rates(pipeline.device_rate, decoding_rate))
+
+    def with_loading(rate: float) -> float:
+        loaded = min(rate, rates.worker_rate(pipeline.workers, left_s)) if pipeline.workers else 1 / (1 / rate + left_s)
+        return min(loaded, pipeline.storage_rate or loaded)
+
+    low, high = map(with_loading, rates.decoding_step_rates(pipeline.device_rate, decoding_rate))
     return DecodeOnDevice(low=low, high=high, decoding_rate=decoding_rate, gain=low / pipeline.achieved_rate)
 
 

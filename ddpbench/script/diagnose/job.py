@@ -18,22 +18,20 @@ from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role, trial_role
 from ddpbench.record.trace import Memory, Trace
 from ddpbench.script.diagnose.schedule import MIN_ROUND_STEPS, unsteady_batches
 from ddpbench.script.diagnose.stage import RankResults, Stage, WindowResult
-from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, make_trace
+from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, batches_per_update, make_trace
 from ddpbench.script.observe.rows import NUMBER, STRETCH, Rows, to_rows
-from ddpbench.script.observe.source import DEFAULT_PREFETCH
 from ddpbench.script.ranks.observation import Observation
 
 
 def build_records(observation: Observation, own_rows: Rows, results: Sequence[RankResults], requested: Config) -> list[Record]:
     """One record per role, the baseline first. ``results`` are those of every rank, ``own_rows`` all steps of rank 0."""
     states = {rank: each.state for rank, each in enumerate(results) if each.state}
-    prefetched = observation.observer.training.prefetched if observation.observer.training else 0
     rounds: dict[Role, list[Round]] = {}
     for windows in _shared_windows(results):
         role = windows[0].stage.role
         assert role is not None, "timed windows have a role"
         found = rounds.setdefault(role, [])
-        if timed := _build_round(windows, own_rows, prefetched, observation.engine, [state.memory for state in states.values()]):
+        if timed := _build_round(windows, own_rows, observation.engine, [state.memory for state in states.values()]):
             found.append(timed)
     records = [_with_role(observation.record_with(measured, states, own_rows), role, requested) for role, measured in rounds.items()]
     for record in records:
@@ -70,12 +68,10 @@ def _shared_windows(results: Sequence[RankResults]) -> Iterator[list[WindowResul
             yield [windows[first] for windows in by_first]
 
 
-def _build_round(windows: Sequence[WindowResult], own_rows: Rows, prefetched: int, engine: str, memory: Sequence[Memory]) -> Round | None:
+def _build_round(windows: Sequence[WindowResult], own_rows: Rows, engine: str, memory: Sequence[Memory]) -> Round | None:
     """The round of one window; None if an epoch ended so often in it that too few steps are left."""
     stage = windows[0].stage
-    if stage.source == "trial":
-        prefetched = (stage.scenario.workers or 0) * (stage.scenario.prefetch or DEFAULT_PREFETCH) or prefetched
-    numbers = steady_steps(own_rows, stage, prefetched if stage.source in ("own", "trial", "background") else 0)
+    numbers = steady_steps(own_rows, stage)
     parts = [rows[np.isin(rows[:, NUMBER], numbers)] for rows in (to_rows(window.rows) for window in windows)]
     if len(numbers) < MIN_ROUND_STEPS or any(len(part) < len(numbers) for part in parts):
         return None
@@ -84,16 +80,19 @@ def _build_round(windows: Sequence[WindowResult], own_rows: Rows, prefetched: in
     return subsample_round(timed, -(-traces[0].steps // MAX_ROUND_STEPS))
 
 
-def steady_steps(own_rows: Rows, stage: Stage, prefetched: int) -> Rows:
-    """Numbers of the steps of ``stage`` that count: the first of an epoch do not, nor those whose batches were loaded in the pause before.
+def steady_steps(own_rows: Rows, stage: Stage) -> Rows:
+    """Numbers of the steps of ``stage`` that count: the first of an epoch do not, nor those whose batches were loaded at its start.
 
-    In epochs too short for that, at least every second step counts.
+    Of epochs with fewer than two batches per worker none count: whatever the loader takes, they would not wait.
     """
     numbers, begins = own_rows[:, NUMBER], np.flatnonzero(np.diff(own_rows[:, STRETCH], prepend=-1.0))
     lengths = np.diff(np.append(begins, len(own_rows)))
+    longest = int(lengths.max(initial=0))
+    if longest < 2 * stage.workers:
+        return numbers[:0]
     positions = numbers - np.repeat(numbers[begins], lengths)
-    skipped = max(1, unsteady_batches(prefetched, int(lengths.max(initial=0))))
-    return numbers[(numbers >= stage.first_measured) & (numbers < stage.end) & (positions >= skipped)]
+    unsteady = unsteady_batches(stage.prefetched, longest, batches_per_update(own_rows))
+    return numbers[(numbers >= stage.first_measured) & (numbers < stage.end) & (positions >= unsteady)]
 
 
 def _trace(rank: int, rows: Rows, window: WindowResult, memory: Memory) -> Trace:

@@ -147,7 +147,7 @@ class KeptBatch:
 def _clone(leaf: Any) -> Any:
     """A copy of an array, or of a tensor, in page-locked memory if there is a GPU; another leaf as it is, since it cannot change.
 
-    A tensor of a subclass that has no page-locked version, such as the bounding boxes of torchvision, stays in pageable memory.
+    A tensor of a subclass that has no page-locked version stays in pageable memory.
     """
     if isinstance(leaf, np.ndarray):
         return leaf.copy()
@@ -228,8 +228,8 @@ def _patched_to(to: Callable[..., Tensor]) -> Callable[..., Tensor]:
         if copied is not None:
             device, dtype, _, memory_format = torch._C._nn._parse_to(*arguments, **options)
             if device is not None and _is_on(copied, device):
-                return to(copied, dtype or copied.dtype, copy=True, memory_format=memory_format or torch.preserve_format)
-        return to(tensor, *arguments, **options)
+                return _call(to, copied, dtype or copied.dtype, copy=True, memory_format=memory_format or torch.preserve_format)
+        return _call(to, tensor, *arguments, **options)
 
     return patched
 
@@ -239,10 +239,18 @@ def _patched_cuda(cuda: Callable[..., Tensor]) -> Callable[..., Tensor]:
         copied, device = _on_device(tensor), options.get("device", arguments[0] if arguments else None)
         device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
         if copied is None or not _is_on(copied, device):
-            return cuda(tensor, *arguments, **options)
+            return _call(cuda, tensor, *arguments, **options)
         return copied.clone(memory_format=options.get("memory_format", torch.preserve_format))
 
     return patched
+
+
+def _call(method: Callable[..., Tensor], tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
+    """The result of torch's ``method``. A subclass would get the patched one, which it does not know: torch looks it up by name."""
+    if type(tensor) is Tensor:
+        return method(tensor, *arguments, **options)
+    found: Tensor = type(tensor).__torch_function__(method, (type(tensor),), (tensor, *arguments), options)
+    return found
 
 
 def _is_on(tensor: Tensor, device: torch.device) -> bool:

@@ -71,9 +71,13 @@ class ScriptFacts:
     reads_files: bool  # and their paths are known
 
 
-def unsteady_batches(prefetched: int, epoch_batches: int) -> int:
-    """Batches at the start of an epoch whose loading shows nothing: workers have prefetched them before; at most half of an epoch."""
-    return min(prefetched, epoch_batches // 2)
+def unsteady_batches(prefetched: int, epoch_batches: int, batches_per_update: int) -> int:
+    """Batches at the start of an epoch that do not count: the first, and those that workers load at once, without a step between them.
+
+    In whole updates, and at most half of an epoch; 0 if that leaves none.
+    """
+    unsteady = batches_per_update * ceil(min(max(1, prefetched), epoch_batches // 2) / batches_per_update)
+    return unsteady if unsteady < epoch_batches else 0
 
 
 def end_stage(number: int, last_update: int) -> Stage:
@@ -194,37 +198,38 @@ class Schedule:
 
     def _window(self, source: BatchSource, role: Role, turn: int) -> Iterator[Stage]:
         """The timed window of one arm."""
-        min_steps = MIN_BATCHES_PER_PRODUCER * self._loading(role)[0] if source in ("own", "trial", "background") else 0
+        workers, prefetch = self._loading(role) if source in ("own", "trial", "background") else (0, 0)
         wanted = ceil(ROUND_S * self._scale / self._expected_step_s(source, role))
         if source not in ("own", "trial") and self._mostly_waits:
             wanted = min(wanted, MAX_REPEATED_STEPS)
-        measured = max(MIN_ROUND_STEPS, min_steps, wanted)
-        if min_steps and self._facts.epoch_batches:
-            workers, prefetch = self._loading(role)
-            measured = self._with_unsteady(measured, workers * prefetch, self._facts.epoch_batches)
+        measured = max(MIN_ROUND_STEPS, MIN_BATCHES_PER_PRODUCER * workers, wanted)
         yield from self._run(
             Stage(
                 kind="window",
                 first=self._first,
-                batches=self._unmeasured + self._rounded(measured),
+                batches=self._unmeasured + self._rounded(self._with_unsteady(measured, workers * prefetch)),
                 source=source,
                 role=role,
                 is_timed=True,
                 turn=turn,
                 unmeasured=self._unmeasured,
+                workers=workers,
+                prefetched=workers * prefetch,
             )
         )
         if self._last:
             self._pace_s[role] = self._last.step_s
 
-    def _with_unsteady(self, measured: int, prefetched: int, epoch_batches: int) -> int:
+    def _with_unsteady(self, measured: int, prefetched: int) -> int:
         """Batches of a window of which ``measured`` count, since epochs end meanwhile."""
-        position, unsteady = self._epoch_position() + self._unmeasured, unsteady_batches(prefetched, epoch_batches)
-        begin = position
+        epoch_batches, position = self._facts.epoch_batches, self._epoch_position() + self._unmeasured
+        if not epoch_batches:
+            return measured
+        unsteady, batches = unsteady_batches(prefetched, epoch_batches, self._facts.batches_per_update), 0
         while measured:
-            measured -= position % epoch_batches >= unsteady
-            position += 1
-        return position - begin
+            measured -= (position + batches) % epoch_batches >= unsteady
+            batches += 1
+        return batches
 
     def _expected_step_s(self, source: BatchSource, role: Role) -> float:
         """As in the last window of ``role``; before its first, as in the window before, without the wait for data if there is none."""

@@ -42,6 +42,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     is_timed: bool = False  # a window is a round of that record, without its first ``unmeasured`` batches
     turn: Count = 0  # number of the round
     unmeasured: Count = 0
+    workers: Count = 0  # of the loader that makes its batches; 0 without one
+    prefetched: Count = 0  # batches that these workers load ahead
     is_profiled: bool = False  # rank 0 sums the time of its kernels in the window
     seconds: Seconds = 0.0  # of a benchmark
     single_rank: bool = False  # a benchmark of the loader on rank 0 alone

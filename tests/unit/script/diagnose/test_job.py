@@ -10,34 +10,30 @@ import pytest
 from ddpbench.record.roles import BASELINE
 from ddpbench.script.diagnose.job import steady_steps
 from ddpbench.script.diagnose.stage import Stage
-from ddpbench.script.observe.rows import NUMBER, ROW_LENGTH, STRETCH, Rows
+from ddpbench.script.observe.rows import NUMBER, ROW_LENGTH, STRETCH, UPDATES, Rows
 
 
-def rows_of(epochs: Sequence[int]) -> Rows:
+def rows_of(epochs: Sequence[int], batches_per_update: int) -> Rows:
     """Steps of epochs with that many batches."""
     rows = np.zeros((sum(epochs), ROW_LENGTH))
     rows[:, NUMBER], rows[:, STRETCH] = np.arange(len(rows)), np.repeat(np.arange(len(epochs)), epochs)
+    rows[batches_per_update - 1 :: batches_per_update, UPDATES] = 1
     return rows
 
 
 @pytest.mark.parametrize(
-    ("epochs", "prefetched", "expected"),
+    ("epochs", "workers", "batches_per_update", "expected"),
     [
-        ([200], 8, [*range(60, 90)]),
-        ([20, 50, 50], 8, [*range(60, 70), *range(78, 90)]),  # batches that were loaded in the pause do not count
-        ([20, 50, 50], 0, [*range(60, 70), *range(71, 90)]),  # nor does the first one
-        ([58, 50], 8, [*range(66, 90)]),  # the pause was just before the window
-        ([10] * 10, 8, [*range(65, 70), *range(75, 80), *range(85, 90)]),  # every second step of epochs that are too short
+        ([200], 4, 1, [*range(60, 90)]),
+        ([20, 50, 50], 4, 1, [*range(60, 70), *range(78, 90)]),  # batches that were loaded at the start of an epoch do not count
+        ([20, 50, 50], 0, 1, [*range(60, 70), *range(71, 90)]),  # nor does the first one
+        ([20, 52, 52], 0, 4, [*range(60, 72), *range(76, 90)]),  # in whole updates
+        ([58, 50], 4, 1, [*range(66, 90)]),  # the epoch began just before the window
+        ([10] * 10, 4, 1, [*range(65, 70), *range(75, 80), *range(85, 90)]),  # the second half of epochs that are too short
+        ([7] * 15, 4, 1, []),  # workers load the whole epoch at its start
+        ([1] * 100, 0, 1, [*range(60, 90)]),
     ],
 )
-def test_steps_that_count(epochs: Sequence[int], prefetched: int, expected: Sequence[int]) -> None:
-    stage = Stage(kind="window", first=58, batches=32, role=BASELINE, is_timed=True, unmeasured=2)
-    assert steady_steps(rows_of(epochs), stage, prefetched).tolist() == expected
-
-
-def test_steps_of_a_sampled_training_keep_their_distance_from_the_pause() -> None:
-    """Of a long training not all steps are kept."""
-    rows = rows_of([30, 100])
-    stage = Stage(kind="window", first=60, batches=40, role=BASELINE, is_timed=True)
-    kept = np.delete(rows, slice(31, 59), axis=0)
-    assert steady_steps(kept, stage, prefetched=8).tolist() == [*range(60, 100)]
+def test_steps_that_count(epochs: Sequence[int], workers: int, batches_per_update: int, expected: Sequence[int]) -> None:
+    stage = Stage(kind="window", first=58, batches=32, role=BASELINE, is_timed=True, unmeasured=2, workers=workers, prefetched=2 * workers)
+    assert steady_steps(rows_of(epochs, batches_per_update), stage).tolist() == expected

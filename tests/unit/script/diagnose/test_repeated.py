@@ -11,7 +11,7 @@ import torch
 from torchvision import tv_tensors
 
 from ddpbench.record.errors import BenchError
-from ddpbench.script.diagnose.repeated import MAX_BATCHES, RepeatedBatches
+from ddpbench.script.diagnose.repeated import MAX_BATCHES, DeviceCopy, RepeatedBatches, _patched_copies
 
 Pair = namedtuple("Pair", ["images", "labels"])
 
@@ -102,7 +102,6 @@ def test_unknown_objects_cannot_be_repeated() -> None:
         kept([Graph()])
 
 
-@pytest.mark.cuda
 def test_boxes_of_torchvision_keep_their_class_and_format() -> None:
     """What its detection datasets return: a list of images, and a list of dicts."""
     image, boxes = tv_tensors.Image(torch.rand(3, 8, 8)), tv_tensors.BoundingBoxes([[0, 0, 4, 4]], format="XYXY", canvas_size=(8, 8))
@@ -112,7 +111,11 @@ def test_boxes_of_torchvision_keep_their_class_and_format() -> None:
     assert isinstance(found, tv_tensors.Image)
     assert torch.equal(found, image)
     assert (target["boxes"].format, target["boxes"].canvas_size) == (boxes.format, (8, 8))
-    assert isinstance(target["boxes"].to(torch.float64), tv_tensors.BoundingBoxes)
+    copied = {id(target["boxes"]): DeviceCopy(repeated._batches[0], 1, boxes.clone())}
+    with _patched_copies(copied):
+        for moved in (target["boxes"].to("cpu"), target["boxes"].to(torch.float64), boxes.to(torch.float64), found.to(torch.float16)):
+            assert type(moved) in (tv_tensors.BoundingBoxes, tv_tensors.Image)
+        assert torch.nn.Parameter(torch.ones(2)).to(torch.float64).dtype == torch.float64
 
 
 def test_changes_of_an_array_are_undone() -> None:
@@ -122,6 +125,7 @@ def test_changes_of_an_array_are_undone() -> None:
     assert repeated.next_batch()["ids"].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.cuda
 def test_loader_that_has_given_no_batch_needs_no_copies() -> None:
     with RepeatedBatches().on_device(torch.device("cuda")):
         assert "to" not in vars(torch.Tensor)
