@@ -83,7 +83,7 @@ class Windows:
     def epoch_position(self) -> int:
         """Batches of the present epoch that the script has got from the training loader."""
         iterator = self._training[1].iterator if self._training else None
-        return iterator.num_given if iterator else 0
+        return 0 if iterator is None else iterator.num_given
 
     # what the script's iterators call
 
