@@ -109,15 +109,16 @@ def _torchcodec_decoder() -> Decoder:
     from torchcodec.decoders import decode_jpeg
 
     decode: Any = decode_jpeg
-    return lambda content: decode(_as_tensor(content), mode="RGB")
+    return lambda content: decode(as_tensor(content), mode="RGB")
 
 
 def _torchvision_decoder() -> Decoder:
     from torchvision.io import ImageReadMode  # importing it registers the operator
 
     decode: Any = torch.ops.image.decode_jpeg  # since 0.29 its wrapper warns at every image to use torchcodec
-    return lambda content: decode(_as_tensor(content), ImageReadMode.RGB.value, False)
+    return lambda content: decode(as_tensor(content), ImageReadMode.RGB.value, False)
 
 
-def _as_tensor(content: bytes) -> Tensor:
+def as_tensor(content: bytes) -> Tensor:
+    """The bytes of a file, as decoders take them: uint8 (N,)."""
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)  # torch warns about read-only memory

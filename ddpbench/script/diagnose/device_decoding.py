@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ddpbench.data.image_decoding import is_jpeg
+from ddpbench.data.image_decoding import as_tensor, is_jpeg
 from ddpbench.record.diagnosis import DeviceDecoding
 
 MAX_FILES = 128
@@ -56,7 +56,7 @@ def _read_jpegs(files: Sequence[str]) -> Iterator[Tensor]:
         content = Path(file).read_bytes()
         if not is_jpeg(content):
             raise ValueError(f"no JPEG: {file}")
-        yield torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        yield as_tensor(content)
 
 
 def decode_and_resize(encoded: Sequence[Tensor], size: tuple[int, int], device: torch.device) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 import torchvision  # noqa: F401  as a script whose dataset has images
 from PIL import Image
 
+from ddpbench.data.image_decoding import as_tensor
 from ddpbench.script.diagnose.device_decoding import benchmark_device_decoding, decode_and_resize
 
 CUDA = torch.device("cuda", 0)
@@ -26,7 +27,7 @@ def files(tmp_path: Path) -> Sequence[str]:
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def test_images_have_the_size_of_the_batch(files: Sequence[str], device: str) -> None:
-    encoded = [torch.frombuffer(bytearray(Path(file).read_bytes()), dtype=torch.uint8) for file in files]
+    encoded = [as_tensor(Path(file).read_bytes()) for file in files]
     images = decode_and_resize(encoded, (24, 32), torch.device(device))
     assert images.shape == (6, 3, 24, 32)
     assert images.device.type == device
