@@ -74,7 +74,7 @@ def test_default_steps_are_shared_and_kept_on_resume(launch: Callable[..., Any],
     words = ["sweep", "mnist-cnn", "-b", "4,32", "--rounds", "2", "--warmup", "1", "--device", "cpu", "--no-validate", "-o", str(results)]
     done = launch([*PLAIN, *words])
     assert done.returncode == 0, done.stderr
-    assert "2 rounds of 10 steps each" in done.stdout
+    assert "2 rounds of 10 steps each" in " ".join(done.stdout.split()), "wherever the line wraps"
     path = results / "cpu/sweep-mnist-cnn-batch-size.json"
     job = load(path)
     for record in job.records:
