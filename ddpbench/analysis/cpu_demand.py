@@ -9,6 +9,7 @@ from math import fsum
 
 from ddpbench.analysis.node_cpu_usage import SATURATED_FRACTION, busiest_node
 from ddpbench.analysis.summary import BOTTLENECK_FRACTION
+from ddpbench.record.environment import RankPlacement
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.trace import COLLECTIVE_PHASES, Trace
@@ -21,6 +22,13 @@ MAX_WAIT_FRACTION = 0.10
 
 MIN_WALL_S = 1.0
 """Wall time needed to judge a rank's CPU time: below, the clock ticks in which it is counted are too coarse."""
+
+
+MIN_LOAD = 0.8
+"""Threads per core from which the cost of an image with all cores busy is known from the run itself.
+
+Busy cores share caches, memory and often execution units: beside idle ones an image costs less.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,15 @@ class CpuDemand:
         return self.ranks * self.threads_per_rank
 
     @property
+    def all_cores_workers(self) -> int | None:
+        """Workers per rank of a loader benchmark with a worker for every core.
+
+        None if the job shows what it would: its own workers and trainers nearly keep the cores busy.
+        """
+        is_shown = self.workers and self.cores >= MIN_LOAD * self.usable_cores
+        return None if is_shown else max(1, int(self.usable_cores / self.ranks))
+
+    @property
     def max_workers(self) -> int:
         """Workers per rank that there are cores for; negative if the trainers need more cores than there are."""
         return int(self.usable_cores / self.ranks) - self.threads_per_rank
@@ -50,13 +67,20 @@ class CpuDemand:
 
 def cpu_demand(record: Record) -> CpuDemand:
     """Cores needed by loader workers and trainers, on the node with the fewest spare cores."""
-    usable_cores = {place.host: place.usable_cores for place in record.environment.placements}
-    ranks = Counter(place.host for place in record.environment.placements)
     workers = 0 if record.config.loader == SYNTHETIC else record.workers
-    threads = trainer_threads(record)
-    if cores_per_rank := record.config.cores:
+    return demand_of_ranks(record.environment.placements, workers, trainer_threads(record), record.config.cores)
+
+
+def demand_of_ranks(placements: Sequence[RankPlacement], workers: int, threads_per_rank: int, cores_per_rank: int | None) -> CpuDemand:
+    """Cores needed by the ranks at ``placements``, on the node with the fewest spare cores.
+
+    Each has ``workers`` and ``threads_per_rank``, and may use no more than ``cores_per_rank``.
+    """
+    usable_cores = {place.host: place.usable_cores for place in placements}
+    ranks = Counter(place.host for place in placements)
+    if cores_per_rank:
         usable_cores = {host: min(cores, cores_per_rank * ranks[host]) for host, cores in usable_cores.items()}
-    nodes = [CpuDemand(host, ranks[host], workers, threads, cores) for host, cores in usable_cores.items()]
+    nodes = [CpuDemand(host, ranks[host], workers, threads_per_rank, cores) for host, cores in usable_cores.items()]
     return min(nodes, key=lambda node: node.usable_cores - node.cores)
 
 

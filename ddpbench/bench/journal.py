@@ -227,6 +227,7 @@ class DiagnosisUpdate(TypedDict, total=False):
     node_states: list[NodeState]
     loader_benchmarks: list[LoaderBenchmark]
     single_rank_loader_benchmark: LoaderBenchmark | None
+    all_cores_loader_benchmarks: list[LoaderBenchmark]
     stage_cpu_s: dict[str, float] | None
     storage: Storage | None
     h2d_bandwidth: H2DBandwidth | None

@@ -29,6 +29,7 @@ class LoaderBenchmark(msgspec.Struct, frozen=True, kw_only=True):
     workers_rss_bytes: Count | None  # resident memory of the workers
     loader_stats: LoaderStats | None = None
     cpu_usage: CpuUsage | None = None
+    workers: Count | None = None  # per rank; None if those of the run
 
     @property
     def samples_per_s(self) -> float:
@@ -124,6 +125,7 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     node_states: list[NodeState] = []  # one per node
     loader_benchmarks: list[LoaderBenchmark] = []  # one per rank, all ranks at once
     single_rank_loader_benchmark: LoaderBenchmark | None = None  # rank 0 while the others idle
+    all_cores_loader_benchmarks: list[LoaderBenchmark] = []  # one per rank, all ranks at once, with a worker for every core
     stage_cpu_s: dict[str, Seconds] = {}  # CPU seconds per image by stage, if measured separately from the loader (DALI)
     storage: Storage | None = None
     h2d_bandwidth: H2DBandwidth | None = None

@@ -66,6 +66,7 @@ Measurement = Literal[
     "node_states",
     "loader_benchmarks",
     "single_rank_loader_benchmark",
+    "all_cores_loader_benchmarks",
     "stage_cpu_s",
     "alternative_loaders",
     "storage",

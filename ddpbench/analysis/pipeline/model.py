@@ -8,14 +8,13 @@ from functools import lru_cache
 from math import ceil, fsum, inf
 from typing import NamedTuple
 
-from ddpbench.analysis.controls import WorkersTrial, step_s, step_time_ratio
+from ddpbench.analysis.controls import WorkersTrial, step_s
 from ddpbench.analysis.cpu_demand import cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import NodeCpuUsage, busiest_node
 from ddpbench.analysis.pipeline import rates
-from ddpbench.analysis.pipeline.costs import LoaderCost, loader_cost_of_run, loader_costs_of_ranks
+from ddpbench.analysis.pipeline.costs import LoaderCost, loader_cost, loader_cost_of_run, loader_costs_of_ranks
 from ddpbench.analysis.ranks import COMPUTE_PHASES
-from ddpbench.analysis.stats import PairedRatio
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.record import Record
@@ -39,8 +38,9 @@ class PipelineModel:
     device_rate: float  # training on batches that are already on the device
     achieved_rate: float  # of the run
     cost: LoaderCost | None  # mean over all ranks
+    all_cores_factor: float  # CPU time per image with all cores busy, relative to ``cost``; 1 if it was not measured
     rank_costs: Sequence[LoaderCost]  # of each rank that reports it
-    main_process_cpu_s: float  # CPU seconds per image in the trainer process, without its workers
+    main_process_cpu_s: float  # CPU seconds per image in the trainer process to receive it from a worker; 0 if unknown
     training_cpu_s: float  # CPU seconds per image to train on it, if these cores do that; 0 with a GPU
     cpu_usage: NodeCpuUsage | None
     data_wait_fraction: float  # fraction of a step
@@ -53,8 +53,17 @@ class PipelineModel:
 
     @property
     def sample_cpu_s(self) -> float | None:
-        """CPU seconds to load an image."""
-        return self.cost.cpu_s + self.main_process_cpu_s if self.cost else None
+        """CPU seconds to load an image in the run."""
+        return self.cost.cpu_s + (self.main_process_cpu_s if self.workers else 0.0) if self.cost else None
+
+    @property
+    def all_cores_sample_cpu_s(self) -> float | None:
+        """CPU seconds to load an image in a worker while all cores are busy."""
+        return self.all_cores_factor * self.cost.cpu_s + self.main_process_cpu_s if self.cost else None
+
+    def all_cores_worker_sample_s(self, cost: LoaderCost) -> float:
+        """Wall seconds per image in a worker with ``cost``, while all cores are busy with other images."""
+        return self._worker_sample_s(cost) + (self.all_cores_factor - 1) * cost.cpu_s
 
     def rate_from_cores(self, sample_cpu_s: float) -> float | None:
         """Images/s that the cores load at ``sample_cpu_s`` each.
@@ -71,14 +80,14 @@ class PipelineModel:
 
         It is at least what the run reached, since its trainers may need fewer cores than assumed.
         """
-        rate = self.rate_from_cores(self.sample_cpu_s) if self.sample_cpu_s else None
+        rate = self.rate_from_cores(self.all_cores_sample_cpu_s) if self.all_cores_sample_cpu_s else None
         return rate and max(rate, self.achieved_rate)
 
     @property
     def loader_rate(self) -> float | None:
         """Images/s of the loader without training: as measured, else from the cores."""
         return self.measured_loader_rate or (
-            rates.core_rate(self.usable_cores, 0, self.ranks_per_node, self.sample_cpu_s) if self.sample_cpu_s else None
+            rates.core_rate(self.usable_cores, 0, self.ranks_per_node, self.all_cores_sample_cpu_s) if self.all_cores_sample_cpu_s else None
         )
 
     @property
@@ -142,7 +151,8 @@ class PipelineModel:
     @property
     def workers_needed(self) -> int | None:
         """Workers per rank that sustain ``max_rate`` on the slowest rank; None if unknown."""
-        slowest_s = max(map(self._worker_sample_s, self.rank_costs), default=self.worker_sample_s)
+        costs = self.rank_costs or ([self.cost] if self.cost else [])
+        slowest_s = max(map(self.all_cores_worker_sample_s, costs), default=None)
         return rates.workers_needed(slowest_s, self.max_rate) if slowest_s else None
 
     @property
@@ -151,11 +161,10 @@ class PipelineModel:
 
         More would only take turns, or hundreds of them would wait and fill memory.
         """
-        if self.worker_sample_s is None or self.core_bound_rate is None:
+        if self.cost is None or self.core_bound_rate is None:
             return None
-        return max(
-            1, min(round(self.worker_sample_s * self.core_bound_rate), int(MAX_WORKERS_PER_CORE * self.usable_cores / self.ranks_per_node))
-        )
+        busy = round(self.all_cores_worker_sample_s(self.cost) * self.core_bound_rate)
+        return max(1, min(busy, int(MAX_WORKERS_PER_CORE * self.usable_cores / self.ranks_per_node)))
 
     @property
     def recommended_workers(self) -> int | None:
@@ -167,7 +176,9 @@ class PipelineModel:
     @property
     def cores_needed(self) -> float | None:
         """Cores per rank that sustain ``max_rate``, those of the trainer included."""
-        return rates.cores_needed(self.sample_cpu_s, self.max_rate, self.trainer_cores, self.ranks_per_node) if self.sample_cpu_s else None
+        if self.all_cores_sample_cpu_s is None:
+            return None
+        return rates.cores_needed(self.all_cores_sample_cpu_s, self.max_rate, self.trainer_cores, self.ranks_per_node)
 
     @property
     def whole_cores_needed(self) -> float | None:
@@ -184,7 +195,7 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
     record, diagnosis, node = inputs.record, inputs.controls.diagnosis, cpu_demand(inputs.record)
     batch = record.config.batch_size
     device_s = step_s(inputs.controls.compute_only) or fsum(inputs.summary.phases_ms[phase] for phase in COMPUTE_PHASES) / 1000
-    on_cpu = record.environment.device_type == "cpu"
+    on_cpu, cost = record.environment.device_type == "cpu", loader_cost_of_run(record, diagnosis)
     return PipelineModel(
         ranks_per_node=node.ranks,
         workers=node.workers,
@@ -192,23 +203,38 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
         trainer_cores=node.trainer_cores,
         device_rate=rates.step_rate(batch, device_s),
         achieved_rate=rates.step_rate(batch, inputs.step_ms / 1000),
-        cost=loader_cost_of_run(record, diagnosis),
+        cost=cost,
+        all_cores_factor=_all_cores_factor(diagnosis, cost),
         rank_costs=loader_costs_of_ranks(record, diagnosis),
-        main_process_cpu_s=_main_process_cpu_s(diagnosis) if node.workers else 0.0,
+        main_process_cpu_s=_main_process_cpu_s(diagnosis, has_workers=bool(node.workers)),
         training_cpu_s=node.threads_per_rank * device_s / batch if on_cpu else 0.0,
         cpu_usage=busiest_node(record),
         data_wait_fraction=inputs.data_wait_ms / inputs.step_ms,
         handoff_fraction=_handoff_fraction(record),
         head_of_line_fraction=_head_of_line_fraction(record),
-        measured_loader_rate=min((each.samples_per_s for each in diagnosis.loader_benchmarks), default=None) if diagnosis else None,
+        measured_loader_rate=slowest_rate(diagnosis.loader_benchmarks) if diagnosis else None,
         single_rank_speedup=_single_rank_speedup(diagnosis),
         storage_rate=_storage_rate(diagnosis, node.ranks),
         more_workers=inputs.controls.more_workers,
     )
 
 
-def _main_process_cpu_s(diagnosis: Diagnosis | None) -> float:
-    benchmarks: list[LoaderBenchmark] = [each for each in diagnosis.loader_benchmarks if each.samples] if diagnosis else []
+def slowest_rate(benchmarks: Sequence[LoaderBenchmark]) -> float | None:
+    """Images/s of the slowest rank."""
+    return min((each.samples_per_s for each in benchmarks), default=None)
+
+
+def _all_cores_factor(diagnosis: Diagnosis | None, cost: LoaderCost | None) -> float:
+    """CPU time per image with a worker for every core, relative to ``cost``, at least 1; 1 if unknown."""
+    busy = loader_cost(each.loader_stats for each in diagnosis.all_cores_loader_benchmarks) if diagnosis else None
+    return max(1.0, busy.cpu_s / cost.cpu_s) if busy and cost and cost.cpu_s else 1.0
+
+
+def _main_process_cpu_s(diagnosis: Diagnosis | None, has_workers: bool) -> float:
+    """Measured with the loader of the run; of one without workers, with a worker for every core."""
+    if diagnosis is None:
+        return 0.0
+    benchmarks = diagnosis.loader_benchmarks if has_workers else diagnosis.all_cores_loader_benchmarks
     return fsum(each.main_process_cpu_s for each in benchmarks) / sum(each.samples for each in benchmarks) if benchmarks else 0.0
 
 
@@ -294,53 +320,3 @@ def worker_startup(record: Record, pipeline: PipelineModel, diagnosis: Diagnosis
     first_s, epoch_s = max(0.0, first_s - data.setup_s), data.num_samples / (record.world_size * pipeline.achieved_rate)
     includes_start = data.respawns_workers and record.script is None
     return WorkerStartup(first_s, epoch_s if includes_start else first_s + epoch_s)
-
-
-@dataclass(frozen=True)
-class PipelineRates:
-    """Rates of the parts of the pipeline, in images/s per rank; None if not measured or not applicable."""
-
-    compute_only: float | None  # on batches that are already on the device
-    independent: float | None  # the same without gradient sync
-    replay: float | None  # on batches that are ready in host memory
-    pinned_copy: float | None  # host-to-device copies from pinned memory
-    pageable_copy: float | None
-    loader_only: float | None  # from the loader benchmark, the slowest rank
-    loader_only_single_rank: float | None  # of one rank with the others idle
-    cached_files: float | None  # storage rate with all files in the page cache
-    uncached_files: float | None  # storage rate with no file there
-    worker_bound: float | None  # of the workers, all busy
-    core_bound: float | None  # of the usable cores
-    achieved: float  # of the run
-    interference: PairedRatio | None  # step time with the loader in the background over compute-only
-    utilization: float | None  # AU, a fraction
-
-
-def pipeline_rates(inputs: AnalysisInput, pipeline: PipelineModel) -> PipelineRates:
-    """The rate of each part of the pipeline alone, as measured by a diagnosis or computed by ``pipeline``."""
-    controls, batch = inputs.controls, inputs.record.config.batch_size
-    diagnosis = controls.diagnosis
-    bandwidth, storage = (diagnosis.h2d_bandwidth, diagnosis.storage) if diagnosis else (None, None)
-    device_s = step_s(controls.compute_only)
-
-    def rate(seconds: float | None) -> float | None:
-        return rates.step_rate(batch, seconds) if seconds else None
-
-    return PipelineRates(
-        compute_only=rate(device_s),
-        independent=rate(step_s(controls.independent)),
-        replay=rate(step_s(controls.replay)),
-        pinned_copy=rates.copy_rate(bandwidth.pinned_bytes_per_s, bandwidth.bytes_per_sample) if bandwidth else None,
-        pageable_copy=rates.copy_rate(bandwidth.pageable_bytes_per_s, bandwidth.bytes_per_sample) if bandwidth else None,
-        loader_only=pipeline.measured_loader_rate,
-        loader_only_single_rank=diagnosis.single_rank_loader_benchmark.samples_per_s
-        if diagnosis and diagnosis.single_rank_loader_benchmark
-        else None,
-        cached_files=rates.storage_rate(pipeline.ranks_per_node, 1.0, storage.warm_files_per_s, None) if storage else None,
-        uncached_files=rates.storage_rate(pipeline.ranks_per_node, 0.0, None, storage.cold_files_per_s) if storage else None,
-        worker_bound=pipeline.worker_bound_rate if pipeline.workers else None,
-        core_bound=pipeline.core_bound_rate,
-        achieved=pipeline.achieved_rate,
-        interference=step_time_ratio(controls.loader_in_background, controls.compute_only),
-        utilization=rates.accelerator_utilization(device_s, inputs.step_ms / 1000) if device_s else None,
-    )

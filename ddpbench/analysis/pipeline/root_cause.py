@@ -213,9 +213,8 @@ def dominant_stage(pipeline: PipelineModel) -> RootCause | None:
     if cost is None or pipeline.core_bound_rate is None or _more_workers_gain(pipeline) or _cores_keep_up(pipeline):
         return None
     stages = [stage for stage in CPU_STAGES if stage in cost.cpu_s_by_stage]
-    rate_without = {
-        stage: rate for stage in stages if (rate := pipeline.rate_from_cores(cost.cpu_s_without(stage) + pipeline.main_process_cpu_s))
-    }
+    costs_without = {stage: pipeline.all_cores_factor * cost.cpu_s_without(stage) + pipeline.main_process_cpu_s for stage in stages}
+    rate_without = {stage: rate for stage, cpu_s in costs_without.items() if (rate := pipeline.rate_from_cores(cpu_s))}
     missing_s = 1 / pipeline.core_bound_rate - 1 / pipeline.device_rate
     dominant = [
         stage for stage, rate in rate_without.items() if 1 / pipeline.core_bound_rate - 1 / rate >= DOMINANT_STAGE_FRACTION * missing_s
@@ -289,7 +288,7 @@ def too_few_workers(pipeline: PipelineModel) -> RootCause | None:
 
 def _limit_of_more_workers(pipeline: PipelineModel, core_bound_rate: float, workers: int) -> tuple[WorkerLimit, float]:
     """What limits the rate with ``workers``, and that rate."""
-    worker_s = pipeline.worker_sample_s or 0.0
+    worker_s = pipeline.all_cores_worker_sample_s(pipeline.cost) if pipeline.cost else 0.0
     if workers < worker_s * pipeline.max_rate <= worker_s * core_bound_rate:  # more than MAX_WORKERS_PER_CORE
         return "memory", workers / worker_s
     if core_bound_rate >= pipeline.max_rate:

@@ -12,7 +12,7 @@ from ddpbench.analysis.controls import step_time_ratio
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
 from ddpbench.analysis.whatif.batches import scale_times
 from ddpbench.analysis.whatif.context import WhatIfContext
-from ddpbench.analysis.whatif.loader_changes import with_hw_decoder_load, with_loader, with_pin_memory
+from ddpbench.analysis.whatif.loader_changes import with_handoff, with_hw_decoder_load, with_loader, with_pin_memory
 from ddpbench.analysis.whatif.state import PipelineState
 from ddpbench.analysis.whatif.step_changes import with_batch_size, with_compile, with_precision
 from ddpbench.record.errors import UsageError
@@ -93,7 +93,9 @@ def with_workers(state: PipelineState, number: int, context: WhatIfContext) -> P
         return replace(state, workers=0, background_handoff=False, trainer_cpu_curve=trainer_cpu, handoff_cpu_s=0.0).with_assumptions(
             assumption
         )
-    if state.workers and number > state.workers and (state.read_wait_fraction or 0.0) >= MIN_READ_WAIT_FRACTION:
+    if not state.workers:
+        return replace(with_handoff(state, context), workers=number)
+    if number > state.workers and (state.read_wait_fraction or 0.0) >= MIN_READ_WAIT_FRACTION:
         storage_scales = Assumption(code="storage-scales", log_error=0.1 * log2(number / state.workers))
         return replace(state, workers=number).with_assumptions(storage_scales)
     return replace(state, workers=number)

@@ -57,6 +57,21 @@ def with_hw_decoder_load(state: PipelineState, share: float, context: WhatIfCont
     return _with_candidate(state, state.loader, share, command, context)
 
 
+def with_handoff(state: PipelineState, context: WhatIfContext) -> PipelineState:
+    """Add what it costs the trainer to receive batches from workers, as measured with a worker for every core; nothing if it was not."""
+    diagnosis = context.inputs.controls.diagnosis
+    benchmarks = diagnosis.all_cores_loader_benchmarks if diagnosis else []
+    if not benchmarks:
+        return state
+    cpu_s = state.batch_size * handoff_cpu_s(benchmarks)
+    return replace(
+        state,
+        handoff_s=_handoff_s(drop_none(each.loader_stats for each in benchmarks)),
+        handoff_cpu_s=cpu_s,
+        trainer_cpu_curve=state.trainer_cpu_curve.shifted(cpu_s) if state.trainer_cpu_curve else None,
+    )
+
+
 def with_pin_memory(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
     if not context.on_gpu:
         raise UsageError("--pin-memory has no effect on CPU ranks", "drop --pin-memory")

@@ -251,6 +251,8 @@ def _sample_cpu_curve(inputs: AnalysisInput, load: float) -> LoadCurve | None:
         points.append((node.workers / node.usable_cores, sample_cpu_s([diagnosis.single_rank_loader_benchmark])))
     if diagnosis and diagnosis.loader_benchmarks:
         points.append((node.ranks * node.workers / node.usable_cores, sample_cpu_s(diagnosis.loader_benchmarks)))
+    if diagnosis and (benchmarks := diagnosis.all_cores_loader_benchmarks):
+        points.append((node.ranks * (benchmarks[0].workers or 0) / node.usable_cores, sample_cpu_s(benchmarks)))
     if cost := loader_cost(trace.loader_stats for trace in inputs.record.traces):
         points.append((load, cost.cpu_s))
     return LoadCurve.from_points(points) if points and min(value for _, value in points) > 0 else None

@@ -151,11 +151,8 @@ class LoadCurve:
         return LoadCurve(tuple((load, value + more) for load, value in self.points))
 
     def covers(self, load: float) -> bool:
-        """Whether ``load`` is at most MAX_EXTRAPOLATION times the highest measured.
-
-        Loads up to 1 are always covered: each thread then has a core.
-        """
-        return load <= max(1.0, MAX_EXTRAPOLATION * self.points[-1][0])
+        """Whether ``load`` is at most MAX_EXTRAPOLATION times the highest measured."""
+        return load <= MAX_EXTRAPOLATION * self.points[-1][0]
 
     def starts_above(self, load: float) -> bool:
         """Whether all measured loads were oversubscribed and above ``load``."""

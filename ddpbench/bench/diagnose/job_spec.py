@@ -11,7 +11,15 @@ from ddpbench.bench.diagnose import round_plans
 from ddpbench.bench.diagnose.alternatives import ALTERNATIVE_LOADERS, alternative_configs
 from ddpbench.bench.diagnose.context import DiagnosisContext, DiagnosisExperiment
 from ddpbench.bench.diagnose.loaders import LoaderFactories
-from ddpbench.bench.diagnose.measurements import H2D_COPIES, LOADER_ON_ALL_RANKS, LOADER_ON_ONE_RANK, LOADER_STAGES, NODE_STATES, STORAGE
+from ddpbench.bench.diagnose.measurements import (
+    H2D_COPIES,
+    LOADER_ON_ALL_CORES,
+    LOADER_ON_ALL_RANKS,
+    LOADER_ON_ONE_RANK,
+    LOADER_STAGES,
+    NODE_STATES,
+    STORAGE,
+)
 from ddpbench.bench.diagnose.verify import verify_predictions
 from ddpbench.bench.job_spec import JobContext, JobSpec, JournalFactory
 from ddpbench.bench.journal import DiagnosisUpdate
@@ -29,7 +37,7 @@ LOADER_WINDOW_S = 2.0
 """Approximate seconds per loader benchmark, under the usual time limit of a diagnosis."""
 
 BEFORE_ROUNDS = (NODE_STATES, LOADER_ON_ALL_RANKS)
-AFTER_ROUNDS = (H2D_COPIES, LOADER_ON_ONE_RANK, LOADER_STAGES, ALTERNATIVE_LOADERS, STORAGE)
+AFTER_ROUNDS = (H2D_COPIES, LOADER_ON_ONE_RANK, LOADER_ON_ALL_CORES, LOADER_STAGES, ALTERNATIVE_LOADERS, STORAGE)
 """Storage comes last, because it evicts files from the page cache."""
 
 PROFILE_S = 5.0

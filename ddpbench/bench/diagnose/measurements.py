@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
+import torch
+
+from ddpbench.analysis.cpu_demand import demand_of_ranks
 from ddpbench.bench.diagnose.context import DiagnosisContext, DiagnosisExperiment
 from ddpbench.bench.diagnose.round_plans import MAX_REPLAY_FILL_WINDOWS, replay_batch_count
 from ddpbench.bench.loader_bench import benchmark_loader
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.loader import Loader
+from ddpbench.data.preflight import check_loader
 from ddpbench.distributed.bandwidth import measure_h2d_bandwidth
-from ddpbench.distributed.collectives import run_on_rank_zero
+from ddpbench.distributed.collectives import run_on_all_ranks, run_on_rank_zero
 from ddpbench.machine.node_state import collect_node_state
 from ddpbench.machine.storage import benchmark_storage
 from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark, NodeState, Storage
@@ -59,6 +64,35 @@ LOADER_ON_ONE_RANK = DiagnosisExperiment(
     1.0,
     BENCHMARK_WINDOWS,
     is_needed=_has_other_ranks,
+)
+
+
+def benchmark_with_all_cores(context: DiagnosisContext) -> list[LoaderBenchmark]:
+    """One benchmark per rank, all at once, with a worker for every core. Raises ConfigFailed if shared memory is too small for them."""
+    world, config = context.job_context.world, context.loader_factories.with_new_file_order(context.config)
+    config = msgspec.structs.replace(config, workers=all_cores_workers(context))
+    spec = workloads.find_workload(config.workload)
+    run_on_all_ranks(world, partial(check_loader, config, spec.dataset, spec.classes, world.size))
+    benchmark = run_on_all_ranks(world, partial(benchmark_loader, config, world, context.window_s))
+    return world.gather(msgspec.structs.replace(benchmark, workers=config.workers))
+
+
+def all_cores_workers(context: DiagnosisContext) -> int | None:
+    """Workers per rank for every core; None if the run keeps the cores busy, or if its loader has no worker processes."""
+    world, config = context.job_context.world, context.config
+    if find_loader(config.loader).worker_type != "processes":
+        return None
+    threads = 1 if world.device.is_cuda else torch.get_num_threads()
+    return demand_of_ranks(world.placements, config.workers, threads, config.cores).all_cores_workers
+
+
+LOADER_ON_ALL_CORES = DiagnosisExperiment(
+    "all_cores_loader_benchmarks",
+    "benchmarking the loader with a worker for every core",
+    benchmark_with_all_cores,
+    2.0,
+    BENCHMARK_WINDOWS,
+    is_needed=lambda context: all_cores_workers(context) is not None,
 )
 
 

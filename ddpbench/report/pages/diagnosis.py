@@ -10,7 +10,8 @@ from rich.text import Text
 
 from ddpbench.analysis.controls import baseline_of, controls_of
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.pipeline.model import pipeline_model, pipeline_rates
+from ddpbench.analysis.pipeline.model import pipeline_model
+from ddpbench.analysis.pipeline.part_rates import pipeline_rates
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.whatif.outcome import best_outcome, outcomes
 from ddpbench.record.record import Job, Record

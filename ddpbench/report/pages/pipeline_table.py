@@ -11,7 +11,8 @@ from rich.text import Text
 
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import MIN_OTHER_CORES
-from ddpbench.analysis.pipeline.model import PipelineModel, PipelineRates, worker_startup
+from ddpbench.analysis.pipeline.model import PipelineModel, worker_startup
+from ddpbench.analysis.pipeline.part_rates import PipelineRates
 from ddpbench.analysis.ranks import mean_or_none
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.record.diagnosis import Diagnosis, Storage
@@ -93,6 +94,7 @@ def _pipeline_rows(record: Record, rates: PipelineRates, diagnosis: Diagnosis) -
         ("copies, pageable" + ("" if record.config.pin_memory else ", in use"), rates.pageable_copy, ""),
         ("loader alone", rates.loader_only, "slowest rank"),
         ("loader on one rank", rates.loader_only_single_rank if record.world_size > 1 else None, "other ranks idle"),
+        (f"loader, {_all_cores_workers(diagnosis)} workers", rates.loader_only_all_cores, "alone, a worker for every core"),
         ("files in page cache", rates.cached_files, _cached_note(diagnosis)),
         ("files on storage", rates.uncached_files, _file_system_note(diagnosis)),
         (pluralize(record.workers, "busy worker"), rates.worker_bound, ""),
@@ -120,7 +122,8 @@ def cpu_cost_line(inputs: AnalysisInput, pipeline: PipelineModel, page: Page) ->
     """The CPU time per image, in one line."""
     if pipeline.cost is None or pipeline.sample_cpu_s is None:
         return
-    trainer = [f"{TRAINER_PROCESS} {format_s_as_ms(pipeline.main_process_cpu_s)}"] if pipeline.main_process_cpu_s else []
+    has_trainer = pipeline.workers and pipeline.main_process_cpu_s
+    trainer = [f"{TRAINER_PROCESS} {format_s_as_ms(pipeline.main_process_cpu_s)}"] if has_trainer else []
     stages = [f"{stage} {format_s_as_ms(spent_s)}" for stage, spent_s in pipeline.cost.cpu_s_by_stage.items()]
     yield from _row(inputs.record.sample_unit, [f"{format_s_as_ms(pipeline.sample_cpu_s)} ms CPU time", *stages, *trainer], page)
 
@@ -139,7 +142,7 @@ def cpu_cost_table(inputs: AnalysisInput, pipeline: PipelineModel, page: Page) -
         ]
         for stage in cost.cpu_s_by_stage
     ]
-    if pipeline.main_process_cpu_s:
+    if pipeline.workers and pipeline.main_process_cpu_s:
         rows.append([f"{INDENT}{TRAINER_PROCESS}", format_s_as_ms(pipeline.main_process_cpu_s), MISSING, MISSING])
     rows.append([f"{INDENT}total", format_s_as_ms(pipeline.sample_cpu_s), format_s_as_ms(cost.wall_s), MISSING])
     heading = [f"time per {item}, ms", "CPU", "wall", "CPU share"]
@@ -208,6 +211,10 @@ def utilization_lines(record: Record, rates: PipelineRates, page: Page) -> Itera
 
 def _row(label: str, items: Sequence[str], page: Page) -> list[Text]:
     return styled(wrap_items(f"{label:9}", items, page), LABEL, len(label))
+
+
+def _all_cores_workers(diagnosis: Diagnosis) -> int:
+    return next((each.workers or 0 for each in diagnosis.all_cores_loader_benchmarks), 0)
 
 
 def _cached_note(diagnosis: Diagnosis) -> str:

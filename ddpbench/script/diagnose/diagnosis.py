@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+import torch
+
+from ddpbench.analysis.cpu_demand import CpuDemand
 from ddpbench.analysis.remedies.script import dataloader_change, is_dataloader_change
 from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.diagnose.verify import MAX_TRIALS, predict_remedies
@@ -175,7 +178,13 @@ class ScriptDiagnosis:
             epoch_batches=self.windows.epoch_batches,
             on_gpu=self.observer.device is not None and self.observer.device.type == "cuda",
             reads_files=bool(self.windows.dataset_files),
+            all_cores_workers=self._cpu_demand(training.workers).all_cores_workers,
         )
+
+    def _cpu_demand(self, workers: int) -> CpuDemand:
+        """Of this rank's node."""
+        threads = torch.get_num_threads() if self.observer.device is None or self.observer.device.type == "cpu" else 1
+        return CpuDemand(self._placement.host, self._rank_env.local_world_size, workers, threads, self._placement.usable_cores)
 
     def _step_times(self, first: int, end: int) -> WindowPace:
         rows = self.windows.rows(first, end)
@@ -220,7 +229,7 @@ class ScriptDiagnosis:
         self.records = build_records(self._observation, rows, self._results, self._requested)
         update_diagnosis(self.diagnosis, self._results)
         if self.problem:
-            self.diagnosis.skipped = [SkippedMeasurement("trials", "failed", error=self.problem)]
+            self.diagnosis.skipped.append(SkippedMeasurement("trials", "failed", error=self.problem))
         self._save()
 
 

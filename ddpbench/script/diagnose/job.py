@@ -14,7 +14,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Fault, KernelActivity, Record, Round
-from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role, trial_role
+from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role, SkippedMeasurement, trial_role
 from ddpbench.record.trace import Memory, Trace
 from ddpbench.script.diagnose.schedule import MIN_ROUND_STEPS, unsteady_batches
 from ddpbench.script.diagnose.stage import RankResults, Stage, WindowResult
@@ -52,6 +52,10 @@ def update_diagnosis(diagnosis: Diagnosis, results: Sequence[RankResults]) -> No
     """Enter what was measured besides the windows."""
     diagnosis.loader_benchmarks = [benchmark for each in results for benchmark in each.benchmarks]
     diagnosis.single_rank_loader_benchmark = results[0].single_rank_benchmark
+    all_cores = [each.all_cores_benchmark for each in results if each.all_cores_benchmark]
+    diagnosis.all_cores_loader_benchmarks = all_cores if len(all_cores) == len(results) else []
+    problems = [each.all_cores_problem for each in results if each.all_cores_problem]
+    diagnosis.skipped = [SkippedMeasurement("all_cores_loader_benchmarks", "failed", error=each) for each in problems[:1]]
     diagnosis.storage = results[0].storage
     if bandwidths := [each.h2d_bandwidth for each in results if each.h2d_bandwidth]:
         diagnosis.h2d_bandwidth = min(bandwidths, key=lambda each: each.pinned_bytes_per_s)

@@ -69,6 +69,7 @@ class ScriptFacts:
     epoch_batches: int | None  # None if unknown
     on_gpu: bool
     reads_files: bool  # and their paths are known
+    all_cores_workers: int | None  # workers per rank for every core; None if the script keeps the cores busy
 
 
 def unsteady_batches(prefetched: int, epoch_batches: int, batches_per_update: int) -> int:
@@ -131,6 +132,8 @@ class Schedule:
         yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale)
         if self._facts.ranks > 1:
             yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale, single_rank=True)
+        if self._facts.all_cores_workers:
+            yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale, workers=self._facts.all_cores_workers)
         trials_s = TRIALS_FRACTION * (self._end_s - self._begin_s)
         yield from self._turns(self._controls(), MIN_TURNS, MAX_TURNS, self._end_s - trials_s)
         if self._facts.on_gpu:

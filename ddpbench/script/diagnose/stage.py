@@ -42,7 +42,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     is_timed: bool = False  # a window is a round of that record, without its first ``unmeasured`` batches
     turn: Count = 0  # number of the round
     unmeasured: Count = 0
-    workers: Count = 0  # of the loader that makes its batches; 0 without one
+    workers: Count = 0  # of the loader that makes its batches; 0 without one, and in a benchmark for the script's own
     prefetched: Count = 0  # batches that these workers load ahead
     is_profiled: bool = False  # rank 0 sums the time of its kernels in the window
     seconds: Seconds = 0.0  # of a benchmark
@@ -91,6 +91,8 @@ class RankResults(msgspec.Struct, kw_only=True):
     windows: list[WindowResult] = []
     benchmarks: list[LoaderBenchmark] = []  # with all ranks at once
     single_rank_benchmark: LoaderBenchmark | None = None
+    all_cores_benchmark: LoaderBenchmark | None = None
+    all_cores_problem: str = ""  # why there is none
     kernel_ms: Milliseconds | None = None  # per batch, on rank 0
     h2d_bandwidth: H2DBandwidth | None = None
     device_decoding: DeviceDecoding | None = None

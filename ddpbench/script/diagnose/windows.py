@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from ddpbench.bench.loader_bench import BenchmarkedLoader, measure_delivery
 from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.distributed.bandwidth import h2d_bytes_per_s
 from ddpbench.machine.rank_env import RankEnv
@@ -21,6 +20,7 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.dataset_files import common_folder, dataset_files
 from ddpbench.script.diagnose.device_decoding import benchmark_device_decoding
+from ddpbench.script.diagnose.loader_benchmark import benchmark_own, benchmark_with_workers
 from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Measurement, NoLoader
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
 from ddpbench.script.diagnose.repeated import RepeatedBatches
@@ -239,15 +239,22 @@ class Windows:
         self._loader = NoLoader()
 
     def _benchmark_loader(self, stage: Stage, iterator: SteeredIterator) -> None:
-        """Drain the script's own loader while its loop waits."""
-        source = iterator.source
-        parallel = max(1, source.workers)
-        loader = BenchmarkedLoader(iterator.steered, self._rank, iterator.steered.batch_size, parallel, parallel, source.prefetched)
-        benchmark = measure_delivery(loader, iterator.drop_own, iterator.steered.first_batch_s, stage.seconds)
-        if stage.single_rank:
-            self.results.single_rank_benchmark = benchmark
+        """Drain the loader while the script's loop waits."""
+        if stage.workers:
+            self._benchmark_all_cores(stage, iterator)
+        elif stage.single_rank:
+            self.results.single_rank_benchmark = benchmark_own(iterator, self._rank, stage.seconds)
         else:
-            self.results.benchmarks = [benchmark]
+            self.results.benchmarks = [benchmark_own(iterator, self._rank, stage.seconds)]
+
+    def _benchmark_all_cores(self, stage: Stage, iterator: SteeredIterator) -> None:
+        try:
+            with self.observer.paused():
+                self.results.all_cores_benchmark = benchmark_with_workers(
+                    stage.workers, iterator, self._node_batch_bytes(iterator), self._rank, stage.seconds
+                )
+        except Exception as problem:  # of a worker, too
+            self.results.all_cores_problem = first_line(problem)
 
     def _benchmark_copies(self, device: torch.device, iterator: SteeredIterator) -> None:
         num_bytes = iterator.steered.repeated.batch_bytes
@@ -260,12 +267,15 @@ class Windows:
         loader = iterator.steered
         if scenario not in loader.trials and not self.has_failed(scenario):
             try:
-                batch_bytes = self._ranks_per_node * loader.repeated.batch_bytes
                 with self.observer.paused(), suppress_worker_count_warning(), no_torch_sigchld_handler():
-                    loader.trials[scenario] = iter(open_trial(iterator.loader, scenario, batch_bytes))
+                    loader.trials[scenario] = iter(open_trial(iterator.loader, scenario, self._node_batch_bytes(iterator)))
             except Exception as problem:
                 self._fail_trial(scenario, problem)
         return loader.trials.get(scenario)
+
+    def _node_batch_bytes(self, iterator: SteeredIterator) -> int:
+        """Bytes of one batch on every rank of this node, which share its memory."""
+        return self._ranks_per_node * iterator.steered.repeated.batch_bytes
 
     def has_failed(self, scenario: Scenario) -> bool:
         """Whether the trial of ``scenario`` did not work on this rank."""
@@ -273,8 +283,7 @@ class Windows:
 
     def _fail_trial(self, scenario: Scenario, problem: Exception) -> None:
         """Drop a trial that does not work. Its windows get batches of the script's own loader."""
-        message = str(problem).partition("\n")[0].strip() or type(problem).__name__
-        self.results.failed_trials.append(FailedTrial(scenario, message))
+        self.results.failed_trials.append(FailedTrial(scenario, first_line(problem)))
         for loader in self._loaders.values():
             loader.trials.pop(scenario, None)
 
@@ -323,3 +332,8 @@ class Windows:
             self._fail(problem)
         except Exception as problem:  # of a tensor that cannot be copied, or of the user's dataset
             self._fail(BenchError(f"cannot repeat a batch: {type(problem).__name__}: {problem}".partition("\n")[0], "use ddpbench watch"))
+
+
+def first_line(problem: Exception) -> str:
+    """The first line of its message, else its type."""
+    return str(problem).partition("\n")[0].strip() or type(problem).__name__

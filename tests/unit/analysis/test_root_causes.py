@@ -17,7 +17,8 @@ from ddpbench.analysis.judge import judge, judge_all
 from ddpbench.analysis.node_cpu_usage import busiest_node
 from ddpbench.analysis.pipeline.costs import LoaderCost
 from ddpbench.analysis.pipeline.interference import find_interference
-from ddpbench.analysis.pipeline.model import MIN_WAIT_MS, PipelineModel, pipeline_model, pipeline_rates
+from ddpbench.analysis.pipeline.model import MIN_WAIT_MS, PipelineModel, pipeline_model
+from ddpbench.analysis.pipeline.part_rates import pipeline_rates
 from ddpbench.analysis.summary import summarize
 from ddpbench.data.batch_timing import MIN_WAIT_S
 from ddpbench.record.bottleneck import BatchPreparation, CoresTakenByOthers, DecodesOnDevice, LoaderInBackground, TooShort

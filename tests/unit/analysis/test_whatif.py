@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from math import fsum, log
 from pathlib import Path
 from statistics import fmean
@@ -22,13 +23,15 @@ from diagnoses import (
     diagnosis,
     far_away,
     loader_contends_gpu,
+    make_loader_stats,
 )
 from msgspec.structs import replace
 
 from ddpbench.analysis.controls import baseline_of
+from ddpbench.analysis.pipeline.model import PipelineModel, pipeline_model
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
 from ddpbench.analysis.whatif.gain import MAX_RESIDUAL, GainEstimate, model_error
-from ddpbench.analysis.whatif.query import WhatIfAnswer, answer_whatif
+from ddpbench.analysis.whatif.query import WhatIfAnswer, answer_whatif, diagnosed_input
 from ddpbench.analysis.whatif.state import LoadCurve
 from ddpbench.cli import main
 from ddpbench.record.diagnosis import AlternativeLoader
@@ -44,6 +47,10 @@ RESULTS = Path(__file__).parents[3] / "results"
 KEPT = RESULTS / "diagnosis" / "resnet18-2-cpu-ranks.json"
 DEVICE_RATE = 256 / (sum(WORK.values()) + 0.5) * 1000
 """Images/s that the example GPU trains from batches on the device."""
+
+
+SAMPLE_MS = {"read": 0.1, "decode": 2.4, "augment": 1.6, "collate": 0.5}
+"""CPU time of an image."""
 
 
 def whatif(job: Job, *others: Job, **change: Any) -> WhatIfAnswer:
@@ -67,8 +74,8 @@ def missing(job: Job, **change: Any) -> MissingMeasurement:
 
 def few_workers(**changes: Any) -> Job:
     """One worker per GPU and 4.6 ms per image: 217 images/s."""
-    cost = {"read": 0.1, "decode": 2.4, "augment": 1.6, "collate": 0.5}
-    return diagnosis(1000 / sum(cost.values()), **{"config": replace(TORCH, workers=1), "cpu_ms": cost, "busy": 0.1, **changes})
+    common = {"config": replace(TORCH, workers=1), "cpu_ms": SAMPLE_MS, "busy": 0.1}
+    return diagnosis(1000 / fsum(SAMPLE_MS.values()), **{**common, **changes})
 
 
 def test_more_workers_gain_linearly_until_the_device_limits() -> None:
@@ -78,6 +85,54 @@ def test_more_workers_gain_linearly_until_the_device_limits() -> None:
     many = whatif(job, workers=60, cores_per_gpu=80)
     assert many.estimate.gain == pytest.approx(DEVICE_RATE / (1000 / 4.6), rel=0.1)
     assert many.estimate.bottleneck == "device"
+
+
+def with_all_cores(job: Job, workers: int, cpu_ms: Mapping[str, float], **stats: Any) -> Job:
+    """``job`` with a loader benchmark of ``workers`` workers per rank, in which an image costs ``cpu_ms``."""
+    assert job.diagnosis is not None
+    rate, batch = 1000 * workers / fsum(cpu_ms.values()), job.records[0].config.batch_size
+    job.diagnosis.all_cores_loader_benchmarks = [
+        replace(benchmark_of(rank, rate, batch, cpu_ms), workers=workers, loader_stats=make_loader_stats(40 * batch, cpu_ms, **stats))
+        for rank in range(job.records[0].world_size)
+    ]
+    return job
+
+
+def dearer(factor: float) -> dict[str, float]:
+    return {stage: factor * span for stage, span in SAMPLE_MS.items()}
+
+
+def test_images_cost_more_with_all_cores_busy() -> None:
+    """9 cores per GPU, of which the run keeps two busy."""
+    unknown = few_workers(cores=9.0 * 4)
+    found = whatif(unknown, workers=8).estimate
+    assert found.gain == pytest.approx(8, rel=0.02)
+    assert "above-measured-load" in codes(found)
+    measured = with_all_cores(few_workers(cores=9.0 * 4), 9, dearer(1.3))
+    found = whatif(measured, workers=8).estimate
+    assert found.gain == pytest.approx(8 / 1.3, rel=0.02)
+    assert "above-measured-load" not in codes(found)
+    assert 5 / 1.3 < gain(measured, workers=5) < 5, "between the two measured loads"
+
+
+def test_cores_and_workers_needed_follow_the_cost_with_all_cores_busy() -> None:
+    def model(job: Job) -> PipelineModel:
+        return pipeline_model(diagnosed_input(job)[0])
+
+    alone, busy = model(few_workers(cores=9.0 * 4)), model(with_all_cores(few_workers(cores=9.0 * 4), 9, dearer(1.3)))
+    assert alone.cores_needed is not None
+    assert alone.workers_needed is not None
+    assert busy.cores_needed == pytest.approx(1.3 * alone.cores_needed, rel=0.03)
+    assert busy.workers_needed == pytest.approx(1.3 * alone.workers_needed, rel=0.03)
+    assert busy.worker_bound_rate == alone.worker_bound_rate, "the run itself leaves cores idle"
+
+
+def test_first_workers_cost_the_trainer_their_handoff() -> None:
+    """Steps of 62.4 ms for which batches are ready, and 10 ms to receive each from a worker."""
+    cost, common = {"decode": 4.0, "augment": 0.9}, {"settings": {"workers": 0}, "cores": 64.0, "busy": 2 / 64}
+    free = gain(cpu_diagnosis(8 / 0.1016, cpu_ms=cost, **common), workers=8)
+    job = with_all_cores(cpu_diagnosis(8 / 0.1016, cpu_ms=cost, **common), 32, cost, handoff_ms=10.0)
+    assert gain(job, workers=8) == pytest.approx(free * 62.4 / 72.4, rel=0.05)
 
 
 def test_cores_limit_the_gain_of_workers() -> None:

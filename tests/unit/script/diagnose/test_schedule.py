@@ -25,8 +25,9 @@ class Script:
         self.now_s, self.stage = 0.0, None
         self.failing: Sequence[Scenario] = ()
         self.own_s, self.compute_s, self.scenarios = own_s, compute_s, scenarios
-        usual = {"ranks": 1, "workers": 2, "prefetch": 2, "batches_per_update": 1, "look_ahead": 0, "epoch_batches": None}
-        self.facts, self.limit_s = ScriptFacts(**{**usual, "on_gpu": False, "reads_files": False, **facts}), limit_s  # type: ignore[arg-type]
+        usual: dict[str, int | bool | None] = {"ranks": 1, "workers": 2, "prefetch": 2, "batches_per_update": 1, "look_ahead": 0}
+        usual |= {"epoch_batches": None, "on_gpu": False, "reads_files": False, "all_cores_workers": None}
+        self.facts, self.limit_s = ScriptFacts(**{**usual, **facts}), limit_s  # type: ignore[arg-type]
 
     def step_times(self, first: int, end: int) -> WindowPace:
         assert self.stage is not None
@@ -76,6 +77,11 @@ def test_loader_is_benchmarked_before_all_rounds() -> None:
     kinds = [each.kind for each in Script(ranks=2, on_gpu=True, reads_files=True).stages()]
     assert kinds.index("benchmark") < kinds.index("collect")
     assert [kind for kind in kinds if kind != "window"] == ["benchmark", "benchmark", "copies", "decoding", "storage", "collect", "end"]
+
+
+def test_loader_is_benchmarked_with_a_worker_for_every_core_if_the_script_leaves_cores_idle() -> None:
+    found = [(each.workers, each.single_rank) for each in Script(ranks=2, all_cores_workers=8).stages() if each.kind == "benchmark"]
+    assert found == [(0, False), (0, True), (8, False)]
 
 
 def test_trials_take_turns_with_the_present_loader() -> None:

@@ -1,0 +1,47 @@
+"""Benchmarks of the script's loader while its loop waits: as it is, and with a worker for every core."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import msgspec
+from torch.utils.data import DataLoader
+
+from ddpbench.bench.loader_bench import BenchmarkedLoader, measure_delivery
+from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
+from ddpbench.record.diagnosis import LoaderBenchmark
+from ddpbench.record.errors import ConfigFailed
+from ddpbench.record.prediction import Scenario
+from ddpbench.script.diagnose.own_loader import SteeredIterator
+from ddpbench.script.diagnose.trial_loader import open_trial
+
+
+def benchmark_own(iterator: SteeredIterator, rank: int, seconds: float) -> LoaderBenchmark:
+    """Drain the script's own loader for about ``seconds``."""
+    source, steered = iterator.source, iterator.steered
+    parallel = max(1, source.workers)
+    loader = BenchmarkedLoader(steered, rank, steered.batch_size, parallel, parallel, source.prefetched)
+    return measure_delivery(loader, iterator.drop_own, steered.first_batch_s, seconds)
+
+
+def benchmark_with_workers(workers: int, iterator: SteeredIterator, batch_bytes: int, rank: int, seconds: float) -> LoaderBenchmark:
+    """Drain a copy of the script's loader with ``workers`` workers, which end with it.
+
+    ``batch_bytes`` are those of one batch on all ranks of this node. Raises ConfigFailed if the copy cannot work.
+    """
+    begin_s = perf_counter()
+    copied: DataLoader[Any] = open_trial(iterator.loader, Scenario(workers=workers), batch_bytes)
+    with suppress_worker_count_warning(), no_torch_sigchld_handler():
+        batches: Any = iter(copied)  # timed
+
+    def drop_next() -> None:
+        if next(batches, None) is None:
+            raise ConfigFailed("the dataset ended during the benchmark")
+
+    drop_next()
+    first_batch_s = perf_counter() - begin_s
+    prefetched = workers * (copied.prefetch_factor or 1)
+    loader = BenchmarkedLoader(batches, rank, iterator.steered.batch_size, workers, workers, prefetched)
+    benchmark = measure_delivery(loader, drop_next, first_batch_s, seconds)
+    return msgspec.structs.replace(benchmark, workers=workers)

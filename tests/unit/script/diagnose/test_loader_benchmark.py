@@ -1,0 +1,69 @@
+"""Loader benchmarks of a script: its own loader, and a copy of it with other workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from ddpbench.record.errors import ConfigFailed
+from ddpbench.script.diagnose.loader_benchmark import benchmark_own, benchmark_with_workers
+from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
+from ddpbench.script.observe.source import LoaderSource
+
+
+class Numbers(Dataset[int]):
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class ShortStream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        yield from range(info.id if info else 0, 8, info.num_workers if info else 1)
+
+
+class OwnBatches:
+    def choose(self, iterator: SteeredIterator) -> Any:
+        return iterator.next_own()
+
+
+@pytest.fixture(autouse=True)
+def timed_loaders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DataLoader, "_get_iterator", timed_get_iterator(DataLoader._get_iterator))
+
+
+def steered(dataset: Any) -> SteeredIterator:
+    loader: DataLoader[Any] = DataLoader(dataset, batch_size=2)
+    restart = loader.__iter__
+    return SteeredIterator(loader, restart(), LoaderSource.of(loader), SteeredLoader(), restart, OwnBatches())
+
+
+def test_own_loader_is_drained_without_counting_for_the_script() -> None:
+    iterator = steered(Numbers())
+    found = benchmark_own(iterator, rank=0, seconds=0.01)
+    assert (found.workers, found.rank, iterator.num_given) == (None, 0, 0)
+    assert found.samples == 2 * len(found.intervals_ms)
+
+
+def test_copy_has_its_own_workers_which_end_with_the_benchmark() -> None:
+    iterator = steered(Numbers())
+    found = benchmark_with_workers(2, iterator, batch_bytes=16, rank=1, seconds=0.01)
+    assert (found.workers, found.rank) == (2, 1)
+    assert found.loader_stats is not None
+    assert set(found.loader_stats.cpu_s) == {"sample", "collate"}
+    assert found.loader_stats.handoff_ms is None or found.loader_stats.handoff_ms > 0
+    assert next(iterator).tolist() == [0, 1], "the script's own loader is where it was"
+    assert multiprocessing.active_children() == []
+
+
+def test_dataset_that_ends_has_no_benchmark() -> None:
+    with pytest.raises(ConfigFailed, match="the dataset ended"):
+        benchmark_with_workers(2, steered(ShortStream()), batch_bytes=16, rank=0, seconds=1.0)
+    assert multiprocessing.active_children() == []
