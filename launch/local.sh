@@ -39,7 +39,6 @@ main() {
   prepare ""
   local flags
   read -ra flags <<<"$(ranks_flags "$@")"
-  if [ -n "${flags[*]-}" ] && [ "$(count_gpus)" -eq 0 ]; then share_cores; fi
   if runs_script "$@"; then
     exec "$venv/bin/python" -m ddpbench "$1" ${flags[@]+"${flags[@]}"} "${@:2}"
   fi

@@ -10,11 +10,12 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 main() {
-  local ranks command=("$venv/bin/python")
+  local ranks cores command=("$venv/bin/python")
   ranks=$(count_gpus)
   if [ "$ranks" -eq 0 ]; then
     ranks=2
-    share_cores
+    cores=$(nproc)
+    export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > 1 ? cores / 2 : 1))} # torchrun would give each rank a single thread
   fi
   if [ -n "${DDPBENCH_CONTAINER:-}" ]; then
     read -ra command <<<"$DDPBENCH_CONTAINER python"

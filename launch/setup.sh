@@ -62,13 +62,6 @@ count_gpus() {
   fi
 }
 
-# Split the cores between two CPU ranks; torchrun would give each of them a single thread.
-share_cores() {
-  local cores
-  cores=$(nproc)
-  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > 1 ? cores / 2 : 1))}
-}
-
 # The major version of the NVIDIA driver, or 0 without one. DDPBENCH_DRIVER overrides it.
 driver_major() {
   local version=${DDPBENCH_DRIVER:-}

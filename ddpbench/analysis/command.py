@@ -111,16 +111,20 @@ def launcher_argv(environment: Environment) -> list[str]:
     return ["torchrun", *rendezvous, f"--nproc_per_node={environment.world_size // nodes}", "-m", PROGRAM]
 
 
+def default_threads(usable_cores: float, ranks: int) -> int:
+    """Compute threads of each of the CPU ``ranks`` that ``--gpus`` starts on one node."""
+    return max(1, int(usable_cores / ranks))
+
+
 def omp_threads_prefix(environment: Environment) -> list[str]:
     """OMP_NUM_THREADS of CPU ranks, unless the launcher sets the same value.
 
-    ``--gpus`` sets 1. So does torchrun for several ranks per node, but one rank keeps all cores.
+    ``--gpus`` divides the cores among the ranks. torchrun sets 1 for several ranks per node; one rank alone keeps all cores.
     """
     if environment.device_type != "cpu" or environment.launcher == "slurm":  # a SLURM script sets its own
         return []
-    launcher_default = "1" if uses_gpus_flag(environment) or environment.world_size > environment.nodes else ""
-    torch_default = (
-        str(max(1, int(environment.placements[0].usable_cores))) if environment.world_size == 1 and launcher_default else launcher_default
-    )
-    num_threads = environment.variables.get("OMP_NUM_THREADS", torch_default)
+    launcher_default = "1" if environment.world_size > environment.nodes else ""
+    if uses_gpus_flag(environment):
+        launcher_default = str(default_threads(environment.placements[0].usable_cores, environment.world_size))
+    num_threads = environment.variables.get("OMP_NUM_THREADS", launcher_default)
     return [] if num_threads == launcher_default else [f"OMP_NUM_THREADS={num_threads}"]

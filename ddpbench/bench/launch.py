@@ -16,6 +16,7 @@ from typing import TextIO
 
 import msgspec
 
+from ddpbench.analysis.command import default_threads
 from ddpbench.bench.merge_launches import merge_launches, save_and_print
 from ddpbench.distributed.exit_status import (
     ExitStatus,
@@ -25,6 +26,7 @@ from ddpbench.distributed.exit_status import (
     read_exit_status,
 )
 from ddpbench.machine.gpu import gpu_names
+from ddpbench.machine.host import usable_cores
 from ddpbench.machine.rank_env import from_env
 from ddpbench.machine.read_text import read_text
 from ddpbench.machine.signals import HANDLED_SIGNALS, set_parent_death_signal
@@ -105,7 +107,7 @@ def run_launch(request: Request, forwarder: SignalForwarder, stdout: TextIO | No
     Prints the torchrun command as a user would type it, masked, unless the request is redacted. The report goes to ``stdout``, by
     default that of this process.
     """
-    return run_child(child_command(request), request.output, forwarder, stdout)
+    return run_child(child_command(request), request, forwarder, stdout)
 
 
 def launch_script(request: Request, command: Sequence[str], script: Sequence[str]) -> int:
@@ -113,7 +115,7 @@ def launch_script(request: Request, command: Sequence[str], script: Sequence[str
     assert request.output.gpus, "it is launched with --gpus"
     forwarder = prepare_launch(request)
     flags = to_argv(msgspec.structs.replace(request.output, gpus=None), flag_fields(OutputOptions))
-    return run_child(torchrun_command(request.output.gpus, [*command, *flags, *script]), request.output, forwarder).exit_code
+    return run_child(torchrun_command(request.output.gpus, [*command, *flags, *script]), request, forwarder).exit_code
 
 
 def torchrun_command(ranks: int, arguments: Sequence[str]) -> list[str]:
@@ -121,15 +123,16 @@ def torchrun_command(ranks: int, arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", TORCHRUN_MODULE, "--standalone", f"--nproc_per_node={ranks}", "-m", "ddpbench", *arguments]
 
 
-def run_child(command: Sequence[str], output: OutputOptions, forwarder: SignalForwarder, stdout: TextIO | None = None) -> ExitStatus:
-    """Run ``command``, which starts the ranks of ``output``, like ``run_launch``."""
-    variables = dict(os.environ)
+def run_child(command: Sequence[str], request: Request, forwarder: SignalForwarder, stdout: TextIO | None = None) -> ExitStatus:
+    """Run ``command``, which starts the ranks of ``request``, like ``run_launch``."""
+    output, variables = request.output, dict(os.environ)
     if began_s := process_start_s(os.getpid()):
         variables[EnvVar.DDPBENCH_BEGAN] = str(began_s)
     if TORCHRUN_MODULE in command:
         if not output.redact:
             print(printable(shlex.join(["torchrun", *mask_command(command[3:])])), file=sys.stderr, flush=True)
-        variables.setdefault(EnvVar.OMP_NUM_THREADS, "1")  # torchrun's own default, without its notice
+        # torchrun would set 1, with a notice
+        variables[EnvVar.OMP_NUM_THREADS] = variables.get(EnvVar.OMP_NUM_THREADS) or str(threads_per_rank(request))
         variables.setdefault(EnvVar.PET_SIGNALS_TO_HANDLE, FORWARDED_SIGNALS)
     with tempfile.TemporaryDirectory(prefix="ddpbench-") as folder:
         exit_status_file = Path(folder) / "exit_status.json"
@@ -144,6 +147,12 @@ def run_child(command: Sequence[str], output: OutputOptions, forwarder: SignalFo
         if status := read_exit_status(exit_status_file):
             return status
         return ExitStatus(forwarder.report_interrupted() if forwarder.received else code if code > 0 else ExitCode.FAILED)
+
+
+def threads_per_rank(request: Request) -> int:
+    """Compute threads of each rank: CPU ranks share the usable cores; those of GPUs get one, as from torchrun."""
+    on_cpu = request.arms[0].device == "cpu" or not gpu_names()
+    return default_threads(usable_cores(), request.output.gpus or 1) if on_cpu else 1
 
 
 def check_no_launcher(request: Request) -> None:

@@ -21,7 +21,11 @@ class EnvVar(StrEnum):
 
     COLUMNS = "COLUMNS", "user", "width of reports and help; default: that of the terminal, at most 100, or 80 without a terminal"
     XDG_CACHE_HOME = "XDG_CACHE_HOME", "user", "absolute path of the cache folder, for generated datasets; default: ~/.cache"
-    OMP_NUM_THREADS = "OMP_NUM_THREADS", "user", "CPU compute threads per rank without --threads; --gpus sets it to 1 if it is not set"
+    OMP_NUM_THREADS = (
+        "OMP_NUM_THREADS",
+        "user",
+        "CPU compute threads per rank without --threads; if it is not set, --gpus divides the cores among CPU ranks",
+    )
     NCCL_DEBUG = (
         "NCCL_DEBUG",
         "user",

@@ -12,6 +12,7 @@ import pytest
 from launches import IMPATIENT, PLAIN, SUPPORT, TORCHRUN, errors, only_job, only_record
 from scripts.limits import LAUNCHERS
 
+from ddpbench.machine.host import usable_cores
 from ddpbench.record.io import load
 from ddpbench.record.record import Job
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND
@@ -113,7 +114,9 @@ def test_two_ranks_of_ddp(launch: Launch, results: Path) -> None:
     assert set(re.findall(r"batches \d+", done.stdout)) == {"batches 50"}, "a rank has half of the samples"
 
 
-@pytest.mark.parametrize("flags", [["--accumulate", "4", "--data", "dict"], ["--persistent", "--data", "stream"], ["--new-loader"]])
+@pytest.mark.parametrize(
+    "flags", [["--accumulate", "4", "--data", "dict"], ["--persistent", "--data", "stream"], ["--new-loader"], ["--workers", "0"]]
+)
 def test_other_loops(launch: Launch, results: Path, flags: list[str]) -> None:
     done = launch([*PLAIN, "diagnose", "--time-limit", "9", "--no-verify", "-o", str(results), *SLOW_LOADER, *flags])
     assert done.returncode == 0, done.stderr
@@ -121,7 +124,9 @@ def test_other_loops(launch: Launch, results: Path, flags: list[str]) -> None:
     assert {"baseline", "compute_only"} <= set(rounds_by_role(job))
     assert job.records[0].verdict is not None
     assert job.diagnosis is not None
-    assert job.diagnosis.skipped == []
+    assert [each.what for each in job.diagnosis.skipped] in ([], ["all_cores_loader_benchmarks"])  # a stream is read by one worker
+    if "0" in flags:
+        assert [each.workers for each in job.diagnosis.all_cores_loader_benchmarks] == [int(usable_cores())]
 
 
 def test_validation_with_a_loader_that_accelerate_wraps_ends(launch: Launch, results: Path) -> None:

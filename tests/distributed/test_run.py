@@ -14,6 +14,7 @@ from launches import PLAIN, SMALL, SUPPORT, SUPPORT_ENV, TORCHRUN, only_job, onl
 
 from ddpbench.analysis.summary import summarize
 from ddpbench.bench.scheduler import abba_schedule
+from ddpbench.machine.host import usable_cores
 from ddpbench.record.environment import Transport
 from ddpbench.record.io import load
 from ddpbench.record.record import Record
@@ -171,3 +172,12 @@ def test_compiled_model_trains(launch: Callable[..., Any], results: Path) -> Non
     first, last = only_record(results).rounds
     assert last.params_in_sync
     assert last.traces[0].numerics.params_checksum_after != first.traces[0].numerics.params_checksum_before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("given", "threads"), [("", str(int(usable_cores()))), ("1", "1")])
+def test_ranks_that_gpus_starts_on_cpu_share_the_cores(launch: Callable[..., Any], results: Path, given: str, threads: str) -> None:
+    words = ["disc-mlp-10", "--gpus", "1", "--device", "cpu", "--steps", "10", "--rounds", "1", "--warmup", "1", "-o", str(results)]
+    done = launch([*PLAIN, *words], env={"OMP_NUM_THREADS": given})
+    assert done.returncode == 0, done.stderr
+    assert only_record(results).environment.variables["OMP_NUM_THREADS"] == threads

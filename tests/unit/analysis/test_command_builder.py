@@ -122,13 +122,14 @@ def test_command_for_fewer_ranks() -> None:
 @pytest.mark.parametrize(
     ("ranks", "changes", "prefix"),
     [
-        (2, {"variables": {"OMP_NUM_THREADS": "1"}}, []),
+        (2, {"variables": {"OMP_NUM_THREADS": "1"}}, ["OMP_NUM_THREADS=1"]),
+        (2, {"variables": {"OMP_NUM_THREADS": "3"}}, []),
         (2, {"variables": {"OMP_NUM_THREADS": "8"}}, ["OMP_NUM_THREADS=8"]),
         (2, {}, []),
         (1, {"variables": {"OMP_NUM_THREADS": "1"}}, ["OMP_NUM_THREADS=1"]),
         (1, {}, []),
-        (1, {"launcher": "torchrun", "variables": {"OMP_NUM_THREADS": "1"}}, []),
-        (1, {"launcher": "torchrun"}, ["OMP_NUM_THREADS=6"]),
+        (1, {"launcher": "torchrun", "variables": {"OMP_NUM_THREADS": "1"}}, ["OMP_NUM_THREADS=1"]),
+        (1, {"launcher": "torchrun"}, []),
         (2, {"nodes": 2}, []),
         (2, {"nodes": 2, "variables": {"OMP_NUM_THREADS": "1"}}, ["OMP_NUM_THREADS=1"]),
         (2, {"launcher": "slurm", "variables": {"OMP_NUM_THREADS": "8"}}, []),
