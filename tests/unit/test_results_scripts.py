@@ -183,7 +183,8 @@ def test_prediction_equals_that_of_the_verified_record(calibration: dict[str, An
     proof = RESULTS / "h200" / "diagnose-resnet18-uint8-8-workers.json"
     (kept,) = [pair for pair in calibration["proved"](proof) if pair.change == "--workers 15"]
     pair = calibration["predict"](load(proof), [], "workers", 15)
-    assert (pair.predicted, pair.low, pair.high) == pytest.approx((kept.predicted, kept.low, kept.high))
+    assert (pair.predicted, pair.high) == pytest.approx((kept.predicted, kept.high))
+    assert 0.9 * kept.low < pair.low < kept.low, "wider: this record lacks the loader benchmark with a worker for every core"
 
 
 def test_measured_gain_is_relative_to_the_first_arm(calibration: dict[str, Any]) -> None:
