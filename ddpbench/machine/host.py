@@ -75,6 +75,14 @@ def rss_bytes(pid: int) -> int | None:
         return None
 
 
+def private_bytes(pid: int) -> int | None:
+    """Memory of a process in bytes that it shares with no other; ``None`` if it has ended."""
+    try:
+        return int(psutil.Process(pid).memory_full_info().uss)
+    except psutil.Error:
+        return None
+
+
 def peak_rss_bytes() -> int | None:
     """Peak resident memory of this process in bytes; ``None`` if unknown."""
     peak = re.search(r"^VmHWM:\s*(\d+) kB", read_text(Path("/proc/self/status")), re.MULTILINE)

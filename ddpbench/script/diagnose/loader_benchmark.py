@@ -14,7 +14,7 @@ from ddpbench.record.diagnosis import LoaderBenchmark
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.own_loader import SteeredIterator
-from ddpbench.script.diagnose.trial_loader import open_trial
+from ddpbench.script.diagnose.trial_loader import MemoryNeed, open_trial
 
 
 def benchmark_own(iterator: SteeredIterator, rank: int, seconds: float) -> LoaderBenchmark:
@@ -25,13 +25,13 @@ def benchmark_own(iterator: SteeredIterator, rank: int, seconds: float) -> Loade
     return measure_delivery(loader, iterator.drop_own, steered.first_batch_s, seconds)
 
 
-def benchmark_with_workers(workers: int, iterator: SteeredIterator, batch_bytes: int, rank: int, seconds: float) -> LoaderBenchmark:
+def benchmark_with_workers(workers: int, iterator: SteeredIterator, need: MemoryNeed, rank: int, seconds: float) -> LoaderBenchmark:
     """Drain a copy of the script's loader with ``workers`` workers, which end with it.
 
-    ``batch_bytes`` are those of one batch on all ranks of this node. Raises ConfigFailed if the copy cannot work.
+    Raises ConfigFailed if the copy cannot work.
     """
     begin_s = perf_counter()
-    copied: DataLoader[Any] = open_trial(iterator.loader, Scenario(workers=workers), batch_bytes)
+    copied: DataLoader[Any] = open_trial(iterator.loader, Scenario(workers=workers), need)
     with suppress_worker_count_warning(), no_torch_sigchld_handler():
         batches: Any = iter(copied)  # timed
 

@@ -99,3 +99,8 @@ class RankResults(msgspec.Struct, kw_only=True):
     storage: Storage | None = None  # on rank 0
     node_state: NodeState | None = None  # of the first rank of a node
     failed_trials: list[FailedTrial] = []
+
+
+def first_line(problem: Exception) -> str:
+    """The first line of its message, else its type."""
+    return str(problem).partition("\n")[0].strip() or type(problem).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -12,9 +13,10 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from ddpbench.data.loaders.start_workers import is_forked
-from ddpbench.machine.host import free_memory_bytes, shared_memory_free_bytes
+from ddpbench.machine.host import free_memory_bytes, private_bytes, shared_memory_free_bytes
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
+from ddpbench.script.diagnose.own_loader import SteeredLoader
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 
 BATCH_TIMEOUT_S, SPAWNED_BATCH_TIMEOUT_S = 20.0, 60.0
@@ -24,20 +26,32 @@ Spawned workers import the script before their first batch.
 """
 
 MAX_MEMORY_FRACTION = 0.5
-"""Fraction of the free shared memory that the batches of a trial may take, besides those of the script's own workers."""
+"""Fraction of the free memory that the batches and workers of a trial may take, besides those of the script itself."""
 
 
-def open_trial(loader: DataLoader[Any], scenario: Scenario, batch_bytes: int) -> DataLoader[Any]:
+@dataclass(frozen=True)
+class MemoryNeed:
+    """Bytes of one batch, and of one worker besides its batches, on all ranks of this node, which share its memory."""
+
+    batch_bytes: int = 0
+    worker_bytes: int = 0  # 0 if unknown
+
+    @classmethod
+    def of(cls, loader: SteeredLoader, ranks: int) -> MemoryNeed:
+        """As the batches and workers of ``loader`` show it, on each of ``ranks``."""
+        workers = [found for pid in loader.worker_pids() if (found := private_bytes(pid)) is not None]
+        return cls(ranks * loader.repeated.batch_bytes, ranks * sum(workers) // max(1, len(workers)))
+
+
+def open_trial(loader: DataLoader[Any], scenario: Scenario, need: MemoryNeed) -> DataLoader[Any]:
     """A copy of ``loader`` with the arguments of ``scenario``. Its batches never end, except those of an IterableDataset.
-
-    ``batch_bytes`` are those of one batch on all ranks of this node, which share its memory.
 
     It begins in the middle of an epoch: what ``loader`` has just read is in the page cache. Raises ConfigFailed if it cannot work.
     """
     workers = loader.num_workers if scenario.workers is None else scenario.workers
     prefetch = scenario.prefetch or loader.prefetch_factor or DEFAULT_PREFETCH
     _check_shards(loader, workers)
-    _check_memory(workers * prefetch * batch_bytes)
+    _check_memory(workers * prefetch * need.batch_bytes, workers * need.worker_bytes)
     worker_arguments: dict[str, Any] = {}
     if workers:
         timeout_s = BATCH_TIMEOUT_S if is_forked(loader) else SPAWNED_BATCH_TIMEOUT_S
@@ -116,8 +130,12 @@ def _check_shards(loader: DataLoader[Any], workers: int) -> None:
         raise ConfigFailed("the iterable dataset does not divide its samples among workers (torch.utils.data.get_worker_info)")
 
 
-def _check_memory(num_bytes: int) -> None:
+def _check_memory(batches_bytes: int, workers_bytes: int) -> None:
     available = free_memory_bytes()
     free = min(available, shared_memory_free_bytes() or available)
-    if num_bytes > MAX_MEMORY_FRACTION * free:
-        raise ConfigFailed(f"prefetched batches need {num_bytes / 2**30:.1f} GiB of shared memory, {free / 2**30:.1f} GiB are free")
+    if batches_bytes > MAX_MEMORY_FRACTION * free:
+        raise ConfigFailed(f"prefetched batches need {batches_bytes / 2**30:.1f} GiB of shared memory, {free / 2**30:.1f} GiB are free")
+    if batches_bytes + workers_bytes > MAX_MEMORY_FRACTION * available:
+        raise ConfigFailed(
+            f"workers need {(batches_bytes + workers_bytes) / 2**30:.1f} GiB of memory, {available / 2**30:.1f} GiB are free"
+        )

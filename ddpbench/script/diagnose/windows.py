@@ -8,24 +8,19 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 from torch.profiler import ProfilerActivity, profile
 
 from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
-from ddpbench.distributed.bandwidth import h2d_bytes_per_s
 from ddpbench.machine.rank_env import RankEnv
-from ddpbench.machine.storage import benchmark_storage
-from ddpbench.record.diagnosis import H2DBandwidth
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Scenario
-from ddpbench.script.diagnose.dataset_files import common_folder, dataset_files
-from ddpbench.script.diagnose.device_decoding import benchmark_device_decoding
-from ddpbench.script.diagnose.loader_benchmark import benchmark_own, benchmark_with_workers
+from ddpbench.script.diagnose.benchmarks import Benchmarks
+from ddpbench.script.diagnose.dataset_files import dataset_files
 from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Measurement, NoLoader
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
 from ddpbench.script.diagnose.repeated import RepeatedBatches
-from ddpbench.script.diagnose.stage import FIRST_BATCH, FailedTrial, RankResults, Stage
-from ddpbench.script.diagnose.trial_loader import open_trial
+from ddpbench.script.diagnose.stage import FIRST_BATCH, FailedTrial, RankResults, Stage, first_line
+from ddpbench.script.diagnose.trial_loader import MemoryNeed, open_trial
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rows import NUMBER, Rows, to_rows
 from ddpbench.script.observe.source import LoaderSource
@@ -62,6 +57,7 @@ class Windows:
     ) -> None:
         self.results = RankResults()
         self.dataset_files: Sequence[str] = ()
+        self._benchmarks = Benchmarks(rank_env, self.results)
         self._rank, self._ranks_per_node, self._num_ranks = rank_env.rank, rank_env.local_world_size, rank_env.world_size
         self._on_first_update, self._next_stage, self._end_script = on_first_update, next_stage, end_script
         self._on_failure = on_failure
@@ -197,16 +193,8 @@ class Windows:
     def _begin(self, stage: Stage, iterator: SteeredIterator) -> None:
         if stage.kind in ("window", "end"):
             self._begin_window(stage, iterator)
-        elif stage.kind == "benchmark" and not (stage.single_rank and self._rank):
-            self._benchmark_loader(stage, iterator)
-        elif stage.kind == "copies" and self.observer.device is not None:
-            self._benchmark_copies(self.observer.device, iterator)
-        elif stage.kind == "decoding" and self.observer.device is not None:
-            size = iterator.steered.repeated.image_size
-            self.results.device_decoding = benchmark_device_decoding(self.dataset_files, size, self.observer.device, stage.seconds)
-        elif stage.kind == "storage" and self._rank == 0:
-            files, readers = self.dataset_files, max(1, iterator.source.workers * self._ranks_per_node)
-            self.results.storage = benchmark_storage(common_folder(files), files, readers, stage.seconds)
+        else:
+            self._benchmarks.run(stage, iterator, self.observer, self.dataset_files)
 
     def _begin_window(self, stage: Stage, iterator: SteeredIterator) -> None:
         if stage.source in ("repeated", "background") and self.observer.device is not None:
@@ -238,44 +226,16 @@ class Windows:
         self._window.close()
         self._loader = NoLoader()
 
-    def _benchmark_loader(self, stage: Stage, iterator: SteeredIterator) -> None:
-        """Drain the loader while the script's loop waits."""
-        if stage.workers:
-            self._benchmark_all_cores(stage, iterator)
-        elif stage.single_rank:
-            self.results.single_rank_benchmark = benchmark_own(iterator, self._rank, stage.seconds)
-        else:
-            self.results.benchmarks = [benchmark_own(iterator, self._rank, stage.seconds)]
-
-    def _benchmark_all_cores(self, stage: Stage, iterator: SteeredIterator) -> None:
-        try:
-            with self.observer.paused():
-                self.results.all_cores_benchmark = benchmark_with_workers(
-                    stage.workers, iterator, self._node_batch_bytes(iterator), self._rank, stage.seconds
-                )
-        except Exception as problem:  # of a worker, too
-            self.results.all_cores_problem = first_line(problem)
-
-    def _benchmark_copies(self, device: torch.device, iterator: SteeredIterator) -> None:
-        num_bytes = iterator.steered.repeated.batch_bytes
-        pinned, pageable = (h2d_bytes_per_s(device, num_bytes, pinned) for pinned in (True, False))
-        per_sample = num_bytes / iterator.steered.batch_size
-        self.results.h2d_bandwidth = H2DBandwidth(pinned_bytes_per_s=pinned, pageable_bytes_per_s=pageable, bytes_per_sample=per_sample)
-
     def _open_trial(self, scenario: Scenario, iterator: SteeredIterator) -> Any:
         """The iterator of the DataLoader with the arguments of ``scenario``, whose workers live until the last stage; None if it failed."""
         loader = iterator.steered
         if scenario not in loader.trials and not self.has_failed(scenario):
             try:
                 with self.observer.paused(), suppress_worker_count_warning(), no_torch_sigchld_handler():
-                    loader.trials[scenario] = iter(open_trial(iterator.loader, scenario, self._node_batch_bytes(iterator)))
+                    loader.trials[scenario] = iter(open_trial(iterator.loader, scenario, MemoryNeed.of(loader, self._ranks_per_node)))
             except Exception as problem:
                 self._fail_trial(scenario, problem)
         return loader.trials.get(scenario)
-
-    def _node_batch_bytes(self, iterator: SteeredIterator) -> int:
-        """Bytes of one batch on every rank of this node, which share its memory."""
-        return self._ranks_per_node * iterator.steered.repeated.batch_bytes
 
     def has_failed(self, scenario: Scenario) -> bool:
         """Whether the trial of ``scenario`` did not work on this rank."""
@@ -332,8 +292,3 @@ class Windows:
             self._fail(problem)
         except Exception as problem:  # of a tensor that cannot be copied, or of the user's dataset
             self._fail(BenchError(f"cannot repeat a batch: {type(problem).__name__}: {problem}".partition("\n")[0], "use ddpbench watch"))
-
-
-def first_line(problem: Exception) -> str:
-    """The first line of its message, else its type."""
-    return str(problem).partition("\n")[0].strip() or type(problem).__name__

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.script.diagnose.loader_benchmark import benchmark_own, benchmark_with_workers
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
+from ddpbench.script.diagnose.trial_loader import MemoryNeed
 from ddpbench.script.observe.source import LoaderSource
 
 
@@ -29,6 +30,14 @@ class ShortStream(IterableDataset[int]):
         yield from range(info.id if info else 0, 8, info.num_workers if info else 1)
 
 
+class Large(Numbers):
+    """Each worker makes an object of its own."""
+
+    def __getitem__(self, index: int) -> int:
+        self.own = bytearray(2**26)
+        return index
+
+
 class OwnBatches:
     def choose(self, iterator: SteeredIterator) -> Any:
         return iterator.next_own()
@@ -39,8 +48,8 @@ def timed_loaders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DataLoader, "_get_iterator", timed_get_iterator(DataLoader._get_iterator))
 
 
-def steered(dataset: Any) -> SteeredIterator:
-    loader: DataLoader[Any] = DataLoader(dataset, batch_size=2)
+def steered(dataset: Any, **arguments: Any) -> SteeredIterator:
+    loader: DataLoader[Any] = DataLoader(dataset, batch_size=2, **arguments)
     restart = loader.__iter__
     return SteeredIterator(loader, restart(), LoaderSource.of(loader), SteeredLoader(), restart, OwnBatches())
 
@@ -54,7 +63,7 @@ def test_own_loader_is_drained_without_counting_for_the_script() -> None:
 
 def test_copy_has_its_own_workers_which_end_with_the_benchmark() -> None:
     iterator = steered(Numbers())
-    found = benchmark_with_workers(2, iterator, batch_bytes=16, rank=1, seconds=0.01)
+    found = benchmark_with_workers(2, iterator, need=MemoryNeed(), rank=1, seconds=0.01)
     assert (found.workers, found.rank) == (2, 1)
     assert found.loader_stats is not None
     assert set(found.loader_stats.cpu_s) == {"sample", "collate"}
@@ -65,5 +74,16 @@ def test_copy_has_its_own_workers_which_end_with_the_benchmark() -> None:
 
 def test_dataset_that_ends_has_no_benchmark() -> None:
     with pytest.raises(ConfigFailed, match="the dataset ended"):
-        benchmark_with_workers(2, steered(ShortStream()), batch_bytes=16, rank=0, seconds=1.0)
+        benchmark_with_workers(2, steered(ShortStream()), need=MemoryNeed(), rank=0, seconds=1.0)
     assert multiprocessing.active_children() == []
+
+
+def test_memory_of_a_worker_is_what_it_shares_with_no_other() -> None:
+    def need(iterator: SteeredIterator, ranks: int) -> MemoryNeed:
+        iterator.steered.repeated.keep(next(iterator))
+        return MemoryNeed.of(iterator.steered, ranks)
+
+    iterator = steered(Large(), num_workers=2)
+    assert 2**26 < need(iterator, 1).worker_bytes < 2**28
+    assert need(iterator, 4).worker_bytes > 4 * 2**26
+    assert need(steered(Numbers()), 2) == MemoryNeed(batch_bytes=2 * 2 * 8, worker_bytes=0), "two numbers on two ranks, no workers"

@@ -1,0 +1,58 @@
+"""What a diagnosis measures between two batches, while the script's loop waits: loader, copies, decoding and storage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ddpbench.distributed.bandwidth import h2d_bytes_per_s
+from ddpbench.machine.rank_env import RankEnv
+from ddpbench.machine.storage import benchmark_storage
+from ddpbench.record.diagnosis import H2DBandwidth
+from ddpbench.script.diagnose.dataset_files import common_folder
+from ddpbench.script.diagnose.device_decoding import benchmark_device_decoding
+from ddpbench.script.diagnose.loader_benchmark import benchmark_own, benchmark_with_workers
+from ddpbench.script.diagnose.own_loader import SteeredIterator
+from ddpbench.script.diagnose.stage import RankResults, Stage, first_line
+from ddpbench.script.diagnose.trial_loader import MemoryNeed
+from ddpbench.script.observe.observer import Observer
+
+
+class Benchmarks:
+    """The benchmarks of one rank. They enter ``results``."""
+
+    def __init__(self, rank_env: RankEnv, results: RankResults) -> None:
+        self._rank, self._ranks_per_node, self._results = rank_env.rank, rank_env.local_world_size, results
+
+    def run(self, stage: Stage, iterator: SteeredIterator, observer: Observer, files: Sequence[str]) -> None:
+        """Run the benchmark of ``stage``, if it concerns this rank. ``files`` are those of the dataset."""
+        results, device = self._results, observer.device
+        if stage.kind == "benchmark" and stage.workers:
+            with observer.paused():
+                self._benchmark_all_cores(stage, iterator)
+        elif stage.kind == "benchmark" and not stage.single_rank:
+            results.benchmarks = [benchmark_own(iterator, self._rank, stage.seconds)]
+        elif stage.kind == "benchmark" and self._rank == 0:
+            results.single_rank_benchmark = benchmark_own(iterator, self._rank, stage.seconds)
+        elif stage.kind == "copies" and device is not None:
+            results.h2d_bandwidth = _benchmark_copies(device, iterator)
+        elif stage.kind == "decoding" and device is not None:
+            results.device_decoding = benchmark_device_decoding(files, iterator.steered.repeated.image_size, device, stage.seconds)
+        elif stage.kind == "storage" and self._rank == 0:
+            readers = max(1, iterator.source.workers * self._ranks_per_node)
+            results.storage = benchmark_storage(common_folder(files), files, readers, stage.seconds)
+
+    def _benchmark_all_cores(self, stage: Stage, iterator: SteeredIterator) -> None:
+        need = MemoryNeed.of(iterator.steered, self._ranks_per_node)
+        try:
+            self._results.all_cores_benchmark = benchmark_with_workers(stage.workers, iterator, need, self._rank, stage.seconds)
+        except Exception as problem:  # of a worker, too
+            self._results.all_cores_problem = first_line(problem)
+
+
+def _benchmark_copies(device: torch.device, iterator: SteeredIterator) -> H2DBandwidth:
+    num_bytes = iterator.steered.repeated.batch_bytes
+    pinned, pageable = (h2d_bytes_per_s(device, num_bytes, pinned) for pinned in (True, False))
+    per_sample = num_bytes / iterator.steered.batch_size
+    return H2DBandwidth(pinned_bytes_per_s=pinned, pageable_bytes_per_s=pageable, bytes_per_sample=per_sample)
