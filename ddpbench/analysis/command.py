@@ -82,7 +82,7 @@ class CommandBuilder:
             dropped = (*dropped, "data_dir", "download")
         kept = msgspec.structs.replace(requested, **{name: getattr(DEFAULT_CONFIG, name) for name in (*dropped, *values)})
         changed = [word for name, arms in values.items() for word in spelled(CONFIG_FIELDS[name], arms)]
-        start = [*([] if "threads" in values else omp_threads_prefix(environment)), *launcher_argv(environment)]
+        start = [*([] if "threads" in values else omp_threads_prefix(environment, requested.cores)), *launcher_argv(environment)]
         return shlex.join(mask_command([*start, *command, *kept.to_argv(), *ranks, *changed]))
 
 
@@ -111,12 +111,13 @@ def launcher_argv(environment: Environment) -> list[str]:
     return ["torchrun", *rendezvous, f"--nproc_per_node={environment.world_size // nodes}", "-m", PROGRAM]
 
 
-def default_threads(usable_cores: float, ranks: int) -> int:
-    """Compute threads of each of the CPU ``ranks`` that ``--gpus`` starts on one node."""
-    return max(1, int(usable_cores / ranks))
+def default_threads(usable_cores: float, ranks: int, cores_per_rank: int | None) -> int:
+    """Compute threads of each of the CPU ``ranks`` that ``--gpus`` starts on one node; ``--cores`` is the most of each."""
+    shared = max(1, int(usable_cores / ranks))
+    return min(shared, cores_per_rank) if cores_per_rank else shared
 
 
-def omp_threads_prefix(environment: Environment) -> list[str]:
+def omp_threads_prefix(environment: Environment, cores_per_rank: int | None) -> list[str]:
     """OMP_NUM_THREADS of CPU ranks, unless the launcher sets the same value.
 
     ``--gpus`` divides the cores among the ranks. torchrun sets 1 for several ranks per node; one rank alone keeps all cores.
@@ -125,6 +126,6 @@ def omp_threads_prefix(environment: Environment) -> list[str]:
         return []
     launcher_default = "1" if environment.world_size > environment.nodes else ""
     if uses_gpus_flag(environment):
-        launcher_default = str(default_threads(environment.placements[0].usable_cores, environment.world_size))
+        launcher_default = str(default_threads(environment.placements[0].usable_cores, environment.world_size, cores_per_rank))
     num_threads = environment.variables.get("OMP_NUM_THREADS", launcher_default)
     return [] if num_threads == launcher_default else [f"OMP_NUM_THREADS={num_threads}"]

@@ -9,7 +9,6 @@ from math import fsum
 
 from ddpbench.analysis.node_cpu_usage import SATURATED_FRACTION, busiest_node
 from ddpbench.analysis.summary import BOTTLENECK_FRACTION
-from ddpbench.record.environment import RankPlacement
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.trace import COLLECTIVE_PHASES, Trace
@@ -51,15 +50,6 @@ class CpuDemand:
         return self.ranks * self.threads_per_rank
 
     @property
-    def all_cores_workers(self) -> int | None:
-        """Workers per rank of a loader benchmark with a worker for every core.
-
-        None if the job shows what it would: its own workers and trainers nearly keep the cores busy.
-        """
-        is_shown = self.workers and self.cores >= MIN_LOAD * self.usable_cores
-        return None if is_shown else max(1, int(self.usable_cores / self.ranks))
-
-    @property
     def max_workers(self) -> int:
         """Workers per rank that there are cores for; negative if the trainers need more cores than there are."""
         return int(self.usable_cores / self.ranks) - self.threads_per_rank
@@ -67,21 +57,23 @@ class CpuDemand:
 
 def cpu_demand(record: Record) -> CpuDemand:
     """Cores needed by loader workers and trainers, on the node with the fewest spare cores."""
+    usable_cores = {place.host: place.usable_cores for place in record.environment.placements}
+    ranks = Counter(place.host for place in record.environment.placements)
     workers = 0 if record.config.loader == SYNTHETIC else record.workers
-    return demand_of_ranks(record.environment.placements, workers, trainer_threads(record), record.config.cores)
-
-
-def demand_of_ranks(placements: Sequence[RankPlacement], workers: int, threads_per_rank: int, cores_per_rank: int | None) -> CpuDemand:
-    """Cores needed by the ranks at ``placements``, on the node with the fewest spare cores.
-
-    Each has ``workers`` and ``threads_per_rank``, and may use no more than ``cores_per_rank``.
-    """
-    usable_cores = {place.host: place.usable_cores for place in placements}
-    ranks = Counter(place.host for place in placements)
-    if cores_per_rank:
+    threads = trainer_threads(record)
+    if cores_per_rank := record.config.cores:
         usable_cores = {host: min(cores, cores_per_rank * ranks[host]) for host, cores in usable_cores.items()}
-    nodes = [CpuDemand(host, ranks[host], workers, threads_per_rank, cores) for host, cores in usable_cores.items()]
+    nodes = [CpuDemand(host, ranks[host], workers, threads, cores) for host, cores in usable_cores.items()]
     return min(nodes, key=lambda node: node.usable_cores - node.cores)
+
+
+def all_cores_workers(usable_cores: float, ranks: int, workers: int) -> int | None:
+    """Workers per rank of a loader benchmark with a worker for every core of a node with ``ranks``.
+
+    None if the run has nearly as many threads, one per trainer, and so shows it itself.
+    """
+    is_shown = workers and ranks * (workers + 1) >= MIN_LOAD * usable_cores
+    return None if is_shown else max(1, int(usable_cores / ranks))
 
 
 def trainer_threads(record: Record) -> int:

@@ -151,8 +151,10 @@ def run_child(command: Sequence[str], request: Request, forwarder: SignalForward
 
 def threads_per_rank(request: Request) -> int:
     """Compute threads of each rank: CPU ranks share the usable cores; those of GPUs get one, as from torchrun."""
-    on_cpu = request.arms[0].device == "cpu" or not gpu_names()
-    return default_threads(usable_cores(), request.output.gpus or 1) if on_cpu else 1
+    if request.arms[0].device != "cpu" and gpu_names():
+        return 1
+    cores_per_rank = min((arm.cores for arm in request.arms if arm.cores), default=None)
+    return default_threads(usable_cores(), request.output.gpus or 1, cores_per_rank)
 
 
 def check_no_launcher(request: Request) -> None:

@@ -21,9 +21,18 @@ def cpu_quotas(root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP) -> Ite
 def memory_limits(root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP) -> Iterator[int]:
     """Memory limits in bytes of this process, page cache included: of its cgroup and all ancestors."""
     for level in _ancestor_groups("memory", root, self_cgroup):
-        limit = read_text(level / "memory.max") or read_text(level / "memory.limit_in_bytes")
-        if limit.isdecimal():  # not "max"
-            yield int(limit)
+        if (limit := _memory_limit(level)) is not None:
+            yield limit
+
+
+def free_memory(root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP) -> Iterator[int]:
+    """Bytes that each limited cgroup of this process has left, counting the page cache that the kernel would drop first as free."""
+    for level in _ancestor_groups("memory", root, self_cgroup):
+        used = read_text(level / "memory.current") or read_text(level / "memory.usage_in_bytes")
+        if (limit := _memory_limit(level)) is not None and used.isdecimal():
+            stats = dict(line.split(maxsplit=1) for line in read_text(level / "memory.stat").splitlines())
+            droppable = int(stats.get("total_inactive_file", 0) or stats.get("inactive_file", 0))
+            yield max(0, limit - max(0, int(used) - droppable))
 
 
 def throttled_s(root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP) -> float | None:
@@ -46,6 +55,12 @@ def _ancestor_groups(controller: str, root: Path, self_cgroup: Path) -> Iterator
             yield level
             if level == base:
                 break
+
+
+def _memory_limit(level: Path) -> int | None:
+    """Bytes, from version 2's ``memory.max`` or version 1's ``memory.limit_in_bytes``; None for none."""
+    limit = read_text(level / "memory.max") or read_text(level / "memory.limit_in_bytes")
+    return int(limit) if limit.isdecimal() else None  # not "max"
 
 
 def _cpu_quota(level: Path) -> float:

@@ -109,8 +109,8 @@ def usable_memory_bytes() -> int:
 
 
 def free_memory_bytes() -> int:
-    """Bytes that are free on the host, or that the job may use if its cgroup limit is lower."""
-    return min(int(psutil.virtual_memory().available), usable_memory_bytes())
+    """Bytes that are free on the host, or that its cgroups leave the job if these are fewer."""
+    return min([int(psutil.virtual_memory().available), usable_memory_bytes(), *cgroup.free_memory()])
 
 
 def shared_memory_free_bytes(folder: str = SHM_DIR) -> int | None:

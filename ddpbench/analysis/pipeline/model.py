@@ -168,8 +168,11 @@ class PipelineModel:
 
     @property
     def recommended_workers(self) -> int | None:
-        """Predicted worker count: ``workers_needed``, or ``max_useful_workers`` if these are fewer; None if either is unknown."""
-        if self.workers_needed is None or self.max_useful_workers is None:
+        """Predicted worker count: ``workers_needed``, or ``max_useful_workers`` if these are fewer; None if either is unknown.
+
+        None, too, if the trainer loads its batches faster itself than it could receive them from workers.
+        """
+        if self.workers_needed is None or self.max_useful_workers is None or (not self.workers and self.max_rate <= self.achieved_rate):
             return None
         return min(self.workers_needed, self.max_useful_workers)
 

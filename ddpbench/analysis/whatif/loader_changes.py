@@ -63,10 +63,12 @@ def with_handoff(state: PipelineState, context: WhatIfContext) -> PipelineState:
     benchmarks = diagnosis.all_cores_loader_benchmarks if diagnosis else []
     if not benchmarks:
         return state
-    cpu_s = state.batch_size * handoff_cpu_s(benchmarks)
+    config = context.inputs.record.config
+    wire = _wire_bytes_ratio(config.loader, state.loader) if state.loader != config.loader else 1.0
+    cpu_s = wire * state.batch_size * handoff_cpu_s(benchmarks)
     return replace(
         state,
-        handoff_s=_handoff_s(drop_none(each.loader_stats for each in benchmarks)),
+        handoff_s=wire * state.batch_size / config.batch_size * _handoff_s(drop_none(each.loader_stats for each in benchmarks)),
         handoff_cpu_s=cpu_s,
         trainer_cpu_curve=state.trainer_cpu_curve.shifted(cpu_s) if state.trainer_cpu_curve else None,
     )

@@ -52,7 +52,8 @@ def measured_state(inputs: AnalysisInput) -> PipelineState:
     usage = busiest_node(record)
     other_cores = usage.other_cores if usage and usage.is_shared else 0.0
     load = node.ranks * (node.workers + node.trainer_cores // node.ranks) / node.usable_cores
-    sample_cpu, (trainer_cpu, handoff_cpu) = _sample_cpu_curve(inputs, load), _trainer_cpu_curve(inputs, load)
+    loading_load = load if node.workers else node.ranks / node.usable_cores  # without workers, only one thread of a trainer loads
+    sample_cpu, (trainer_cpu, handoff_cpu) = _sample_cpu_curve(inputs, loading_load), _trainer_cpu_curve(inputs, load)
     costs_known = sample_cpu is not None and trainer_cpu is not None
     pinned = record.environment.device_type == "cuda" and config.pin_memory
     found = PipelineState(
@@ -77,7 +78,7 @@ def measured_state(inputs: AnalysisInput) -> PipelineState:
         sample_cpu_curve=sample_cpu,
         trainer_cpu_curve=trainer_cpu,
         handoff_cpu_s=handoff_cpu,
-        measured_load=load,
+        measured_load=loading_load,
         read_wait_fraction=batches.read_wait_fraction,
         files_per_s=_files_per_s(inputs),
         assumptions=(*batches.assumptions, *assumptions, *([] if costs_known else [Assumption(code="enough-cores")])),

@@ -37,7 +37,7 @@ LOADER_WINDOW_S = 2.0
 """Approximate seconds per loader benchmark, under the usual time limit of a diagnosis."""
 
 BEFORE_ROUNDS = (NODE_STATES, LOADER_ON_ALL_RANKS)
-AFTER_ROUNDS = (H2D_COPIES, LOADER_ON_ONE_RANK, LOADER_ON_ALL_CORES, LOADER_STAGES, ALTERNATIVE_LOADERS, STORAGE)
+AFTER_ROUNDS = (H2D_COPIES, LOADER_ON_ONE_RANK, LOADER_STAGES, ALTERNATIVE_LOADERS, LOADER_ON_ALL_CORES, STORAGE)
 """Storage comes last, because it evicts files from the page cache."""
 
 PROFILE_S = 5.0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
+from math import inf
 
 import msgspec
-import torch
 
-from ddpbench.analysis.cpu_demand import demand_of_ranks
+from ddpbench.analysis.cpu_demand import all_cores_workers
 from ddpbench.bench.diagnose.context import DiagnosisContext, DiagnosisExperiment
 from ddpbench.bench.diagnose.round_plans import MAX_REPLAY_FILL_WINDOWS, replay_batch_count
 from ddpbench.bench.loader_bench import benchmark_loader
@@ -17,13 +18,18 @@ from ddpbench.data.loader import Loader
 from ddpbench.data.preflight import check_loader
 from ddpbench.distributed.bandwidth import measure_h2d_bandwidth
 from ddpbench.distributed.collectives import run_on_all_ranks, run_on_rank_zero
+from ddpbench.machine.host import free_memory_bytes
 from ddpbench.machine.node_state import collect_node_state
 from ddpbench.machine.storage import benchmark_storage
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.loaders import find_loader, loader_spec
 from ddpbench.record.roles import SkipReason
 from ddpbench.workloads import registry as workloads
+
+MAX_MEMORY_FRACTION = 0.5
+"""Fraction of the free memory that the batches of a loader benchmark may take."""
 
 BENCHMARK_WINDOWS = 3
 """Windows to benchmark a slow loader: for its first batches, until it runs evenly, and for the measurement."""
@@ -68,22 +74,35 @@ LOADER_ON_ONE_RANK = DiagnosisExperiment(
 
 
 def benchmark_with_all_cores(context: DiagnosisContext) -> list[LoaderBenchmark]:
-    """One benchmark per rank, all at once, with a worker for every core. Raises ConfigFailed if shared memory is too small for them."""
+    """One benchmark per rank, all at once, with a worker for every core. Raises ConfigFailed if memory is too small for them."""
     world, config = context.job_context.world, context.loader_factories.with_new_file_order(context.config)
-    config = msgspec.structs.replace(config, workers=all_cores_workers(context))
+    config = msgspec.structs.replace(config, workers=workers_for_all_cores(context))
     spec = workloads.find_workload(config.workload)
     run_on_all_ranks(world, partial(check_loader, config, spec.dataset, spec.classes, world.size))
+    run_on_all_ranks(world, partial(_check_memory, config, context))
     benchmark = run_on_all_ranks(world, partial(benchmark_loader, config, world, context.window_s))
     return world.gather(msgspec.structs.replace(benchmark, workers=config.workers))
 
 
-def all_cores_workers(context: DiagnosisContext) -> int | None:
-    """Workers per rank for every core; None if the run keeps the cores busy, or if its loader has no worker processes."""
+def workers_for_all_cores(context: DiagnosisContext) -> int | None:
+    """Workers per rank for every core, alike on every rank.
+
+    None if the run keeps the cores busy, or if its loader has no worker processes.
+    """
     world, config = context.job_context.world, context.config
     if find_loader(config.loader).worker_type != "processes":
         return None
-    threads = 1 if world.device.is_cuda else torch.get_num_threads()
-    return demand_of_ranks(world.placements, config.workers, threads, config.cores).all_cores_workers
+    ranks = Counter(place.host for place in world.placements)
+    cores = {place.host: min(place.usable_cores, (config.cores or inf) * ranks[place.host]) for place in world.placements}
+    host = min(cores, key=lambda each: cores[each] / ranks[each])
+    return all_cores_workers(cores[host], ranks[host], config.workers)
+
+
+def _check_memory(config: ResolvedConfig, context: DiagnosisContext) -> None:
+    """Raise ConfigFailed if the prefetched batches of all ranks of this node would take most of its free memory."""
+    needed = context.job_context.world.rank_env.local_world_size * config.workers * config.prefetch * context.batch_bytes
+    if needed > MAX_MEMORY_FRACTION * (free := free_memory_bytes()):
+        raise ConfigFailed(f"prefetched batches need {needed / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB are free")
 
 
 LOADER_ON_ALL_CORES = DiagnosisExperiment(
@@ -92,7 +111,7 @@ LOADER_ON_ALL_CORES = DiagnosisExperiment(
     benchmark_with_all_cores,
     2.0,
     BENCHMARK_WINDOWS,
-    is_needed=lambda context: all_cores_workers(context) is not None,
+    is_needed=lambda context: workers_for_all_cores(context) is not None,
 )
 
 

@@ -44,8 +44,8 @@ class Benchmarks:
             results.storage = benchmark_storage(common_folder(files), files, readers, stage.seconds)
 
     def _benchmark_all_cores(self, stage: Stage, iterator: SteeredIterator) -> None:
-        need = MemoryNeed.of(iterator.steered, self._ranks_per_node)
         try:
+            need = MemoryNeed.of(iterator.steered, self._ranks_per_node)
             self._results.all_cores_benchmark = benchmark_with_workers(stage.workers, iterator, need, self._rank, stage.seconds)
         except Exception as problem:  # of a worker, too
             self._results.all_cores_problem = first_line(problem)

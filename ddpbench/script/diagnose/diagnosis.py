@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-import torch
-
-from ddpbench.analysis.cpu_demand import CpuDemand
+from ddpbench.analysis.cpu_demand import all_cores_workers
 from ddpbench.analysis.remedies.script import dataloader_change, is_dataloader_change
 from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.diagnose.verify import MAX_TRIALS, predict_remedies
@@ -147,7 +145,7 @@ class ScriptDiagnosis:
         """The stage that rank 0 has published; the end at once if it publishes none in time."""
         assert self._channel is not None, "there are several ranks"
         try:
-            return self._channel.receive(number_of_stage, 3 * self._last.seconds if self._last else 0.0)
+            return self._channel.receive(number_of_stage, self._last.extra_s if self._last else 0.0)
         except BenchError as problem:
             self._fail(problem)
             return end_stage(number, last_update=0)
@@ -178,13 +176,8 @@ class ScriptDiagnosis:
             epoch_batches=self.windows.epoch_batches,
             on_gpu=self.observer.device is not None and self.observer.device.type == "cuda",
             reads_files=bool(self.windows.dataset_files),
-            all_cores_workers=self._cpu_demand(training.workers).all_cores_workers,
+            all_cores_workers=all_cores_workers(self._placement.usable_cores, self._rank_env.local_world_size, training.workers),
         )
-
-    def _cpu_demand(self, workers: int) -> CpuDemand:
-        """Of this rank's node."""
-        threads = torch.get_num_threads() if self.observer.device is None or self.observer.device.type == "cpu" else 1
-        return CpuDemand(self._placement.host, self._rank_env.local_world_size, workers, threads, self._placement.usable_cores)
 
     def _step_times(self, first: int, end: int) -> WindowPace:
         rows = self.windows.rows(first, end)

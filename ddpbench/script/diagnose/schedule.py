@@ -33,6 +33,9 @@ TRIALS_FRACTION = 0.4
 """Fraction of the time that is kept for trials."""
 
 
+MAX_ALL_CORES_FRACTION = 0.25
+"""Fraction of the time left that the loader benchmark with a worker for every core may take."""
+
 OVERTIME_FRACTION = 0.5
 """Fraction of the time limit that the first two turns, without which there is no verdict, may take on top of it."""
 
@@ -132,7 +135,7 @@ class Schedule:
         yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale)
         if self._facts.ranks > 1:
             yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale, single_rank=True)
-        if self._facts.all_cores_workers:
+        if self._facts.all_cores_workers and self._has_time_for_all_cores:
             yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale, workers=self._facts.all_cores_workers)
         trials_s = TRIALS_FRACTION * (self._end_s - self._begin_s)
         yield from self._turns(self._controls(), MIN_TURNS, MAX_TURNS, self._end_s - trials_s)
@@ -254,6 +257,12 @@ class Schedule:
         self._last = self._step_times(stage.first + min(self._unmeasured, stage.batches - 1), stage.end)
         if stage.source == "own":
             self._mostly_waits = self._last.data_wait_s > self._last.step_s / 2
+
+    @property
+    def _has_time_for_all_cores(self) -> bool:
+        """Whether the benchmark with a worker for every core is short: about four batches of each worker, besides its usual time."""
+        batch_s = max(1, self._facts.workers) * (self._last.step_s if self._last else 0.0)
+        return 4 * batch_s + 2 * BENCHMARK_S * self._scale < MAX_ALL_CORES_FRACTION * (self._end_s - monotonic())
 
     def _at_once(self, **fields: object) -> Stage:
         return Stage(first=self._first, **fields)  # type: ignore[arg-type]

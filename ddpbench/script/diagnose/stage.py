@@ -27,6 +27,10 @@ trial       the script's dataset in a DataLoader with other arguments
 """
 
 
+START_WORKERS_S = 60.0
+"""Seconds in which spawned workers deliver their first batch, or fail to."""
+
+
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One stage, from batch ``first`` on.
 
@@ -53,6 +57,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     def end(self) -> int:
         """The batch before which the next stage begins."""
         return self.first + self.batches
+
+    @property
+    def extra_s(self) -> float:
+        """Seconds by which ranks may differ in it besides those of any stage: a benchmark with other workers starts these."""
+        return 3 * self.seconds + (START_WORKERS_S if self.kind == "benchmark" and self.workers else 0.0)
 
     @property
     def first_measured(self) -> int:

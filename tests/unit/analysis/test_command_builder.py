@@ -9,7 +9,7 @@ import records
 from commands import parsed
 from msgspec.structs import replace
 
-from ddpbench.analysis.command import CommandBuilder, launcher_argv, omp_threads_prefix
+from ddpbench.analysis.command import CommandBuilder, default_threads, launcher_argv, omp_threads_prefix
 from ddpbench.analysis.judge import judge
 from ddpbench.analysis.remedies.training_rules import longer_run_fields
 from ddpbench.record.config import Config
@@ -136,8 +136,14 @@ def test_command_for_fewer_ranks() -> None:
     ],
 )
 def test_thread_variable_is_set_only_if_it_differs_from_the_default(ranks: int, changes: dict[str, Any], prefix: list[str]) -> None:
-    assert omp_threads_prefix(records.environment(ranks, device="Xeon CPU", usable_cores=6.0, **changes)) == prefix
-    assert omp_threads_prefix(records.environment(ranks, **changes)) == []
+    assert omp_threads_prefix(records.environment(ranks, device="Xeon CPU", usable_cores=6.0, **changes), None) == prefix
+    assert omp_threads_prefix(records.environment(ranks, **changes), None) == []
+
+
+@pytest.mark.parametrize(("cores_per_rank", "threads"), [(None, 3), (2, 2), (8, 3)])
+def test_threads_share_the_cores_of_a_rank(cores_per_rank: int | None, threads: int) -> None:
+    assert default_threads(6.0, 2, cores_per_rank) == threads
+    assert default_threads(1.5, 2, cores_per_rank) == 1
 
 
 def test_thread_variable_is_omitted_if_threads_are_swept() -> None:

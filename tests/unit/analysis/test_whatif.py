@@ -28,6 +28,7 @@ from diagnoses import (
 from msgspec.structs import replace
 
 from ddpbench.analysis.controls import baseline_of
+from ddpbench.analysis.cpu_demand import all_cores_workers
 from ddpbench.analysis.pipeline.model import PipelineModel, pipeline_model
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
 from ddpbench.analysis.whatif.gain import MAX_RESIDUAL, GainEstimate, model_error
@@ -133,6 +134,32 @@ def test_first_workers_cost_the_trainer_their_handoff() -> None:
     free = gain(cpu_diagnosis(8 / 0.1016, cpu_ms=cost, **common), workers=8)
     job = with_all_cores(cpu_diagnosis(8 / 0.1016, cpu_ms=cost, **common), 32, cost, handoff_ms=10.0)
     assert gain(job, workers=8) == pytest.approx(free * 62.4 / 72.4, rel=0.05)
+
+
+def test_handoff_of_first_workers_is_that_of_the_batch_asked_for() -> None:
+    cost = {"decode": 4.0, "augment": 0.9}
+    job = with_all_cores(cpu_diagnosis(8 / 0.1016, cpu_ms=cost, settings={"workers": 0}), 2, cost, handoff_ms=10.0)
+    assert whatif(job, workers=1).after.handoff_s == pytest.approx(0.010)
+    larger = whatif(job, workers=1, batch_size=32).after
+    assert larger.handoff_s == pytest.approx(0.040)
+    assert larger.handoff_cpu_s == pytest.approx(4 * whatif(job, workers=1).after.handoff_cpu_s)
+
+
+def test_no_workers_are_recommended_if_receiving_a_batch_takes_longer_than_loading_it() -> None:
+    job = with_all_cores(cpu_diagnosis(8 / 0.1016, cpu_ms={"decode": 4.0, "augment": 0.9}, settings={"workers": 0}), 2, {"decode": 4.0})
+    assert job.diagnosis is not None
+    model = pipeline_model(diagnosed_input(job)[0])
+    assert model.recommended_workers is not None
+    [first, *others] = job.diagnosis.all_cores_loader_benchmarks
+    job.diagnosis.all_cores_loader_benchmarks = [replace(each, main_process_cpu_s=each.samples * 0.05) for each in (first, *others)]
+    assert pipeline_model(diagnosed_input(job)[0]).recommended_workers is None
+
+
+@pytest.mark.parametrize(
+    ("cores", "ranks", "workers", "found"), [(16, 1, 4, 16), (16, 1, 15, None), (16, 2, 0, 8), (2, 2, 0, 1), (1.5, 2, 0, 1)]
+)
+def test_workers_for_every_core(cores: float, ranks: int, workers: int, found: int | None) -> None:
+    assert all_cores_workers(cores, ranks, workers) == found
 
 
 def test_cores_limit_the_gain_of_workers() -> None:

@@ -137,3 +137,26 @@ def test_numa_node_of_gpu_is_read_from_the_kernel() -> None:
         pytest.skip("the kernel shows no buses here")
     assert numa_nodes_of_gpu(uuid) == [int(numa_file.read_text())] * (int(numa_file.read_text()) >= 0)
     assert collect_node_state([place(os.getpid(), device_id=uuid)], sample_s=0.05).numa[0].gpu_nodes == numa_nodes_of_gpu(uuid)
+
+
+@pytest.mark.parametrize(
+    ("layout", "own"),
+    [
+        ({"job/memory.max": "4096", "job/memory.current": "3000", "job/memory.stat": "anon 900\ninactive_file 1000"}, "0::/job"),
+        (
+            {
+                "memory/job/memory.limit_in_bytes": "4096",
+                "memory/job/memory.usage_in_bytes": "3000",
+                "memory/job/memory.stat": "inactive_file 0\ntotal_inactive_file 1000",
+            },
+            "4:memory:/job",
+        ),
+    ],
+    ids=["v2", "v1"],
+)
+def test_memory_that_a_cgroup_has_left(tmp_path: Path, layout: dict[str, str], own: str) -> None:
+    for name, text in layout.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "own").write_text(own)
+    assert list(cgroup.free_memory(tmp_path, tmp_path / "own")) == [2096]

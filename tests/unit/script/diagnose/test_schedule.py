@@ -82,6 +82,8 @@ def test_loader_is_benchmarked_before_all_rounds() -> None:
 def test_loader_is_benchmarked_with_a_worker_for_every_core_if_the_script_leaves_cores_idle() -> None:
     found = [(each.workers, each.single_rank) for each in Script(ranks=2, all_cores_workers=8).stages() if each.kind == "benchmark"]
     assert found == [(0, False), (0, True), (8, False)]
+    slow = Script(own_s=6.0, all_cores_workers=8)
+    assert all(each.workers == 0 for each in slow.stages() if each.kind == "benchmark"), "four batches of a worker would take 48 s"
 
 
 def test_trials_take_turns_with_the_present_loader() -> None:
