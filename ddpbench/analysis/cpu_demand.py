@@ -9,6 +9,7 @@ from math import fsum
 
 from ddpbench.analysis.node_cpu_usage import SATURATED_FRACTION, busiest_node
 from ddpbench.analysis.summary import BOTTLENECK_FRACTION
+from ddpbench.record.environment import RankPlacement
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.trace import COLLECTIVE_PHASES, Trace
@@ -57,13 +58,20 @@ class CpuDemand:
 
 def cpu_demand(record: Record) -> CpuDemand:
     """Cores needed by loader workers and trainers, on the node with the fewest spare cores."""
-    usable_cores = {place.host: place.usable_cores for place in record.environment.placements}
-    ranks = Counter(place.host for place in record.environment.placements)
     workers = 0 if record.config.loader == SYNTHETIC else record.workers
-    threads = trainer_threads(record)
-    if cores_per_rank := record.config.cores:
+    return scarcest_node(record.environment.placements, workers, trainer_threads(record), record.config.cores)
+
+
+def scarcest_node(placements: Sequence[RankPlacement], workers: int, threads_per_rank: int, cores_per_rank: int | None) -> CpuDemand:
+    """Cores needed by ranks with ``workers`` and ``threads_per_rank``, on the node with the fewest spare cores.
+
+    A rank uses at most ``cores_per_rank``.
+    """
+    usable_cores = {place.host: place.usable_cores for place in placements}
+    ranks = Counter(place.host for place in placements)
+    if cores_per_rank:
         usable_cores = {host: min(cores, cores_per_rank * ranks[host]) for host, cores in usable_cores.items()}
-    nodes = [CpuDemand(host, ranks[host], workers, threads, cores) for host, cores in usable_cores.items()]
+    nodes = [CpuDemand(host, ranks[host], workers, threads_per_rank, cores) for host, cores in usable_cores.items()]
     return min(nodes, key=lambda node: node.usable_cores - node.cores)
 
 

@@ -15,7 +15,7 @@ from ddpbench.machine import cgroup
 from ddpbench.machine.read_text import read_text
 from ddpbench.machine.variables import EnvVar
 from ddpbench.record.diagnosis import SHM_DIR
-from ddpbench.record.errors import UsageError
+from ddpbench.record.errors import ConfigFailed, UsageError
 
 
 def usable_cores(
@@ -111,6 +111,16 @@ def usable_memory_bytes() -> int:
 def free_memory_bytes() -> int:
     """Bytes that are free on the host, or that its cgroups leave the job if these are fewer."""
     return min([int(psutil.virtual_memory().available), usable_memory_bytes(), *cgroup.free_memory()])
+
+
+MAX_MEMORY_FRACTION = 0.5
+"""Fraction of the free memory that what is tried beside a training may take."""
+
+
+def check_free_memory(what: str, num_bytes: int) -> None:
+    """Raise ConfigFailed if ``what`` needs more than MAX_MEMORY_FRACTION of the free memory."""
+    if num_bytes > MAX_MEMORY_FRACTION * (free := free_memory_bytes()):
+        raise ConfigFailed(f"{what} need {num_bytes / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB are free")
 
 
 def shared_memory_free_bytes(folder: str = SHM_DIR) -> int | None:

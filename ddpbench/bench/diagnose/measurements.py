@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
-from math import inf
 
 import msgspec
 
-from ddpbench.analysis.cpu_demand import all_cores_workers
+from ddpbench.analysis.cpu_demand import all_cores_workers, scarcest_node
 from ddpbench.bench.diagnose.context import DiagnosisContext, DiagnosisExperiment
 from ddpbench.bench.diagnose.round_plans import MAX_REPLAY_FILL_WINDOWS, replay_batch_count
 from ddpbench.bench.loader_bench import benchmark_loader
@@ -18,18 +16,14 @@ from ddpbench.data.loader import Loader
 from ddpbench.data.preflight import check_loader
 from ddpbench.distributed.bandwidth import measure_h2d_bandwidth
 from ddpbench.distributed.collectives import run_on_all_ranks, run_on_rank_zero
-from ddpbench.machine.host import free_memory_bytes
+from ddpbench.machine.host import check_free_memory
 from ddpbench.machine.node_state import collect_node_state
 from ddpbench.machine.storage import benchmark_storage
-from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.loaders import find_loader, loader_spec
 from ddpbench.record.roles import SkipReason
 from ddpbench.workloads import registry as workloads
-
-MAX_MEMORY_FRACTION = 0.5
-"""Fraction of the free memory that the batches of a loader benchmark may take."""
 
 BENCHMARK_WINDOWS = 3
 """Windows to benchmark a slow loader: for its first batches, until it runs evenly, and for the measurement."""
@@ -79,7 +73,8 @@ def benchmark_with_all_cores(context: DiagnosisContext) -> list[LoaderBenchmark]
     config = msgspec.structs.replace(config, workers=workers_for_all_cores(context))
     spec = workloads.find_workload(config.workload)
     run_on_all_ranks(world, partial(check_loader, config, spec.dataset, spec.classes, world.size))
-    run_on_all_ranks(world, partial(_check_memory, config, context))
+    batches = world.rank_env.local_world_size * config.workers * config.prefetch
+    run_on_all_ranks(world, partial(check_free_memory, "prefetched batches", batches * context.batch_bytes))
     benchmark = run_on_all_ranks(world, partial(benchmark_loader, config, world, context.window_s))
     return world.gather(msgspec.structs.replace(benchmark, workers=config.workers))
 
@@ -92,17 +87,8 @@ def workers_for_all_cores(context: DiagnosisContext) -> int | None:
     world, config = context.job_context.world, context.config
     if find_loader(config.loader).worker_type != "processes":
         return None
-    ranks = Counter(place.host for place in world.placements)
-    cores = {place.host: min(place.usable_cores, (config.cores or inf) * ranks[place.host]) for place in world.placements}
-    host = min(cores, key=lambda each: cores[each] / ranks[each])
-    return all_cores_workers(cores[host], ranks[host], config.workers)
-
-
-def _check_memory(config: ResolvedConfig, context: DiagnosisContext) -> None:
-    """Raise ConfigFailed if the prefetched batches of all ranks of this node would take most of its free memory."""
-    needed = context.job_context.world.rank_env.local_world_size * config.workers * config.prefetch * context.batch_bytes
-    if needed > MAX_MEMORY_FRACTION * (free := free_memory_bytes()):
-        raise ConfigFailed(f"prefetched batches need {needed / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB are free")
+    node = scarcest_node(world.placements, config.workers, 1, config.cores)
+    return all_cores_workers(node.usable_cores, node.ranks, node.workers)
 
 
 LOADER_ON_ALL_CORES = DiagnosisExperiment(

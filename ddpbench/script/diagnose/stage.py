@@ -11,6 +11,7 @@ from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.ranges import Count, Milliseconds, Seconds
 from ddpbench.record.roles import Role
+from ddpbench.script.diagnose.trial_loader import SPAWNED_BATCH_TIMEOUT_S
 from ddpbench.script.ranks.gather import RankState
 
 FIRST_BATCH = 10
@@ -25,10 +26,6 @@ replayed    the same in host memory, so that the script copies them
 background  as repeated, while a thread takes and drops the batches of the script's own DataLoader
 trial       the script's dataset in a DataLoader with other arguments
 """
-
-
-START_WORKERS_S = 60.0
-"""Seconds in which spawned workers deliver their first batch, or fail to."""
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +58,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def extra_s(self) -> float:
         """Seconds by which ranks may differ in it besides those of any stage: a benchmark with other workers starts these."""
-        return 3 * self.seconds + (START_WORKERS_S if self.kind == "benchmark" and self.workers else 0.0)
+        return 3 * self.seconds + (SPAWNED_BATCH_TIMEOUT_S if self.kind == "benchmark" and self.workers else 0.0)
 
     @property
     def first_measured(self) -> int:

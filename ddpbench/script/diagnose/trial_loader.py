@@ -13,7 +13,13 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from ddpbench.data.loaders.start_workers import is_forked
-from ddpbench.machine.host import free_memory_bytes, private_bytes, shared_memory_free_bytes
+from ddpbench.machine.host import (
+    MAX_MEMORY_FRACTION,
+    check_free_memory,
+    free_memory_bytes,
+    private_bytes,
+    shared_memory_free_bytes,
+)
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.own_loader import SteeredLoader
@@ -24,9 +30,6 @@ BATCH_TIMEOUT_S, SPAWNED_BATCH_TIMEOUT_S = 20.0, 60.0
 
 Spawned workers import the script before their first batch.
 """
-
-MAX_MEMORY_FRACTION = 0.5
-"""Fraction of the free memory that the batches and workers of a trial may take, besides those of the script itself."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,4 @@ def _check_memory(batches_bytes: int, workers_bytes: int) -> None:
     free = min(available, shared_memory_free_bytes() or available)
     if batches_bytes > MAX_MEMORY_FRACTION * free:
         raise ConfigFailed(f"prefetched batches need {batches_bytes / 2**30:.1f} GiB of shared memory, {free / 2**30:.1f} GiB are free")
-    if batches_bytes + workers_bytes > MAX_MEMORY_FRACTION * available:
-        raise ConfigFailed(
-            f"workers need {(batches_bytes + workers_bytes) / 2**30:.1f} GiB of memory, {available / 2**30:.1f} GiB are free"
-        )
+    check_free_memory("workers", batches_bytes + workers_bytes)

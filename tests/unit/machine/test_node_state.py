@@ -78,6 +78,14 @@ def test_cpu_use_of_the_job_is_not_counted_as_others() -> None:
     assert found.other_busy_cores + own < 1.25, "not counted twice"
 
 
+def write_cgroups(root: Path, layout: dict[str, str], own: str) -> None:
+    """The files of ``layout``, and in ``own`` the cgroups of a process."""
+    for name, text in layout.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / "own").write_text(own)
+
+
 @pytest.mark.parametrize(
     ("layout", "own", "limits"),
     [
@@ -92,10 +100,7 @@ def test_cpu_use_of_the_job_is_not_counted_as_others() -> None:
     ids=["v2", "v1", "another controller"],
 )
 def test_memory_limits_of_parent_cgroups(tmp_path: Path, layout: dict[str, str], own: str, limits: list[int]) -> None:
-    for name, text in layout.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (tmp_path / "own").write_text(own)
+    write_cgroups(tmp_path, layout, own)
     assert list(cgroup.memory_limits(tmp_path, tmp_path / "own")) == limits
 
 
@@ -155,8 +160,5 @@ def test_numa_node_of_gpu_is_read_from_the_kernel() -> None:
     ids=["v2", "v1"],
 )
 def test_memory_that_a_cgroup_has_left(tmp_path: Path, layout: dict[str, str], own: str) -> None:
-    for name, text in layout.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (tmp_path / "own").write_text(own)
+    write_cgroups(tmp_path, layout, own)
     assert list(cgroup.free_memory(tmp_path, tmp_path / "own")) == [2096]
