@@ -15,6 +15,7 @@ from rich.console import Console
 
 from ddpbench.bench.journal import Journal, new_job, print_and_write_json, reserve_timestamped_path
 from ddpbench.distributed.exit_status import mark_signal_ready, write_exit_status
+from ddpbench.machine.forks import pause_before_forks
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.signals import restore_handlers
 from ddpbench.record.errors import Status
@@ -85,6 +86,7 @@ class ScriptSession(ABC):
         from ddpbench.script.ranks.observation import Observation
 
         observer = self._create_observer()
+        pause_before_forks()
         os.register_at_fork(after_in_child=observer.leave_to_parent)
         self._hooks = Hooks(observer, self._ender, self._step_limit)
         self._observation = Observation(self._program.name, self._rank_env, observer, self._hooks)

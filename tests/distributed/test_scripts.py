@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import only_record
+from launches import BARE_ENV, only_record
 from scripts.limits import LAUNCHERS, SCRIPTS, Script, Seen
 
 from ddpbench.record.record import Record
@@ -24,7 +24,7 @@ def test_script_prints_the_same_losses_and_is_watched_rightly(
 ) -> None:
     assert each.seen is not None
     launcher, words = LAUNCHERS[each.launcher], [str(each.path), *each.short]
-    bare = start([*launcher, *words])
+    bare = start([*launcher, *words], env=BARE_ENV)
     watched = launch([*launcher, "-m", "ddpbench", "watch", "-o", str(results), *words])
     assert watched.returncode == 0, watched.stderr
     alone = bare.wait(60.0)

@@ -14,6 +14,9 @@ SUPPORT = Path(__file__).parent
 SUPPORT_ENV = {"PYTHONPATH": os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent)))}
 """The environment in which a launched program finds workloads and loaders such as ``misbehaving:fine`` or ``situations.spoilt:fine``."""
 
+BARE_ENV = {"PYTHONPATH": str(SUPPORT / "bare_scripts")}
+"""The environment of a script with several ranks and loader workers that runs without ddpbench."""
+
 PLAIN = [sys.executable, "-m", "ddpbench"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "ddpbench"]
 IMPATIENT = [*TORCHRUN[:-2], str(SUPPORT / "impatient.py")]

@@ -16,6 +16,7 @@ import psutil
 from torch.utils.data import DataLoader
 from torch.utils.data._utils import signal_handling
 
+from ddpbench.machine.forks import pause_before_forks
 from ddpbench.machine.streams import print_note
 from ddpbench.record.diagnosis import SHM_DIR
 from ddpbench.record.errors import BenchError
@@ -34,6 +35,7 @@ def start_workers(data_loader: DataLoader[Any], hint: str) -> tuple[Iterator[Any
 
     Raises BenchError if workers do not start in MAX_START_ATTEMPTS attempts.
     """
+    pause_before_forks()
     user_init = data_loader.worker_init_fn
     for _ in range(MAX_START_ATTEMPTS):
         barrier = StartBarrier(user_init)
@@ -67,8 +69,8 @@ def kill_workers(stream: Any, processes: Sequence[BaseProcess]) -> None:
 class StartBarrier:
     """The ``worker_init_fn`` that counts the workers that have started.
 
-    A forked child of CPython 3.11 takes a lock that another thread may have held during the fork, and that is then never released
-    (``_PyThreadState_DeleteExcept``). This is rare, but has hung a run. Calls ``worker_init`` last: that of a user may take its time.
+    A forked child of CPython 3.11 can hang, even after ``pause_before_forks``, though rarely. Calls ``worker_init`` last: that of a user
+    may take its time.
     """
 
     def __init__(self, worker_init: Callable[[int], None] | None) -> None:
