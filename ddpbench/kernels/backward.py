@@ -1,0 +1,134 @@
+"""Triton kernels of the backward pass of BatchNorm with addition and ReLU. Tensors and sums are as in the forward pass."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ddpbench.kernels.forward import normalized
+
+
+@triton.jit
+def unpacked(positive, first_row, row, is_row, channels, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr):
+    """Whether the ReLU is open, for each element of a tile, from the bits that the forward pass has written."""
+    row_bytes = (channels + 7) // 8
+    byte = tl.program_id(1) * (BLOCK_CHANNELS // 8) + tl.arange(0, BLOCK_CHANNELS // 8)
+    has_byte = is_row[:, None] & (byte < row_bytes)[None, :]
+    packed = tl.load(positive + first_row * row_bytes + row[:, None] * row_bytes + byte[None, :], mask=has_byte, other=0).to(tl.int32)
+    bits = (packed[:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1
+    return tl.reshape(bits, [BLOCK_ROWS, BLOCK_CHANNELS]) != 0
+
+
+@triton.jit
+def sum_gradients_kernel(
+    grad, second_grad, y, stats, weight, bias, positive, other, other_stats, masked_grad, sums, rows, channels, tiles,
+    ADDS: tl.constexpr, NORMALIZES_OTHER: tl.constexpr, HAS_SECOND: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """Sums of the gradient g before the ReLU over the tiles of each program: of g, of g (y - mean), and of g (other - mean).
+
+    Where the forward pass adds, both gradients of the output are added here, and g is written: it is also that of ``other``.
+    """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
+    is_channel = channel < channels
+    row = tl.arange(0, BLOCK_ROWS)
+    offset = row[:, None] * channels + channel[None, :]
+    mean = tl.load(stats + channel, mask=is_channel, other=0.0)[None, :]
+    sum_g = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
+    sum_gy = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
+    sum_go = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
+    for i in range(program, tiles, programs):
+        first_row = tl.cast(tiles - 1 - i, tl.int64) * BLOCK_ROWS
+        is_row = first_row + row < rows
+        inside = is_row[:, None] & is_channel[None, :]
+        start = first_row * channels
+        g = tl.load(grad + start + offset, mask=inside, other=0.0).to(tl.float32)
+        value = tl.load(y + start + offset, mask=inside, other=0.0).to(tl.float32)
+        if ADDS:
+            if HAS_SECOND:
+                g += tl.load(second_grad + start + offset, mask=inside, other=0.0).to(tl.float32)
+            g = tl.where(unpacked(positive, first_row, row, is_row, channels, BLOCK_ROWS, BLOCK_CHANNELS), g, 0.0)
+            g = g.to(masked_grad.dtype.element_ty)
+            tl.store(masked_grad + start + offset, g, mask=inside)
+            g = g.to(tl.float32)
+        else:
+            g = tl.where(normalized(value, stats, weight, bias, channel, channels) <= 0.0, 0.0, g)
+        sum_g += g
+        sum_gy += tl.where(inside, g * (value - mean), 0.0)
+        if NORMALIZES_OTHER:
+            other_mean = tl.load(other_stats + channel, mask=is_channel, other=0.0)[None, :]
+            added = tl.load(other + start + offset, mask=inside, other=0.0).to(tl.float32)
+            sum_go += tl.where(inside, g * (added - other_mean), 0.0)
+    out, stride = program * channels + channel, programs * channels
+    tl.store(sums + out, tl.sum(sum_g, 0), mask=is_channel)
+    tl.store(sums + stride + out, tl.sum(sum_gy, 0), mask=is_channel)
+    if NORMALIZES_OTHER:
+        tl.store(sums + 2 * stride + out, tl.sum(sum_go, 0), mask=is_channel)
+
+
+@triton.jit
+def summed(sums, channel, is_channel, channels, programs, BLOCK_PROGRAMS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr):
+    """The sum of the sums of all programs."""
+    total = tl.zeros([BLOCK_PROGRAMS, BLOCK_CHANNELS], tl.float32)
+    for start in range(0, programs, BLOCK_PROGRAMS):
+        program = start + tl.arange(0, BLOCK_PROGRAMS)
+        inside = (program < programs)[:, None] & is_channel[None, :]
+        total += tl.load(sums + program[:, None] * channels + channel[None, :], mask=inside, other=0.0)
+    return tl.sum(total, 0)
+
+
+@triton.jit
+def parameter_gradients_kernel(
+    sums, stats, other_stats, grads, channels, programs,
+    NORMALIZES_OTHER: tl.constexpr, BLOCK_PROGRAMS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """The gradients of bias, weight, and the weight of ``other``, whose bias has the gradient of the first: rows of ``grads``."""
+    channel = tl.program_id(0) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
+    is_channel = channel < channels
+    stride = programs * channels
+    rstd = tl.load(stats + channels + channel, mask=is_channel, other=0.0)
+    bias_grad = summed(sums, channel, is_channel, channels, programs, BLOCK_PROGRAMS, BLOCK_CHANNELS)
+    weight_grad = rstd * summed(sums + stride, channel, is_channel, channels, programs, BLOCK_PROGRAMS, BLOCK_CHANNELS)
+    tl.store(grads + channel, bias_grad, mask=is_channel)
+    tl.store(grads + channels + channel, weight_grad, mask=is_channel)
+    if NORMALIZES_OTHER:
+        other_rstd = tl.load(other_stats + channels + channel, mask=is_channel, other=0.0)
+        other_grad = other_rstd * summed(sums + 2 * stride, channel, is_channel, channels, programs, BLOCK_PROGRAMS, BLOCK_CHANNELS)
+        tl.store(grads + 2 * channels + channel, other_grad, mask=is_channel)
+
+
+@triton.jit
+def input_gradient(g, value, stats, weight, bias_grads, weight_grads, channel, channels, rows):
+    """The gradient of what a BatchNorm normalizes, of one tile."""
+    is_channel = channel < channels
+    mean = tl.load(stats + channel, mask=is_channel, other=0.0)
+    rstd = tl.load(stats + channels + channel, mask=is_channel, other=0.0)
+    bias_grad = tl.load(bias_grads + channel, mask=is_channel, other=0.0)
+    weight_grad = tl.load(weight_grads + channel, mask=is_channel, other=0.0)
+    scale = rstd * tl.load(weight + channel, mask=is_channel, other=0.0).to(tl.float32)
+    return scale[None, :] * (g - (bias_grad / rows)[None, :] - (value - mean[None, :]) * (rstd * weight_grad / rows)[None, :])
+
+
+@triton.jit
+def input_gradients_kernel(
+    grad, y, stats, weight, bias, other, other_stats, other_weight, grads, y_grad, other_grad, rows, channels,
+    ADDS: tl.constexpr, NORMALIZES_OTHER: tl.constexpr, TILES: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """The gradients of ``y``, and of a normalized ``other``. ``grad`` is that before the ReLU if the forward pass adds, else after it."""
+    channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
+    row = tl.arange(0, BLOCK_ROWS)
+    offset = row[:, None] * channels + channel[None, :]
+    for i in range(TILES):
+        first_row = (tl.program_id(0).to(tl.int64) * TILES + i) * BLOCK_ROWS
+        inside = (first_row + row < rows)[:, None] & (channel < channels)[None, :]
+        start = first_row * channels
+        g = tl.load(grad + start + offset, mask=inside, other=0.0).to(tl.float32)
+        value = tl.load(y + start + offset, mask=inside, other=0.0).to(tl.float32)
+        if not ADDS:
+            g = tl.where(normalized(value, stats, weight, bias, channel, channels) <= 0.0, 0.0, g)
+        result = input_gradient(g, value, stats, weight, grads, grads + channels, channel, channels, rows)
+        tl.store(y_grad + start + offset, result.to(y_grad.dtype.element_ty), mask=inside)
+        if NORMALIZES_OTHER:
+            added = tl.load(other + start + offset, mask=inside, other=0.0).to(tl.float32)
+            result = input_gradient(g, added, other_stats, other_weight, grads, grads + 2 * channels, channel, channels, rows)
+            tl.store(other_grad + start + offset, result.to(other_grad.dtype.element_ty), mask=inside)

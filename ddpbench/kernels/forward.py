@@ -1,0 +1,123 @@
+"""Triton kernels of the forward pass: statistics of a batch, and BatchNorm with addition and ReLU in one pass over the elements.
+
+All tensors are NHWC: a matrix of pixels by channels. Sums are in float32 and in a fixed order. A NaN stays a NaN: ``v > 0`` would drop it.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def statistics_kernel(y, means, squares, counts, rows, channels, tiles, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr):
+    """Mean and sum of squared deviations of each channel, over the tiles of each program.
+
+    Welford's algorithm in every element of the tile, on differences from one pixel: precise also if the mean is many standard deviations.
+    The last tiles come first: the convolution before has just written them, and the cache may still hold them.
+    """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
+    is_channel = channel < channels
+    row = tl.arange(0, BLOCK_ROWS)
+    offset = row[:, None] * channels + channel[None, :]
+    pixel = tl.cast(tiles - 1 - program, tl.int64) * BLOCK_ROWS * channels
+    origin = tl.load(y + pixel + channel, mask=is_channel, other=0.0).to(tl.float32)
+    count = tl.zeros([BLOCK_ROWS], tl.float32)
+    mean = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
+    square = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
+    for i in range(program, tiles, programs):
+        first_row = tl.cast(tiles - 1 - i, tl.int64) * BLOCK_ROWS
+        is_row = first_row + row < rows
+        inside = is_row[:, None] & is_channel[None, :]
+        value = tl.load(y + first_row * channels + offset, mask=inside, other=0.0).to(tl.float32) - origin[None, :]
+        count += is_row.to(tl.float32)
+        delta = tl.where(inside, value - mean, 0.0)
+        mean += delta * (1.0 / tl.maximum(count, 1.0))[:, None]
+        square += delta * (value - mean)
+    total, weight = tl.sum(count, 0), count[:, None]
+    shift = tl.sum(mean * weight, 0) / total
+    difference = mean - shift[None, :]
+    out = program * channels + channel
+    tl.store(means + out, origin + shift, mask=is_channel)
+    tl.store(squares + out, tl.sum(square, 0) + tl.sum(difference * difference * weight, 0), mask=is_channel)
+    tl.store(counts + program, total)  # the same from every column
+
+
+@triton.jit
+def merge_statistics_kernel(
+    means, squares, counts, stats, running_mean, running_var, batches, momentum, eps, rows, channels, programs,
+    BLOCK_PROGRAMS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """Merge the statistics of all programs into ``stats``: mean and 1 / sqrt(variance + eps). Update the running ones.
+
+    In float64, since every element depends on these few numbers.
+    """
+    channel = tl.program_id(0) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
+    is_channel = channel < channels
+    base = tl.load(means + channel, mask=is_channel, other=0.0).to(tl.float64)
+    first = tl.zeros([BLOCK_PROGRAMS, BLOCK_CHANNELS], tl.float64)
+    second = tl.zeros([BLOCK_PROGRAMS, BLOCK_CHANNELS], tl.float64)
+    for start in range(0, programs, BLOCK_PROGRAMS):
+        program = start + tl.arange(0, BLOCK_PROGRAMS)
+        inside = (program < programs)[:, None] & is_channel[None, :]
+        offset = program[:, None] * channels + channel[None, :]
+        count = tl.load(counts + program, mask=program < programs, other=0.0)[:, None]
+        difference = tl.where(inside, tl.load(means + offset, mask=inside, other=0.0).to(tl.float64) - base[None, :], 0.0)
+        first += count * difference
+        second += tl.load(squares + offset, mask=inside, other=0.0) + count * difference * difference
+    shift = tl.sum(first, 0) / rows
+    mean = base + shift
+    variance = tl.sum(second, 0) / rows - shift * shift
+    variance = tl.where(variance < 0.0, 0.0, variance)
+    tl.store(stats + channel, mean, mask=is_channel)
+    tl.store(stats + channels + channel, 1.0 / tl.sqrt(variance + eps), mask=is_channel)
+    old_mean = tl.load(running_mean + channel, mask=is_channel).to(tl.float64)
+    old_var = tl.load(running_var + channel, mask=is_channel).to(tl.float64)
+    new_mean = old_mean + momentum * (mean - old_mean)
+    new_var = old_var + momentum * (variance * rows / (rows - 1) - old_var)
+    tl.store(running_mean + channel, new_mean.to(running_mean.dtype.element_ty), mask=is_channel)
+    tl.store(running_var + channel, new_var.to(running_var.dtype.element_ty), mask=is_channel)
+    if tl.program_id(0) == 0:
+        tl.store(batches, tl.load(batches) + 1)
+
+
+@triton.jit
+def normalized(value, stats, weight, bias, channel, channels):
+    """BatchNorm of a tile in float32. The mean is subtracted first: a factor and a summand would cancel where it is large."""
+    is_channel = channel < channels
+    mean = tl.load(stats + channel, mask=is_channel, other=0.0)
+    rstd = tl.load(stats + channels + channel, mask=is_channel, other=0.0)
+    scale = rstd * tl.load(weight + channel, mask=is_channel, other=0.0).to(tl.float32)
+    return (value - mean[None, :]) * scale[None, :] + tl.load(bias + channel, mask=is_channel, other=0.0).to(tl.float32)[None, :]
+
+
+@triton.jit
+def normalize_kernel(
+    y, stats, weight, bias, other, other_stats, other_weight, other_bias, out, positive, rows, channels,
+    ADDS: tl.constexpr, NORMALIZES_OTHER: tl.constexpr, TILES: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """relu(bn(y)), relu(bn(y) + other) or relu(bn(y) + bn(other)); where it adds, a bit per element says whether the ReLU is open."""
+    channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
+    row = tl.arange(0, BLOCK_ROWS)
+    offset = row[:, None] * channels + channel[None, :]
+    for i in range(TILES):
+        first_row = (tl.program_id(0).to(tl.int64) * TILES + i) * BLOCK_ROWS
+        is_row = first_row + row < rows
+        inside = is_row[:, None] & (channel < channels)[None, :]
+        start = first_row * channels
+        value = tl.load(y + start + offset, mask=inside, other=0.0).to(tl.float32)
+        value = normalized(value, stats, weight, bias, channel, channels)
+        if ADDS:
+            added = tl.load(other + start + offset, mask=inside, other=0.0).to(tl.float32)
+            if NORMALIZES_OTHER:
+                added = normalized(added, other_stats, other_weight, other_bias, channel, channels)
+            value += added
+            row_bytes = (channels + 7) // 8
+            byte = tl.program_id(1) * (BLOCK_CHANNELS // 8) + tl.arange(0, BLOCK_CHANNELS // 8)
+            bits = tl.reshape((~(value <= 0.0)).to(tl.int32), [BLOCK_ROWS, BLOCK_CHANNELS // 8, 8]) << tl.arange(0, 8)[None, None, :]
+            has_byte = is_row[:, None] & (byte < row_bytes)[None, :]
+            packed = positive + first_row * row_bytes + row[:, None] * row_bytes + byte[None, :]
+            tl.store(packed, tl.sum(bits, 2).to(tl.uint8), mask=has_byte)
+        value = tl.where(value <= 0.0, 0.0, value)
+        tl.store(out + start + offset, value.to(out.dtype.element_ty), mask=inside)
