@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ddpbench.kernels.forward import normalized
+from ddpbench.kernels.forward import norm_parameters
 
 
 @triton.jit
@@ -33,7 +33,9 @@ def sum_gradients_kernel(
     is_channel = channel < channels
     row = tl.arange(0, BLOCK_ROWS)
     offset = row[:, None] * channels + channel[None, :]
-    mean = tl.load(stats + channel, mask=is_channel, other=0.0)[None, :]
+    mean, factor, shift = norm_parameters(stats, weight, bias, channel, channels)
+    if NORMALIZES_OTHER:
+        other_mean = tl.load(other_stats + channel, mask=is_channel, other=0.0)[None, :]
     sum_g = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
     sum_gy = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
     sum_go = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
@@ -52,11 +54,10 @@ def sum_gradients_kernel(
             tl.store(masked_grad + start + offset, g, mask=inside)
             g = g.to(tl.float32)
         else:
-            g = tl.where(normalized(value, stats, weight, bias, channel, channels) <= 0.0, 0.0, g)
+            g = tl.where((value - mean) * factor + shift <= 0.0, 0.0, g)
         sum_g += g
         sum_gy += tl.where(inside, g * (value - mean), 0.0)
         if NORMALIZES_OTHER:
-            other_mean = tl.load(other_stats + channel, mask=is_channel, other=0.0)[None, :]
             added = tl.load(other + start + offset, mask=inside, other=0.0).to(tl.float32)
             sum_go += tl.where(inside, g * (added - other_mean), 0.0)
     out, stride = program * channels + channel, programs * channels
@@ -98,15 +99,13 @@ def parameter_gradients_kernel(
 
 
 @triton.jit
-def input_gradient(g, value, stats, weight, bias_grads, weight_grads, channel, channels, rows):
-    """The gradient of what a BatchNorm normalizes, of one tile."""
+def gradient_parameters(stats, bias_grads, weight_grads, channel, channels, rows):
+    """Offset and slope of the gradient of what a BatchNorm normalizes, as rows: it is (g - offset - (y - mean) * slope) * factor."""
     is_channel = channel < channels
-    mean = tl.load(stats + channel, mask=is_channel, other=0.0)
     rstd = tl.load(stats + channels + channel, mask=is_channel, other=0.0)
-    bias_grad = tl.load(bias_grads + channel, mask=is_channel, other=0.0)
-    weight_grad = tl.load(weight_grads + channel, mask=is_channel, other=0.0)
-    scale = rstd * tl.load(weight + channel, mask=is_channel, other=0.0).to(tl.float32)
-    return scale[None, :] * (g - (bias_grad / rows)[None, :] - (value - mean[None, :]) * (rstd * weight_grad / rows)[None, :])
+    offset = tl.load(bias_grads + channel, mask=is_channel, other=0.0) / rows
+    slope = rstd * tl.load(weight_grads + channel, mask=is_channel, other=0.0) / rows
+    return offset[None, :], slope[None, :]
 
 
 @triton.jit
@@ -117,18 +116,23 @@ def input_gradients_kernel(
     """The gradients of ``y``, and of a normalized ``other``. ``grad`` is that before the ReLU if the forward pass adds, else after it."""
     channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
     row = tl.arange(0, BLOCK_ROWS)
-    offset = row[:, None] * channels + channel[None, :]
+    pixel = row[:, None] * channels + channel[None, :]
+    mean, factor, shift = norm_parameters(stats, weight, bias, channel, channels)
+    offset, slope = gradient_parameters(stats, grads, grads + channels, channel, channels, rows)
+    if NORMALIZES_OTHER:
+        other_mean, other_factor, _ = norm_parameters(other_stats, other_weight, other_weight, channel, channels)
+        other_offset, other_slope = gradient_parameters(other_stats, grads, grads + 2 * channels, channel, channels, rows)
     for i in range(TILES):
         first_row = (tl.program_id(0).to(tl.int64) * TILES + i) * BLOCK_ROWS
         inside = (first_row + row < rows)[:, None] & (channel < channels)[None, :]
-        start = first_row * channels
-        g = tl.load(grad + start + offset, mask=inside, other=0.0).to(tl.float32)
-        value = tl.load(y + start + offset, mask=inside, other=0.0).to(tl.float32)
+        here = first_row * channels + pixel
+        g = tl.load(grad + here, mask=inside, other=0.0).to(tl.float32)
+        value = tl.load(y + here, mask=inside, other=0.0).to(tl.float32) - mean
         if not ADDS:
-            g = tl.where(normalized(value, stats, weight, bias, channel, channels) <= 0.0, 0.0, g)
-        result = input_gradient(g, value, stats, weight, grads, grads + channels, channel, channels, rows)
-        tl.store(y_grad + start + offset, result.to(y_grad.dtype.element_ty), mask=inside)
+            g = tl.where(value * factor + shift <= 0.0, 0.0, g)
+        result = (g - offset - value * slope) * factor
+        tl.store(y_grad + here, result.to(y_grad.dtype.element_ty), mask=inside)
         if NORMALIZES_OTHER:
-            added = tl.load(other + start + offset, mask=inside, other=0.0).to(tl.float32)
-            result = input_gradient(g, added, other_stats, other_weight, grads, grads + 2 * channels, channel, channels, rows)
-            tl.store(other_grad + start + offset, result.to(other_grad.dtype.element_ty), mask=inside)
+            added = tl.load(other + here, mask=inside, other=0.0).to(tl.float32) - other_mean
+            result = (g - other_offset - added * other_slope) * other_factor
+            tl.store(other_grad + here, result.to(other_grad.dtype.element_ty), mask=inside)

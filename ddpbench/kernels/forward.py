@@ -83,13 +83,16 @@ def merge_statistics_kernel(
 
 
 @triton.jit
-def normalized(value, stats, weight, bias, channel, channels):
-    """BatchNorm of a tile in float32. The mean is subtracted first: a factor and a summand would cancel where it is large."""
+def norm_parameters(stats, weight, bias, channel, channels):
+    """Mean, factor and bias of a BatchNorm, as rows: it is (y - mean) * factor + bias.
+
+    The mean is subtracted first, as a factor and a summand alone would cancel where it is large.
+    """
     is_channel = channel < channels
     mean = tl.load(stats + channel, mask=is_channel, other=0.0)
     rstd = tl.load(stats + channels + channel, mask=is_channel, other=0.0)
-    scale = rstd * tl.load(weight + channel, mask=is_channel, other=0.0).to(tl.float32)
-    return (value - mean[None, :]) * scale[None, :] + tl.load(bias + channel, mask=is_channel, other=0.0).to(tl.float32)[None, :]
+    factor = rstd * tl.load(weight + channel, mask=is_channel, other=0.0).to(tl.float32)
+    return mean[None, :], factor[None, :], tl.load(bias + channel, mask=is_channel, other=0.0).to(tl.float32)[None, :]
 
 
 @triton.jit
@@ -101,17 +104,20 @@ def normalize_kernel(
     channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
     row = tl.arange(0, BLOCK_ROWS)
     offset = row[:, None] * channels + channel[None, :]
+    mean, factor, shift = norm_parameters(stats, weight, bias, channel, channels)
+    if NORMALIZES_OTHER:
+        other_mean, other_factor, other_shift = norm_parameters(other_stats, other_weight, other_bias, channel, channels)
     for i in range(TILES):
         first_row = (tl.program_id(0).to(tl.int64) * TILES + i) * BLOCK_ROWS
         is_row = first_row + row < rows
         inside = is_row[:, None] & (channel < channels)[None, :]
         start = first_row * channels
         value = tl.load(y + start + offset, mask=inside, other=0.0).to(tl.float32)
-        value = normalized(value, stats, weight, bias, channel, channels)
+        value = (value - mean) * factor + shift
         if ADDS:
             added = tl.load(other + start + offset, mask=inside, other=0.0).to(tl.float32)
             if NORMALIZES_OTHER:
-                added = normalized(added, other_stats, other_weight, other_bias, channel, channels)
+                added = (added - other_mean) * other_factor + other_shift
             value += added
             row_bytes = (channels + 7) // 8
             byte = tl.program_id(1) * (BLOCK_CHANNELS // 8) + tl.arange(0, BLOCK_CHANNELS // 8)

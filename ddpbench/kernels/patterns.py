@@ -49,19 +49,26 @@ def trace(module: nn.Module) -> fx.Graph:
     """The graph of the forward method of ``module``, which is in training mode.
 
     Raises:
-        CannotTrace: It depends on values, or draws or creates tensors that would be the same in every call.
+        CannotTrace: It depends on values, sets attributes, or draws or creates tensors that would be the same in every call.
     """
-    before = random.getstate(), torch.get_rng_state()
+    attributes, states = dict(vars(module)), (random.getstate(), torch.get_rng_state())
     try:
         graph = _ChildTracer().trace(module)
     except Exception as problem:  # whatever the forward method does with a proxy
         raise CannotTrace(f"torch.fx cannot trace it: {problem}".partition("\n")[0]) from problem
-    if random.getstate() != before[0] or not torch.equal(torch.get_rng_state(), before[1]):
-        random.setstate(before[0])
-        torch.set_rng_state(before[1])
+    finally:
+        drew_numbers = random.getstate() != states[0] or not torch.equal(torch.get_rng_state(), states[1])
+        random.setstate(states[0])
+        torch.set_rng_state(states[1])
+        changed = {name for name, value in vars(module).items() if attributes.get(name, module) is not value}
+        vars(module).clear()
+        vars(module).update(attributes)
+    if drew_numbers:
         raise CannotTrace("its forward method draws random numbers")
-    if any(node.op == "get_attr" and "_tensor_constant" in str(node.target) for node in graph.nodes):
+    if any(name.startswith("_tensor_constant") for name in changed):  # torch.fx keeps them there
         raise CannotTrace("its forward method creates tensors")
+    if changed:
+        raise CannotTrace(f"its forward method sets {min(changed)}")
     return graph
 
 
@@ -89,20 +96,21 @@ class Rewriter:
         before = self._skip_identities(relu.args[0])
         if norm := self._norm_of(before):
             pool = self._pool_after(relu)
-            self._replace(pool or relu, norm_relu_pool if pool else norm_relu, [norm.args[0], norm])
-            return
-        if not self._is_add(before):
-            return
-        first, second = (self._skip_identities(each) for each in before.args)
-        for mine, other in [(first, second), (second, first)][: 1 if before.target in IN_PLACE_ADDS else 2]:
-            if isinstance(other, fx.Node) and (norm := self._norm_of(mine)):
+            self._replace(norm, pool or relu, norm_relu_pool if pool else norm_relu, [norm.args[0], norm])
+        elif self._is_add(before):
+            self._rewrite_add(before, relu)
+
+    def _rewrite_add(self, add: fx.Node, relu: fx.Node) -> None:
+        first, second = (self._skip_identities(each) for each in add.args)
+        for mine, other in [(first, second), (second, first)][: 1 if add.target in IN_PLACE_ADDS else 2]:
+            if isinstance(other, fx.Node) and other is not mine and (norm := self._norm_of(mine)):
                 other_norm = self._norm_of(other)
                 rest = [other_norm.args[0], other_norm] if other_norm else [other]
-                return self._replace(relu, norm_add_relu, [norm.args[0], norm, *rest])
+                return self._replace(add, relu, norm_add_relu, [norm.args[0], norm, *rest])
 
-    def _replace(self, last: fx.Node, function: Callable[..., Any], arguments: list[Any]) -> None:
-        """Call ``function`` in place of the nodes from ``arguments`` to ``last``. Of a BatchNorm in ``arguments`` it gets the module."""
-        with self._graph.inserting_before(last):
+    def _replace(self, first: fx.Node, last: fx.Node, function: Callable[..., Any], arguments: list[Any]) -> None:
+        """Call ``function`` where ``first`` is, in place of the nodes to ``last``. Of a BatchNorm in ``arguments`` it gets the module."""
+        with self._graph.inserting_before(first):
             values = [self._graph.get_attr(str(each.target)) if self._norm_of(each) else each for each in arguments]
             new = self._graph.call_function(function, (*values,))
         last.replace_all_uses_with(new)
@@ -142,7 +150,7 @@ class Rewriter:
         return module is not None and is_plain(module, nn.ReLU)
 
     def _is_add(self, node: Any) -> bool:
-        if not isinstance(node, fx.Node) or len(node.users) != 1 or len(node.args) != 2 or set(node.kwargs) - {"inplace"}:
+        if not isinstance(node, fx.Node) or len(node.users) != 1 or len(node.args) != 2 or node.kwargs:
             return False
         return node.target in ADD_FUNCTIONS if node.op == "call_function" else node.op == "call_method" and node.target in ("add", "add_")
 
@@ -167,5 +175,5 @@ def _pair(size: Any) -> tuple[int, int]:
 
 
 def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether ``module`` is exactly a ``kind``, whose forward method nobody has changed or watches."""
+    """Whether ``module`` is exactly a ``kind``, whose forward method is its own and has no hooks."""
     return type(module) is kind and not has_hooks(module) and not parametrize.is_parametrized(module) and "forward" not in vars(module)

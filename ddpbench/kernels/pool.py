@@ -9,8 +9,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ddpbench.kernels.backward import input_gradient
-from ddpbench.kernels.forward import normalized
+from ddpbench.kernels.backward import gradient_parameters
+from ddpbench.kernels.forward import norm_parameters
 
 CLOSED: tl.constexpr = tl.constexpr(9)
 """The position, in a window whose positions are 0 to 8, of a maximum that the ReLU does not let through."""
@@ -29,13 +29,14 @@ def pool_kernel(
     column, line = cell % width, (cell // width) % height
     first_line = (cell // (width * height)).to(tl.int64) * (2 * height)  # of the image, among the lines of all
     is_channel = (channel < channels)[None, :]
+    mean, factor, shift = norm_parameters(stats, weight, bias, channel, channels)
     best = tl.full([BLOCK_CELLS, BLOCK_CHANNELS], float("-inf"), tl.float32)
     found = tl.zeros([BLOCK_CELLS, BLOCK_CHANNELS], tl.int32)
     for k in tl.static_range(9):
         h, w = 2 * line - 1 + k // 3, 2 * column - 1 + k % 3
         inside = ((cell < cells) & (h >= 0) & (w >= 0))[:, None] & is_channel  # height and width are even: no window ends outside
         pixel = ((first_line + h) * (2 * width) + w)[:, None] * channels + channel[None, :]
-        value = normalized(tl.load(y + pixel, mask=inside, other=0.0).to(tl.float32), stats, weight, bias, channel, channels)
+        value = (tl.load(y + pixel, mask=inside, other=0.0).to(tl.float32) - mean) * factor + shift
         value = value.to(out.dtype.element_ty).to(tl.float32)
         is_better = inside & ((value > best) | (value != value))
         best, found = tl.where(is_better, value, best), tl.where(is_better, k, found)
@@ -114,10 +115,11 @@ def pool_input_gradients_kernel(
     cell = tl.program_id(0) * BLOCK_CELLS + tl.arange(0, BLOCK_CELLS)
     inside = (cell < cells)[:, None] & (channel < channels)[None, :]
     gradients = cell_gradients(grad, position, cell, cells, channel, channels, height, width)
-    pixels = 4 * cells
+    mean, factor, _ = norm_parameters(stats, weight, weight, channel, channels)
+    offset, slope = gradient_parameters(stats, grads, grads + channels, channel, channels, 4 * cells)
     first = cell_pixels(cell, channel, channels, height, width)
     for k in tl.static_range(4):
         pixel = first + (k // 2) * 2 * width * channels + (k % 2) * channels
-        value = tl.load(y + pixel, mask=inside, other=0.0).to(tl.float32)
-        result = input_gradient(gradients[k], value, stats, weight, grads, grads + channels, channel, channels, pixels)
+        value = tl.load(y + pixel, mask=inside, other=0.0).to(tl.float32) - mean
+        result = (gradients[k] - offset - value * slope) * factor
         tl.store(y_grad + pixel, result.to(y_grad.dtype.element_ty), mask=inside)

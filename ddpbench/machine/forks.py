@@ -22,7 +22,7 @@ def pause_before_forks() -> None:
 
     The child takes a lock of the interpreter (``_PyThreadState_DeleteExcept``) that another thread may have held during the fork: a C++
     thread takes it to free a tensor after a collective of gloo, and a script that starts an epoch forks its workers just then. CPython
-    3.12 creates that lock anew in the child.
+    3.12 creates that lock again in the child.
     """
     if sys.version_info < (3, 12):
         os.register_at_fork(before=_pause)

@@ -14,7 +14,7 @@ LAYERS = [
     ["record"],
     ["machine"],
     ["distributed", "analysis"],
-    ["data", "workloads"],
+    ["data", "workloads", "kernels"],
     ["report", "training"],
     ["bench"],
     ["published", "script"],

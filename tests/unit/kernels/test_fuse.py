@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from fused import DEVICE, channels_last
+from launches import SUPPORT, SUPPORT_ENV, TORCHRUN
+from residual_net import Block, Net, conv
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
@@ -21,47 +25,6 @@ from ddpbench.kernels.fusion import FusedForward, fuse_modules
 from ddpbench.workloads import wrn
 
 NO_RELU = "no ReLU follows, or something else uses its output"
-
-
-def conv(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-
-
-class Block(nn.Module):
-    """A block of a ResNet, with an optional shortcut."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
-        super().__init__()
-        self.conv1, self.bn1, self.conv2, self.bn2 = (
-            conv(inputs, outputs, stride),
-            nn.BatchNorm2d(outputs),
-            conv(outputs, outputs),
-            nn.BatchNorm2d(outputs),
-        )
-        self.relu = nn.ReLU(inplace=True)
-        self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs)) if stride > 1 else None
-        self.dropout = 0.0
-
-    def forward(self, x: Tensor) -> Tensor:
-        identity = x
-        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
-        if self.downsample is not None:
-            identity = self.downsample(x)
-        out += identity
-        return functional.dropout(self.relu(out), self.dropout, self.training)
-
-
-class Net(nn.Module):
-    """A ResNet of three blocks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.bn, self.pool = conv(3, 8), nn.BatchNorm2d(8), nn.MaxPool2d(3, 2, 1)
-        self.blocks = nn.Sequential(Block(8, 8), Block(8, 12, 2), Block(12, 12))
-        self.fc = nn.Linear(12, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(self.blocks(self.pool(functional.relu(self.bn(self.conv(x))))).mean((2, 3)))
 
 
 @pytest.fixture
@@ -206,6 +169,20 @@ class CreatesTensors(ReadTwice):
         return functional.relu(self.bn(self.conv(x))) + torch.ones(1, device=DEVICE)
 
 
+class SetsAttribute(ReadTwice):
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return functional.relu(self.bn(self.conv(x)))
+
+
+class AddsToItself(ReadTwice):
+    def forward(self, x: Tensor) -> Tensor:
+        normalized = self.bn(self.conv(x))
+        return functional.relu(normalized + normalized)
+
+
 def hooked() -> nn.Module:
     model = nn.Sequential(conv(3, 3), nn.BatchNorm2d(3), nn.ReLU())
     model[1].register_forward_hook(lambda *_: None)
@@ -227,6 +204,8 @@ LEFT_OUT = [
     (DependsOnValues, {"bn": "torch.fx cannot trace it: symbolically traced variables cannot be used as inputs to control flow"}),
     (DrawsNumbers, {"bn": "its forward method draws random numbers"}),
     (CreatesTensors, {"bn": "its forward method creates tensors"}),
+    (SetsAttribute, {"bn": "its forward method sets calls"}),
+    (AddsToItself, {"bn": NO_RELU}),
     (hooked, {"1": "it has hooks or a parametrization"}),
     (parametrized, {"1": "it has hooks or a parametrization"}),
     (synchronized, {"1": "it is a SyncBatchNorm"}),
@@ -325,6 +304,15 @@ def test_compiled_model_trains_like_the_plain_one(net: Net) -> None:
     fuse(net)
     compiled = torch.compile(net, backend="aot_eager", fullgraph=False)
     torch.testing.assert_close(compiled(images()), plain(images()), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_ranks_train_together_like_the_plain_model(launch: Callable[..., Any]) -> None:
+    done = launch([*TORCHRUN[:-2], str(SUPPORT / "fused_losses.py")], env={**SUPPORT_ENV, "TRITON_INTERPRET": "1"})
+    assert done.returncode == 0, done.stderr
+    plain, fused = json.loads(done.stdout)
+    assert fused == pytest.approx(plain, rel=1e-3)
+    assert plain[-1] < plain[0]
 
 
 @pytest.mark.cuda

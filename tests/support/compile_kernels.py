@@ -1,0 +1,53 @@
+"""Compile all fused kernels for a GPU, which need not be there. Prints the name of each kernel, its dtype, and accesses to local memory."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+import sys
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from ddpbench.kernels import backward, forward, pool, tiles
+
+FEATURE_MAPS = {"y", "other", "out", "grad", "second_grad", "masked_grad", "y_grad", "other_grad"}
+TYPES = {
+    **dict.fromkeys(("rows", "channels", "tiles", "cells", "programs", "height", "width"), "i32"),
+    **dict.fromkeys(("momentum", "eps"), "fp32"),
+    "positive": "*u8",
+    "position": "*i8",
+    "batches": "*i64",
+}
+FLAGS = ("ADDS", "NORMALIZES_OTHER", "HAS_SECOND")
+SIZES = {"TILES": tiles.TILES_PER_PROGRAM, "BLOCK_ROWS": 32, "BLOCK_CHANNELS": 128, "BLOCK_PROGRAMS": 32, "BLOCK_CELLS": 16}
+
+
+def kernels() -> list[triton.JITFunction]:
+    """All kernels that are launched; other functions are part of them."""
+    found = [each for module in (forward, backward, pool) for name, each in inspect.getmembers(module) if name.endswith("_kernel")]
+    return list(dict.fromkeys(found))
+
+
+def compile_for(target: GPUTarget, kernel: triton.JITFunction, dtype: str, flags: dict[str, bool]) -> str:
+    """The PTX of ``kernel`` for feature maps of ``dtype``."""
+    constants = {name: {**SIZES, **flags}[name] for name in kernel.arg_names if name.isupper()}
+    signature = {name: "constexpr" if name in constants else type_of(name, dtype) for name in kernel.arg_names}
+    places = {name: (number,) for number, name in enumerate(kernel.arg_names)}
+    aligned = {places[name]: [["tt.divisibility", 16]] for name, kind in signature.items() if kind.startswith("*") or name == "channels"}
+    source = ASTSource(kernel, signature, {places[name]: value for name, value in constants.items()}, aligned)
+    return str(triton.compile(source, target=target, options={"num_warps": tiles.NUM_WARPS}).asm["ptx"])
+
+
+def type_of(name: str, dtype: str) -> str:
+    return f"*{dtype}" if name in FEATURE_MAPS else TYPES.get(name, "*fp32")
+
+
+target = GPUTarget("cuda", int(sys.argv[1]), 32)
+for kernel, dtype in itertools.product(kernels(), ("fp16", "bf16", "fp32")):
+    names = [name for name in FLAGS if name in kernel.arg_names]
+    for values in itertools.product((False, True), repeat=len(names)):
+        ptx = compile_for(target, kernel, dtype, dict(zip(names, values, strict=True)))
+        print(kernel.__name__, dtype, len(re.findall(r"(?:ld|st)\.local", ptx)))
