@@ -1,6 +1,7 @@
 """The kernels of BatchNorm with addition and ReLU as operators of torch: on tensors, without autograd.
 
-Feature maps are (N, C, H, W) in channels-last order; parameters and statistics have C elements.
+Feature maps are (N, C, H, W) in channels-last order; parameters and statistics have C elements. Triton launches on the current device,
+which is therefore made that of the tensors.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ def batch_statistics(y: Tensor, running_mean: Tensor, running_var: Tensor, num_b
     partial = torch.empty(2, grid[0], tiles.channels, dtype=torch.float32, device=y.device)
     counts = torch.empty(grid[0], dtype=torch.float32, device=y.device)
     stats = torch.empty(2, tiles.channels, dtype=torch.float32, device=y.device)
-    forward.statistics_kernel[grid](
-        y, partial[0], partial[1], counts, tiles.rows, tiles.channels, tiles.down,
-        BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
-    )  # fmt: skip
-    forward.merge_statistics_kernel[(triton.cdiv(tiles.channels, BLOCK_CHANNELS),)](
-        partial[0], partial[1], counts, stats, running_mean, running_var, num_batches, momentum, eps, tiles.rows, tiles.channels, grid[0],
-        BLOCK_PROGRAMS=BLOCK_PROGRAMS, BLOCK_CHANNELS=BLOCK_CHANNELS,
-    )  # fmt: skip
+    with torch.cuda.device_of(y):
+        forward.statistics_kernel[grid](
+            y, partial[0], partial[1], counts, tiles.rows, tiles.channels, tiles.down,
+            BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
+        )  # fmt: skip
+        forward.merge_statistics_kernel[(triton.cdiv(tiles.channels, BLOCK_CHANNELS),)](
+            partial[0], partial[1], counts, stats, running_mean, running_var, num_batches, momentum, eps,
+            tiles.rows, tiles.channels, grid[0],
+            BLOCK_PROGRAMS=BLOCK_PROGRAMS, BLOCK_CHANNELS=BLOCK_CHANNELS,
+        )  # fmt: skip
     return stats
 
 
@@ -57,11 +60,12 @@ def batch_norm_relu(
     """
     tiles, out = Tiles.of(y), torch.empty_like(y)
     positive = _positive_bits(y, other)
-    forward.normalize_kernel[tiles.map_grid](
-        y, stats, weight, bias, other, other_stats, other_weight, other_bias, out, positive, tiles.rows, tiles.channels,
-        ADDS=other is not None, NORMALIZES_OTHER=other_stats is not None,
-        TILES=TILES_PER_PROGRAM, BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
-    )  # fmt: skip
+    with torch.cuda.device_of(y):
+        forward.normalize_kernel[tiles.map_grid](
+            y, stats, weight, bias, other, other_stats, other_weight, other_bias, out, positive, tiles.rows, tiles.channels,
+            ADDS=other is not None, NORMALIZES_OTHER=other_stats is not None,
+            TILES=TILES_PER_PROGRAM, BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
+        )  # fmt: skip
     return out, positive
 
 
@@ -107,20 +111,22 @@ def batch_norm_relu_backward(
     y_grad, other_grad, grads = _gradients(y, positive, other_stats)
     masked_grad = grad if not adds else torch.empty_like(y) if normalizes_other else other_grad
     sums = torch.empty(len(grads), grid[0], tiles.channels, dtype=torch.float32, device=y.device)
-    backward.sum_gradients_kernel[grid](
-        grad, second_grad, y, stats, weight, bias, positive, other, other_stats, masked_grad, sums, tiles.rows, tiles.channels, tiles.down,
-        ADDS=adds, NORMALIZES_OTHER=normalizes_other, HAS_SECOND=second_grad is not None,
-        BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
-    )  # fmt: skip
-    backward.parameter_gradients_kernel[(triton.cdiv(tiles.channels, BLOCK_CHANNELS),)](
-        sums, stats, other_stats, grads, tiles.channels, grid[0],
-        NORMALIZES_OTHER=normalizes_other, BLOCK_PROGRAMS=BLOCK_PROGRAMS, BLOCK_CHANNELS=BLOCK_CHANNELS,
-    )  # fmt: skip
-    backward.input_gradients_kernel[tiles.map_grid](
-        masked_grad, y, stats, weight, bias, other, other_stats, other_weight, grads, y_grad, other_grad, tiles.rows, tiles.channels,
-        ADDS=adds, NORMALIZES_OTHER=normalizes_other,
-        TILES=TILES_PER_PROGRAM, BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
-    )  # fmt: skip
+    with torch.cuda.device_of(y):
+        backward.sum_gradients_kernel[grid](
+            grad, second_grad, y, stats, weight, bias, positive, other, other_stats, masked_grad, sums,
+            tiles.rows, tiles.channels, tiles.down,
+            ADDS=adds, NORMALIZES_OTHER=normalizes_other, HAS_SECOND=second_grad is not None,
+            BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
+        )  # fmt: skip
+        backward.parameter_gradients_kernel[(triton.cdiv(tiles.channels, BLOCK_CHANNELS),)](
+            sums, stats, other_stats, grads, tiles.channels, grid[0],
+            NORMALIZES_OTHER=normalizes_other, BLOCK_PROGRAMS=BLOCK_PROGRAMS, BLOCK_CHANNELS=BLOCK_CHANNELS,
+        )  # fmt: skip
+        backward.input_gradients_kernel[tiles.map_grid](
+            masked_grad, y, stats, weight, bias, other, other_stats, other_weight, grads, y_grad, other_grad, tiles.rows, tiles.channels,
+            ADDS=adds, NORMALIZES_OTHER=normalizes_other,
+            TILES=TILES_PER_PROGRAM, BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
+        )  # fmt: skip
     return y_grad, other_grad, grads
 
 

@@ -21,10 +21,11 @@ def batch_norm_relu_pool(y: Tensor, stats: Tensor, weight: Tensor, bias: Tensor)
     """max-pool(relu(bn(y))) of 3x3 with stride 2 and padding 1, for ``y`` (N, C, 2 H, 2 W); and the positions of the maxima as int8."""
     out, position = _pooled(y)
     tiles = _cells(out)
-    pool.pool_kernel[(tiles.down, tiles.across)](
-        y, stats, weight, bias, out, position, tiles.rows, tiles.channels, *out.shape[2:],
-        BLOCK_CELLS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
-    )  # fmt: skip
+    with torch.cuda.device_of(y):
+        pool.pool_kernel[(tiles.down, tiles.across)](
+            y, stats, weight, bias, out, position, tiles.rows, tiles.channels, *out.shape[2:],
+            BLOCK_CELLS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
+        )  # fmt: skip
     return out, position
 
 
@@ -48,18 +49,19 @@ def batch_norm_relu_pool_backward(grad: Tensor, position: Tensor, y: Tensor, sta
     sums = torch.empty(2, programs, tiles.channels, dtype=torch.float32, device=y.device)
     grads = torch.empty(2, tiles.channels, dtype=torch.float32, device=y.device)
     size = position.shape[2:]
-    pool.sum_pool_gradients_kernel[(programs, tiles.across)](
-        grad, position, y, stats, sums, tiles.rows, tiles.channels, tiles.down, *size,
-        BLOCK_CELLS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
-    )  # fmt: skip
-    backward.parameter_gradients_kernel[(triton.cdiv(tiles.channels, BLOCK_CHANNELS),)](
-        sums, stats, None, grads, tiles.channels, programs,
-        NORMALIZES_OTHER=False, BLOCK_PROGRAMS=BLOCK_PROGRAMS, BLOCK_CHANNELS=BLOCK_CHANNELS,
-    )  # fmt: skip
-    pool.pool_input_gradients_kernel[(tiles.down, tiles.across)](
-        grad, position, y, stats, weight, grads, y_grad, tiles.rows, tiles.channels, *size,
-        BLOCK_CELLS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
-    )  # fmt: skip
+    with torch.cuda.device_of(y):
+        pool.sum_pool_gradients_kernel[(programs, tiles.across)](
+            grad, position, y, stats, sums, tiles.rows, tiles.channels, tiles.down, *size,
+            BLOCK_CELLS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
+        )  # fmt: skip
+        backward.parameter_gradients_kernel[(triton.cdiv(tiles.channels, BLOCK_CHANNELS),)](
+            sums, stats, None, grads, tiles.channels, programs,
+            NORMALIZES_OTHER=False, BLOCK_PROGRAMS=BLOCK_PROGRAMS, BLOCK_CHANNELS=BLOCK_CHANNELS,
+        )  # fmt: skip
+        pool.pool_input_gradients_kernel[(tiles.down, tiles.across)](
+            grad, position, y, stats, weight, grads, y_grad, tiles.rows, tiles.channels, *size,
+            BLOCK_CELLS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
+        )  # fmt: skip
     return y_grad, grads
 
 

@@ -39,6 +39,7 @@ def test_intentional_bottleneck_is_never_misdiagnosed(tmp_path: Path) -> None:
     assert said.score in ("right", "probably right", "inconclusive"), said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("situation", OWN, ids=lambda situation: situation.name)
 def test_situation_loader_gives_batches_for_its_model(situation: Situation, tmp_path: Path) -> None:
     tree = ["--data-dir", str(image_tree(tmp_path / "tree", images=32))] if situation.tree else []

@@ -23,8 +23,7 @@ def shapes_of(kind: str) -> list[tuple[int, int, int, int]]:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_errors_are_like_those_of_torch(kind: str, dtype: torch.dtype) -> None:
-    for shape in shapes_of(kind):
-        check_errors(kind, shape, dtype, 0.0, seeds=2)
+    check_errors(kind, shapes_of(kind)[-1], dtype, 0.0, seeds=2)
 
 
 @pytest.mark.slow
@@ -45,7 +44,7 @@ def check_errors(kind: str, shape: tuple[int, int, int, int], dtype: torch.dtype
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")  # numpy, in the interpreter
 @pytest.mark.parametrize("where", ["y", "other", "weight", "gradient"])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")], ids=str)
+@pytest.mark.parametrize("value", [float("nan"), pytest.param(float("inf"), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_nan_and_infinity_come_out_where_they_do_in_torch(kind: str, value: float, where: str) -> None:
     inputs = Inputs.random(0, EVEN, torch.float32)
@@ -61,6 +60,7 @@ def test_nan_and_infinity_come_out_where_they_do_in_torch(kind: str, value: floa
         assert value == float("inf") or torch.equal(fused[name].isnan(), expected.isnan()), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_are_in_a_fixed_order(kind: str) -> None:
     inputs = Inputs.random(0, EVEN, torch.float32)

@@ -206,6 +206,7 @@ def test_vgg16_accepts_multiples_of_16(image_size: int) -> None:
     assert import_object(find_workload("vgg16-2-cifar10").model)(image_size, 10)(torch.zeros(2, 3, image_size, image_size)).shape == (2, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "image_size"),
     [("resnet18", 32), ("googlenet", 64), ("inception_v3", 96), ("vit_b_32", 64), ("swin_t", 64), ("maxvit_t", 224)],
