@@ -13,7 +13,7 @@ import triton.language as tl
 def statistics_kernel(y, means, squares, counts, rows, channels, tiles, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr):
     """Mean and sum of squared deviations of each channel, over the tiles of each program.
 
-    Welford's algorithm in every element of the tile, on differences from one pixel: precise also if the mean is many standard deviations.
+    Welford's algorithm in every element of the tile, on differences from one pixel, so a mean of many standard deviations does no harm.
     The last tiles come first: the convolution before has just written them, and the cache may still hold them.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)

@@ -1,4 +1,4 @@
-"""BatchNorm with addition and ReLU as functions of modules: in fused kernels where these can run, else by torch.
+"""BatchNorm with addition, ReLU and max-pool as functions of modules, in fused kernels.
 
 Autograd stands around the operators: an operator with a gradient of its own may neither update running statistics nor return aliases.
 """
@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from ddpbench.kernels.ops import batch_norm_relu, batch_norm_relu_backward, batch_statistics
 from ddpbench.kernels.pool_ops import batch_norm_relu_pool, batch_norm_relu_pool_backward
@@ -21,63 +20,74 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def can_fuse(y: Tensor, norm: nn.BatchNorm2d) -> bool:
-    """Whether the kernels can run ``norm`` on ``y``. In eval mode they cannot, and not with frozen parameters, or on a CPU."""
+    """Whether the kernels can run ``norm`` on ``y``. They cannot in eval mode, with frozen parameters, without gradients, or on a CPU."""
+    if not (norm.training and norm.track_running_stats and norm.momentum is not None and torch.is_grad_enabled()):
+        return False
+    tensors = norm.weight, norm.bias, norm.running_mean, norm.running_var
     return (
-        type(norm) is nn.BatchNorm2d
-        and norm.training
-        and norm.momentum is not None
-        and all(each is not None and each.requires_grad for each in (norm.weight, norm.bias))
-        and norm.running_mean is not None
+        y.dim() == 4
         and y.dtype in DTYPES
         and (y.is_cuda or is_interpreted())
         and y.is_contiguous(memory_format=torch.channels_last)
         and y.numel() > y.shape[1]  # torch refuses to train on a single pixel
+        and all(each is not None and each.shape == (y.shape[1],) and each.device == y.device and each.stride() == (1,) for each in tensors)
+        and norm.weight.requires_grad
+        and norm.bias.requires_grad
+        and norm.num_batches_tracked is not None
+        and norm.num_batches_tracked.device == y.device
     )
 
 
-def norm_relu(y: Tensor, norm: nn.BatchNorm2d) -> Tensor:
-    """``relu(norm(y))`` for ``y`` (N, C, H, W)."""
-    if not can_fuse(y, norm):
-        return functional.relu(norm(y))
-    out: Tensor = NormReLU.apply(y, norm.weight, norm.bias, _statistics(y, norm))
+def fits(other: Tensor, y: Tensor) -> bool:
+    """Whether a kernel can add ``other`` to the normalized ``y``."""
+    is_alike = other.shape == y.shape and other.dtype == y.dtype and other.device == y.device
+    return is_alike and other.is_contiguous(memory_format=torch.channels_last)
+
+
+def batch_statistics_of(y: Tensor, norm: nn.BatchNorm2d) -> Tensor:
+    """Statistics of the batch ``y``, for the functions below. Updates those of ``norm``, as a call of it does."""
+    running = norm.running_mean, norm.running_var, norm.num_batches_tracked
+    stats: Tensor = batch_statistics(y.detach(), *running, norm.momentum, norm.eps)
+    return stats
+
+
+def norm_relu(y: Tensor, norm: nn.BatchNorm2d, stats: Tensor) -> Tensor:
+    """``relu(norm(y))`` for ``y`` (N, C, H, W) and its statistics."""
+    out: Tensor = NormReLU.apply(y, norm.weight, norm.bias, stats)
     return out
 
 
-def norm_add_relu(y: Tensor, norm: nn.BatchNorm2d, other: Tensor, other_norm: nn.BatchNorm2d | None = None) -> Tensor:
-    """``relu(norm(y) + other)``, or ``relu(norm(y) + other_norm(other))``, for ``y`` and ``other`` (N, C, H, W).
+def norm_add_relu(
+    y: Tensor,
+    norm: nn.BatchNorm2d,
+    stats: Tensor,
+    other: Tensor,
+    other_norm: nn.BatchNorm2d | None = None,
+    other_stats: Tensor | None = None,
+) -> Tensor:
+    """``relu(norm(y) + other)``, or ``relu(norm(y) + other_norm(other))``, for ``y`` and ``other`` (N, C, H, W) and their statistics.
 
-    A second place that uses the result can take ``twin`` of it.
+    If ``other`` is such a result itself, its gradient from here is added to that from elsewhere in its own backward pass.
     """
-    fits = other.shape == y.shape and other.dtype == y.dtype and other.is_contiguous(memory_format=torch.channels_last)
-    if not (fits and can_fuse(y, norm) and (other_norm is None or can_fuse(other, other_norm))):
-        return functional.relu(norm(y) + (other if other_norm is None else other_norm(other)))
-    others = (None,) * 3 if other_norm is None else (other_norm.weight, other_norm.bias, _statistics(other, other_norm))
-    out, second = NormAddReLU.apply(y, norm.weight, norm.bias, _statistics(y, norm), other, *others)
+    others = _twin(other), *((other_norm.weight, other_norm.bias) if other_norm else (None, None)), other_stats
+    out, second = NormAddReLU.apply(y, norm.weight, norm.bias, stats, *others)
     out._ddpbench_twin = second
     result: Tensor = out
     return result
 
 
-def twin(tensor: Tensor) -> Tensor:
-    """The same tensor with a gradient of its own, if ``norm_add_relu`` has made it: its kernel adds both. Else ``tensor`` itself."""
-    second: Tensor = getattr(tensor, "_ddpbench_twin", tensor)
-    return second
+def _twin(tensor: Tensor) -> Tensor:
+    """The second output of the function that has made ``tensor``, if that was ``norm_add_relu``, unless a hook sees the gradient."""
+    second: Tensor | None = getattr(tensor, "_ddpbench_twin", None)
+    if second is None or second.grad_fn is not tensor.grad_fn or second._version != tensor._version:
+        return tensor
+    return tensor if tensor._backward_hooks or tensor.retains_grad else second
 
 
-def norm_relu_pool(y: Tensor, norm: nn.BatchNorm2d) -> Tensor:
-    """``relu(norm(y))`` in a max-pool of 3x3 with stride 2 and padding 1, for ``y`` (N, C, H, W)."""
-    if y.shape[2] % 2 or y.shape[3] % 2 or not can_fuse(y, norm):
-        return functional.max_pool2d(norm_relu(y, norm), 3, 2, 1)
-    out: Tensor = NormReLUPool.apply(y, norm.weight, norm.bias, _statistics(y, norm))
+def norm_relu_pool(y: Tensor, norm: nn.BatchNorm2d, stats: Tensor) -> Tensor:
+    """``relu(norm(y))`` in a max-pool of 3x3 with stride 2 and padding 1, for ``y`` (N, C, H, W) of even size and its statistics."""
+    out: Tensor = NormReLUPool.apply(y, norm.weight, norm.bias, stats)
     return out
-
-
-def _statistics(y: Tensor, norm: nn.BatchNorm2d) -> Tensor:
-    """Statistics of the batch. The running ones are updated."""
-    running = norm.running_mean, norm.running_var, norm.num_batches_tracked
-    assert all(each is not None for each in running), "can_fuse has looked"
-    stats: Tensor = batch_statistics(y.detach(), *running, norm.momentum, norm.eps)
-    return stats
 
 
 class NormReLU(torch.autograd.Function):

@@ -14,7 +14,7 @@ from ddpbench.kernels import backward, forward
 from ddpbench.kernels.tiles import NUM_WARPS, TILES_PER_PROGRAM, Tiles
 
 BLOCK_PROGRAMS, BLOCK_CHANNELS = 32, 32
-"""Of a kernel that merges the sums of programs."""
+"""The tile of a kernel that merges the sums of programs."""
 
 
 @torch.library.custom_op("ddpbench::batch_statistics", mutates_args=("running_mean", "running_var", "num_batches"))

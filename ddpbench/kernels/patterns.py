@@ -1,35 +1,40 @@
-"""Finds BatchNorm with addition, ReLU and max-pool in the forward method of one module, and rewrites it with the fused functions.
+"""Finds BatchNorm with addition, ReLU and max-pool in the forward method of one module, with torch.fx.
 
-A forward method is traced by torch.fx as far as the modules that it calls, which stay what they are.
+A forward method is traced as far as the modules that it calls. The graph only shows what is used where: it never runs.
 """
 
 from __future__ import annotations
 
+import copy
 import operator
 import random
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx, nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from ddpbench.kernels.functions import norm_add_relu, norm_relu, norm_relu_pool, twin
-
-RELU_FUNCTIONS = (functional.relu, functional.relu_, torch.relu, torch.relu_)
+RELU_FUNCTIONS = (functional.relu, torch.relu, torch.relu_)
 ADD_FUNCTIONS = (operator.add, operator.iadd, torch.add)
-IN_PLACE_ADDS = (operator.iadd, "add_")
 
 
 class CannotTrace(Exception):
-    """A forward method that torch.fx cannot trace, or that does other things in each call. The text says why."""
+    """A forward method that torch.fx cannot trace. The text says why."""
 
 
 def has_hooks(module: nn.Module) -> bool:
     """Whether something sees what goes into ``module`` or comes out of it, or changes it."""
     return any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
+
+
+def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether ``module`` is exactly a ``kind``, whose forward method is its own and has no hooks."""
+    return type(module) is kind and not has_hooks(module) and not parametrize.is_parametrized(module) and "forward" not in vars(module)
 
 
 class _ChildTracer(fx.Tracer):
@@ -45,101 +50,67 @@ def _ends_with_norm(module: nn.Module) -> bool:
     return False
 
 
+class _NoTensorWork(TorchDispatchMode):
+    """Refuses to compute: tracing must not change a buffer, nor draw random numbers."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise CannotTrace(f"its forward method computes {func} of tensors other than its inputs")
+
+
 def trace(module: nn.Module) -> fx.Graph:
-    """The graph of the forward method of ``module``, which is in training mode.
+    """The graph of the forward method of ``module``. Leaves the module as it is.
 
     Raises:
-        CannotTrace: It depends on values, sets attributes, or draws or creates tensors that would be the same in every call.
+        CannotTrace: It depends on values, or changes or creates tensors that do not come from its inputs.
     """
-    attributes, states = dict(vars(module)), (random.getstate(), torch.get_rng_state())
+    twin = copy.copy(module)  # what the method sets or appends is lost with it
+    vars(twin).update({name: copy.copy(value) for name, value in vars(module).items() if isinstance(value, dict | list | set)})
+    twin.training = True
     try:
-        graph = _ChildTracer().trace(module)
+        with _restored_random_states(), _NoTensorWork():  # type: ignore[no-untyped-call]
+            return _ChildTracer().trace(twin)
+    except CannotTrace:
+        raise
     except Exception as problem:  # whatever the forward method does with a proxy
         raise CannotTrace(f"torch.fx cannot trace it: {problem}".partition("\n")[0]) from problem
+
+
+@contextmanager
+def _restored_random_states() -> Iterator[None]:
+    states = random.getstate(), np.random.get_state()
+    try:
+        yield
     finally:
-        drew_numbers = random.getstate() != states[0] or not torch.equal(torch.get_rng_state(), states[1])
         random.setstate(states[0])
-        torch.set_rng_state(states[1])
-        changed = {name for name, value in vars(module).items() if attributes.get(name, module) is not value}
-        vars(module).clear()
-        vars(module).update(attributes)
-    if drew_numbers:
-        raise CannotTrace("its forward method draws random numbers")
-    if any(name.startswith("_tensor_constant") for name in changed):  # torch.fx keeps them there
-        raise CannotTrace("its forward method creates tensors")
-    if changed:
-        raise CannotTrace(f"its forward method sets {min(changed)}")
-    return graph
+        np.random.set_state(states[1])
 
 
-class Rewriter:
-    """Rewrites the graph of the forward method of ``module``."""
+class Finder:
+    """Finds the BatchNorms in the graph of ``module`` that can be fused. ``norms`` says for each whether a max-pool follows its ReLU."""
 
     def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
-        self._modules, self._graph = dict(module.named_modules()), graph
-
-    def rewrite(self) -> list[str]:
-        """Replace all patterns in the graph. Returns the names of the modules that are called less often, or not at all, then."""
-        before = self._calls()
-        for node in [*self._graph.nodes]:
+        self._modules = dict(module.named_modules())
+        self.norms: dict[str, bool] = {}
+        for node in graph.nodes:
             if self._is_relu(node):
-                self._rewrite_relu(node)
-        for node in [*self._graph.nodes]:
-            self._use_twin(node)
-        self._graph.lint()
-        return [*(before - self._calls())]
+                self._add_norms_before(node)
 
-    def _calls(self) -> Counter[str]:
-        return Counter(str(node.target) for node in self._graph.nodes if node.op == "call_module")
-
-    def _rewrite_relu(self, relu: fx.Node) -> None:
+    def _add_norms_before(self, relu: fx.Node) -> None:
         before = self._skip_identities(relu.args[0])
-        if norm := self._norm_of(before):
-            pool = self._pool_after(relu)
-            self._replace(norm, pool or relu, norm_relu_pool if pool else norm_relu, [norm.args[0], norm])
+        if self._is_norm(before):
+            self.norms[str(before.target)] = self._is_followed_by_pool(relu)
         elif self._is_add(before):
-            self._rewrite_add(before, relu)
-
-    def _rewrite_add(self, add: fx.Node, relu: fx.Node) -> None:
-        first, second = (self._skip_identities(each) for each in add.args)
-        for mine, other in [(first, second), (second, first)][: 1 if add.target in IN_PLACE_ADDS else 2]:
-            if isinstance(other, fx.Node) and other is not mine and (norm := self._norm_of(mine)):
-                other_norm = self._norm_of(other)
-                rest = [other_norm.args[0], other_norm] if other_norm else [other]
-                return self._replace(add, relu, norm_add_relu, [norm.args[0], norm, *rest])
-
-    def _replace(self, first: fx.Node, last: fx.Node, function: Callable[..., Any], arguments: list[Any]) -> None:
-        """Call ``function`` where ``first`` is, in place of the nodes to ``last``. Of a BatchNorm in ``arguments`` it gets the module."""
-        with self._graph.inserting_before(first):
-            values = [self._graph.get_attr(str(each.target)) if self._norm_of(each) else each for each in arguments]
-            new = self._graph.call_function(function, (*values,))
-        last.replace_all_uses_with(new)
-        self._erase(last, new.all_input_nodes)
-
-    def _erase(self, node: fx.Node, inputs: list[fx.Node]) -> None:
-        if node not in inputs and not node.users:
-            before = node.all_input_nodes
-            self._graph.erase_node(node)
-            for each in before:
-                self._erase(each, inputs)
-
-    def _use_twin(self, node: fx.Node) -> None:
-        """Give the second of two uses of a feature map its twin, if another module, or this one, may have made one."""
-        if (node.op == "placeholder" or node.target is norm_add_relu) and len(node.users) == 2:
-            user = [*node.users][1]
-            with self._graph.inserting_before(user):
-                user.replace_input_with(node, self._graph.call_function(twin, (node,)))
-
-    # what a node is
+            norms = [each for each in map(self._skip_identities, before.args) if self._is_norm(each)]
+            self.norms |= {str(each.target): False for each in norms}
 
     def _module_of(self, node: Any) -> nn.Module | None:
         is_call = isinstance(node, fx.Node) and node.op == "call_module" and len(node.args) == 1 and not node.kwargs
         return self._modules[str(node.target)] if is_call else None
 
-    def _norm_of(self, node: Any) -> fx.Node | None:
-        """``node`` if it is a BatchNorm that only one place uses."""
+    def _is_norm(self, node: Any) -> bool:
+        """Whether ``node`` is a BatchNorm that only one place uses."""
         module = self._module_of(node)
-        return node if module is not None and is_plain(module, nn.BatchNorm2d) and len(node.users) == 1 else None
+        return module is not None and is_plain(module, nn.BatchNorm2d) and len(node.users) == 1
 
     def _is_relu(self, node: fx.Node) -> bool:
         if node.op == "call_function":
@@ -147,33 +118,17 @@ class Rewriter:
         if node.op == "call_method":
             return node.target in ("relu", "relu_")
         module = self._module_of(node)
-        return module is not None and is_plain(module, nn.ReLU)
+        return module is not None and type(module) is nn.ReLU
 
     def _is_add(self, node: Any) -> bool:
         if not isinstance(node, fx.Node) or len(node.users) != 1 or len(node.args) != 2 or node.kwargs:
             return False
         return node.target in ADD_FUNCTIONS if node.op == "call_function" else node.op == "call_method" and node.target in ("add", "add_")
 
-    def _pool_after(self, relu: fx.Node) -> fx.Node | None:
-        """The only user of ``relu``, if it is the max-pool that is fused."""
-        users = [*relu.users]
-        module = self._module_of(users[0]) if len(users) == 1 else None
-        if module is None or not is_plain(module, nn.MaxPool2d):
-            return None
-        sizes = [_pair(getattr(module, name)) for name in ("kernel_size", "stride", "padding", "dilation")]
-        is_fused = sizes == [(3, 3), (2, 2), (1, 1), (1, 1)] and not module.ceil_mode and not module.return_indices
-        return users[0] if is_fused else None
+    def _is_followed_by_pool(self, relu: fx.Node) -> bool:
+        return len(relu.users) == 1 and type(self._module_of(next(iter(relu.users)))) is nn.MaxPool2d
 
     def _skip_identities(self, node: Any) -> Any:
-        while isinstance(self._module_of(node), nn.Identity) and len(node.users) == 1:
+        while type(self._module_of(node)) is nn.Identity and len(node.users) == 1:
             node = node.args[0]
         return node
-
-
-def _pair(size: Any) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (*size,)
-
-
-def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether ``module`` is exactly a ``kind``, whose forward method is its own and has no hooks."""
-    return type(module) is kind and not has_hooks(module) and not parametrize.is_parametrized(module) and "forward" not in vars(module)

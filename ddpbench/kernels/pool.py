@@ -73,9 +73,9 @@ def cell_gradients(grad, position, cell, cells, channel, channels, height, width
 @triton.jit
 def cell_pixels(cell, channel, channels, height, width):
     """The offset of the upper left pixel of each cell."""
-    column, line = cell % width, (cell // (width)) % height
+    column, line = cell % width, (cell // width) % height
     image = (cell // (width * height)).to(tl.int64)
-    return (((image * height + line) * 2 * (2 * width)) + 2 * column)[:, None] * channels + channel[None, :]
+    return ((image * height + line) * 4 * width + 2 * column)[:, None] * channels + channel[None, :]
 
 
 @triton.jit

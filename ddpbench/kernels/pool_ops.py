@@ -11,7 +11,7 @@ from ddpbench.kernels.ops import BLOCK_CHANNELS, BLOCK_PROGRAMS
 from ddpbench.kernels.tiles import Tiles, multiprocessors
 
 BLOCK_CELLS, NUM_WARPS = 16, 4
-"""Few, since four pixels of each cell and what surrounds them stay in registers."""
+"""Cells of a tile: few, since four pixels of each cell and what surrounds them stay in registers."""
 
 WAVES = 8
 

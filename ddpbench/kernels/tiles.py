@@ -9,13 +9,13 @@ import torch
 import triton
 
 TILE_ELEMENTS, MAX_BLOCK_CHANNELS = 4096, 128
-"""Of a tile; 128 channels of two bytes are two cache lines."""
+"""Elements of a tile, and the most channels in it: 128 channels of two bytes are two cache lines."""
 
 INTERPRETED_BLOCK_ROWS = 16
-"""Few, so that small tensors have many tiles in Triton's interpreter, which tests run on a CPU."""
+"""Rows of a tile in Triton's interpreter, which tests run on a CPU: few, so that small tensors have several tiles."""
 
 TILES_PER_PROGRAM = 4
-"""Of a kernel that maps elements to elements."""
+"""Tiles per program of a kernel that maps elements to elements."""
 
 WAVES = 4
 """Programs per multiprocessor of a kernel that sums: enough to hide latency, and few partial sums."""
@@ -67,5 +67,5 @@ class Tiles:
 
 @cache
 def multiprocessors(device: torch.device) -> int:
-    """Of a GPU; 2 in the interpreter."""
+    """The number of multiprocessors of a GPU; 2 in the interpreter."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2

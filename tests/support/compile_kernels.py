@@ -1,11 +1,14 @@
-"""Compile all fused kernels for a GPU, which need not be there. Prints the name of each kernel, its dtype, and accesses to local memory."""
+"""Compile all fused kernels for a GPU, which need not be there. Prints the name of each kernel, its dtype, and the bytes that it spills."""
 
 from __future__ import annotations
 
 import inspect
 import itertools
 import re
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import triton
 from triton.backends.compiler import GPUTarget
@@ -41,6 +44,18 @@ def compile_for(target: GPUTarget, kernel: triton.JITFunction, dtype: str, flags
     return str(triton.compile(source, target=target, options={"num_warps": tiles.NUM_WARPS}).asm["ptx"])
 
 
+def spilled_bytes(ptx: str) -> int:
+    """The bytes of registers that the assembler moves to memory."""
+    (architecture,) = re.findall(r"^\.target (\w+)", ptx, re.MULTILINE)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "kernel.ptx")
+        source.write_text(ptx)
+        command = [triton.knobs.nvidia.ptxas.path, "-v", f"-arch={architecture}", str(source), "-o", str(source.with_suffix(".cubin"))]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    (spilled,) = re.findall(r"(\d+) bytes spill stores", said)
+    return int(spilled)
+
+
 def type_of(name: str, dtype: str) -> str:
     return f"*{dtype}" if name in FEATURE_MAPS else TYPES.get(name, "*fp32")
 
@@ -50,4 +65,4 @@ for kernel, dtype in itertools.product(kernels(), ("fp16", "bf16", "fp32")):
     names = [name for name in FLAGS if name in kernel.arg_names]
     for values in itertools.product((False, True), repeat=len(names)):
         ptx = compile_for(target, kernel, dtype, dict(zip(names, values, strict=True)))
-        print(kernel.__name__, dtype, len(re.findall(r"(?:ld|st)\.local", ptx)))
+        print(kernel.__name__, dtype, spilled_bytes(ptx))

@@ -69,7 +69,7 @@ def kill_workers(stream: Any, processes: Sequence[BaseProcess]) -> None:
 class StartBarrier:
     """The ``worker_init_fn`` that counts the workers that have started.
 
-    A forked child of CPython 3.11 can hang, even after ``pause_before_forks``, though rarely. Calls ``worker_init`` last: that of a user
+    A forked child of CPython 3.11 can still hang, though rarely (see ``pause_before_forks``). Calls ``worker_init`` last: that of a user
     may take its time.
     """
 

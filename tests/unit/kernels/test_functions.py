@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from fused import DEVICE, DTYPES, KINDS, Inputs, errors, results
+from fused import DEVICE, DTYPES, KINDS, Inputs, errors, fused, results
 from torch import nn
+from torch.nn import functional
 
-from ddpbench.kernels import functions, ops, pool_ops
-from ddpbench.kernels.functions import norm_add_relu, norm_relu, norm_relu_pool, twin
+from ddpbench.kernels import deferred, ops, pool_ops
+from ddpbench.kernels.functions import can_fuse
 
 ODD, EVEN = (3, 37, 5, 7), (3, 20, 6, 8)
 
@@ -35,7 +36,7 @@ def test_errors_are_like_those_of_torch_over_seeds_and_means(kind: str, dtype: t
 
 
 def check_errors(kind: str, shape: tuple[int, int, int, int], dtype: torch.dtype, mean: float, seeds: int) -> None:
-    found = [errors(Inputs.random(seed, shape, dtype, mean), KINDS[kind]) for seed in range(seeds)]
+    found = [errors(Inputs.random(seed, shape, dtype, mean), kind) for seed in range(seeds)]
     for name in found[0]:
         error, torch_error, rounding = (max(each[name][k] for each in found) for k in range(3))
         allowed = rounding if "running" in name else 0.0  # on a CPU torch sums these in float64
@@ -54,17 +55,17 @@ def test_nan_and_infinity_come_out_where_they_do_in_torch(kind: str, value: floa
             inputs.norms[0].weight[3] = value
         else:
             spoilt[where][1, 3, 2, 2] = value
-    fused, plain = results(inputs, KINDS[kind].fused), results(inputs, KINDS[kind].torch)
+    ours, plain = results(inputs, kind, is_fused=True), results(inputs, kind)
     for name, expected in plain.items():
-        assert torch.equal(fused[name].isfinite(), expected.isfinite()), name  # of infinity, torch makes another in CPU and GPU kernels
-        assert value == float("inf") or torch.equal(fused[name].isnan(), expected.isnan()), name
+        assert torch.equal(ours[name].isfinite(), expected.isfinite()), name  # of infinity, torch makes another in CPU and GPU kernels
+        assert value == float("inf") or torch.equal(ours[name].isnan(), expected.isnan()), name
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_are_in_a_fixed_order(kind: str) -> None:
     inputs = Inputs.random(0, EVEN, torch.float32)
-    first, second = results(inputs, KINDS[kind].fused), results(inputs, KINDS[kind].fused)
+    first, second = (results(inputs, kind, is_fused=True) for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
@@ -89,56 +90,58 @@ def without_running_statistics(inputs: Inputs) -> None:
     inputs.norms[0].running_mean = inputs.norms[0].running_var = inputs.norms[0].num_batches_tracked = None
 
 
+def without_tracking(inputs: Inputs) -> None:
+    inputs.norms[0].track_running_stats = False
+
+
+def without_counter(inputs: Inputs) -> None:
+    inputs.norms[0].num_batches_tracked = None
+
+
 def nchw(inputs: Inputs) -> None:
     inputs.y.data = inputs.y.contiguous()
     inputs.other.data = inputs.other.contiguous()
 
 
-@pytest.mark.parametrize("change", [eval_mode, frozen, without_parameters, without_momentum, without_running_statistics, nchw])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        eval_mode,
+        frozen,
+        without_parameters,
+        without_momentum,
+        without_running_statistics,
+        without_tracking,
+        without_counter,
+        nchw,
+    ],
+)
+@pytest.mark.parametrize("kind", ["relu", "add", "pool"])
 def test_torch_runs_what_the_kernels_cannot(kind: str, change: Callable[[Inputs], None], monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = Inputs.random(0, EVEN, torch.float32)
     change(inputs)
-    monkeypatch.setattr(functions, "batch_statistics", lambda *_: pytest.fail("a kernel ran"))
-    fused, plain = results(inputs, KINDS[kind].fused), results(inputs, KINDS[kind].torch)
-    assert all(torch.equal(fused[name], plain[name]) for name in plain)
+    monkeypatch.setattr(deferred, "batch_statistics_of", lambda *_: pytest.fail("a kernel ran"))
+    ours, plain = results(inputs, kind, is_fused=True), results(inputs, kind)
+    assert all(torch.equal(ours[name], plain[name]) for name in plain)
 
 
-def test_maps_of_different_shapes_are_added_by_torch() -> None:
+def test_kernels_need_contiguous_parameters() -> None:
     inputs = Inputs.random(0, EVEN, torch.float32)
-    other = inputs.other[:, :, :1]
-    assert torch.equal(norm_add_relu(inputs.y, inputs.norms[0].eval(), other), torch.relu(inputs.norms[0](inputs.y) + other))
-    assert norm_add_relu(inputs.y, inputs.norms[0].train(), other).shape == inputs.y.shape
+    norm = inputs.norms[0]
+    assert can_fuse(inputs.y, norm)
+    norm.weight = nn.Parameter(torch.stack((norm.weight, norm.weight), 1).detach()[:, 0])
+    assert not can_fuse(inputs.y, norm)
 
 
-def test_pool_of_odd_size_is_that_of_torch() -> None:
-    inputs = Inputs.random(0, ODD, torch.float32)
-    assert norm_relu_pool(inputs.y, inputs.norms[0]).shape[2:] == (3, 4)
+def test_wrong_number_of_channels_is_refused_as_in_torch() -> None:
+    inputs = Inputs.random(0, EVEN, torch.float32)
+    with pytest.raises(RuntimeError, match="running_mean should contain"):
+        fused(inputs.norms)[0](inputs.y[:, :8].contiguous(memory_format=torch.channels_last))
 
 
 def test_one_pixel_is_refused_as_in_torch() -> None:
     with pytest.raises(ValueError, match="more than 1 value per channel"):
-        norm_relu(torch.randn(1, 4, 1, 1, device=DEVICE), nn.BatchNorm2d(4).to(DEVICE))
-
-
-def test_only_a_sum_has_a_twin() -> None:
-    inputs = Inputs.random(0, EVEN, torch.float32)
-    out = norm_add_relu(inputs.y, inputs.norms[0], inputs.other)
-    assert twin(out) is not out
-    assert torch.equal(twin(out), out)
-    assert twin(inputs.other) is inputs.other
-
-
-def test_result_that_is_not_differentiated_twice_has_one_gradient() -> None:
-    inputs = Inputs.random(0, EVEN, torch.float32)
-    for use_twin in (False, True):
-        y = inputs.y.clone().requires_grad_()
-        out = norm_add_relu(y, inputs.norms[0], inputs.other)
-        (twin(out) if use_twin else out).backward(inputs.grads[0])
-        expected = inputs.y.clone().requires_grad_()
-        torch.relu(inputs.norms[0](expected) + inputs.other).backward(inputs.grads[0])
-        assert y.grad is not None
-        torch.testing.assert_close(y.grad, expected.grad)
+        fused((nn.BatchNorm2d(4).to(DEVICE),) * 2)[0](torch.randn(1, 4, 1, 1, device=DEVICE))
 
 
 def test_operators_are_registered_as_torch_expects() -> None:
@@ -153,6 +156,8 @@ def test_operators_are_registered_as_torch_expects() -> None:
     calls = [
         (ops.batch_statistics, (y, *running, 0.1, 1e-5)),
         (ops.batch_norm_relu, (y, *norm_args, *other_args, other_norm.bias.detach())),
+        (ops.batch_norm_relu, (y, *norm_args, None, None, None, None)),
+        (ops.batch_norm_relu_backward, (inputs.grads[0], None, y, *norm_args, positive[:0], None, None, None)),
         (ops.batch_norm_relu_backward, (inputs.grads[0], inputs.grads[1], y, *norm_args, positive, *other_args)),
         (pool_ops.batch_norm_relu_pool, (y, *norm_args)),
         (pool_ops.batch_norm_relu_pool_backward, (torch.ones_like(pooled), position, y, *norm_args[:2])),
@@ -168,7 +173,7 @@ def test_more_elements_than_32_bits_count() -> None:
     assert y.numel() > 2**31
     y[-1] = torch.randn(64, 23, 23)
     norm = nn.BatchNorm2d(64).to("cuda")
-    out = norm_relu(y, norm)
+    out = functional.relu(fused((norm, norm))[0](y))
     expected = torch.relu(nn.functional.batch_norm(y[-1:].float(), *exact_statistics(y), eps=norm.eps))
     torch.testing.assert_close(out[-1:].float(), expected, rtol=1e-2, atol=1e-2)
 

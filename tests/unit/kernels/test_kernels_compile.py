@@ -16,10 +16,10 @@ CAPABILITY = "90"
 
 
 @pytest.mark.slow
-def test_kernels_compile_and_keep_tiles_in_registers(launch: Callable[..., Any], tmp_path: Path) -> None:
+def test_kernels_compile_without_spilled_registers(launch: Callable[..., Any], tmp_path: Path) -> None:
     environment = {**SUPPORT_ENV, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     done = launch([sys.executable, str(SUPPORT / "compile_kernels.py"), CAPABILITY], env=environment)
     assert done.returncode == 0, done.stderr
     compiled = [line.split() for line in done.stdout.splitlines()]
     assert len({name for name, _, _ in compiled}) == KERNELS
-    assert {name for name, _, accesses in compiled if accesses != "0"} == set()
+    assert [each for each in compiled if each[2] != "0"] == []
