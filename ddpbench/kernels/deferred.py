@@ -40,9 +40,17 @@ class Pending:
     """
 
     def __init__(self, norm: FusedBatchNorm2d, y: Tensor, stats: Tensor, other: Tensor | None = None, is_activated: bool = False) -> None:
-        self.norm, self.y, self.stats, self.other, self.is_activated = norm, y, stats, other, is_activated
+        self.norm, self.y, self.stats, self.is_activated = norm, y, stats, is_activated
         self.result: Tensor | None = None
         self._version = y._version
+        self.add(other)
+
+    def add(self, other: Tensor | None) -> None:
+        """Add ``other``. If it is deferred itself, a copy is kept: functions may change it in place later."""
+        if deferred := _pending(other):
+            other = Deferred(Pending(deferred.norm, deferred.y, deferred.stats))
+        self.other = None if other is None else other if deferred else materialized(other)
+        self._version_of_other = _version_of(self.other)
 
     @property
     def is_norm(self) -> bool:
@@ -53,9 +61,9 @@ class Pending:
         """``y``, the BatchNorm, and the statistics of the batch.
 
         Raises:
-            RuntimeError: Something has changed ``y`` since the BatchNorm was called.
+            RuntimeError: Something has changed ``y`` or ``other`` since then.
         """
-        if self.y._version != self._version:
+        if self.y._version != self._version or _version_of(self.other) != self._version_of_other:
             raise RuntimeError("the input of a fused BatchNorm has been modified by an inplace operation")
         return self.y, self.norm, self.stats
 
@@ -110,6 +118,11 @@ def _pending(tensor: Any) -> Pending | None:
     return tensor._pending if isinstance(tensor, Deferred) and tensor._pending.result is None else None
 
 
+def _version_of(other: Tensor | None) -> int:
+    """How often functions have changed ``other`` in place; 0 if it is deferred."""
+    return 0 if other is None or isinstance(other, Deferred) else other._version
+
+
 def _relu(tensor: Any, inplace: bool = False) -> Any:
     pending = _pending(tensor)
     if pending is None or pending.is_activated:
@@ -124,7 +137,7 @@ def _activated(pending: Pending) -> Tensor:
     other, parts = pending.other, pending.parts()
     if other is not None:
         deferred = _pending(other)
-        return norm_add_relu(*parts, *(deferred.parts() if deferred else (materialized(other),)))
+        return norm_add_relu(*parts, *(deferred.parts() if deferred else (other,)))
     if pending.norm.pools:
         return Deferred(Pending(parts[1], parts[0], parts[2], is_activated=True))
     return norm_relu(*parts)
@@ -145,7 +158,7 @@ def _add(tensor: Any, other: Any) -> Any:
 def _add_in_place(tensor: Any, other: Any) -> Any:
     if not _can_add(tensor, other):
         return NotImplemented
-    tensor._pending.other = other
+    tensor._pending.add(other)
     return tensor
 
 

@@ -292,6 +292,20 @@ class IgnoresResults(Simple):
         return alias
 
 
+class ChangesSummand(Simple):
+    """Changes what it has added, which is deferred."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.second = nn.BatchNorm2d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        summand = self.second(x)
+        out = self.bn(self.conv(x)) + summand
+        summand += x
+        return functional.relu(out) + functional.relu(summand)
+
+
 class Pools(Simple):
     def forward(self, x: Tensor) -> Tensor:
         activated = self.relu(x)
@@ -299,7 +313,22 @@ class Pools(Simple):
 
 
 @pytest.mark.parametrize(
-    "build", [Shared, SharedInSum, Saves, Asks, Frozen, InSeries, AddsNumber, AddsMean, DoublesBetween, IgnoresResults, Pools, AddsToItself]
+    "build",
+    [
+        Shared,
+        SharedInSum,
+        Saves,
+        Asks,
+        Frozen,
+        InSeries,
+        AddsNumber,
+        AddsMean,
+        DoublesBetween,
+        IgnoresResults,
+        Pools,
+        AddsToItself,
+        ChangesSummand,
+    ],
 )
 def test_any_code_around_a_norm_gives_the_same_results(build: Callable[[], nn.Module]) -> None:
     """Whether its BatchNorm is fused or not; here all of them are made to be."""
@@ -313,13 +342,15 @@ def test_any_code_around_a_norm_gives_the_same_results(build: Callable[[], nn.Mo
     assert_same_steps(model, plain, images())
 
 
-def test_changed_input_of_a_norm_is_an_error_as_in_torch() -> None:
+@pytest.mark.parametrize("which", ["input", "summand"])
+def test_tensor_that_has_changed_too_early_is_an_error(which: str) -> None:
+    """In torch a changed input is one in the backward pass; a changed summand is none there."""
     norm = FusedBatchNorm2d(3).to(DEVICE)
-    y = images().requires_grad_() * 1
-    normalized = norm(y)
-    y.zero_()
+    y, summand = images().requires_grad_() * 1, images()
+    out = norm(y) + summand
+    (y if which == "input" else summand).zero_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        functional.relu(normalized)
+        functional.relu(out)
 
 
 # what changes afterwards
