@@ -5,16 +5,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ddpbench.kernels.forward import norm_parameters
+from ddpbench.kernels.forward import as_row, mean_and_factor, places_of_bits
 
 
 @triton.jit
 def unpacked(positive, first_row, row, is_row, channels, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr):
     """Whether the ReLU is open, for each element of a tile, from the bits that the forward pass has written."""
-    row_bytes = (channels + 7) // 8
-    byte = tl.program_id(1) * (BLOCK_CHANNELS // 8) + tl.arange(0, BLOCK_CHANNELS // 8)
-    has_byte = is_row[:, None] & (byte < row_bytes)[None, :]
-    packed = tl.load(positive + first_row * row_bytes + row[:, None] * row_bytes + byte[None, :], mask=has_byte, other=0).to(tl.int32)
+    places, exist = places_of_bits(positive, first_row, row, is_row, channels, BLOCK_CHANNELS)
+    packed = tl.load(places, mask=exist, other=0).to(tl.int32)
     bits = (packed[:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1
     return tl.reshape(bits, [BLOCK_ROWS, BLOCK_CHANNELS]) != 0
 
@@ -33,9 +31,10 @@ def sum_gradients_kernel(
     is_channel = channel < channels
     row = tl.arange(0, BLOCK_ROWS)
     offset = row[:, None] * channels + channel[None, :]
-    mean, factor, shift = norm_parameters(stats, weight, bias, channel, channels)
+    mean, factor = mean_and_factor(stats, weight, channel, channels)
+    shift = as_row(bias, channel, channels)
     if NORMALIZES_OTHER:
-        other_mean = tl.load(other_stats + channel, mask=is_channel, other=0.0)[None, :]
+        other_mean = as_row(other_stats, channel, channels)
     sum_g = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
     sum_gy = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
     sum_go = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
@@ -101,11 +100,9 @@ def parameter_gradients_kernel(
 @triton.jit
 def gradient_parameters(stats, bias_grads, weight_grads, channel, channels, rows):
     """Offset and slope of the gradient of what a BatchNorm normalizes, as rows: it is (g - offset - (y - mean) * slope) * factor."""
-    is_channel = channel < channels
-    rstd = tl.load(stats + channels + channel, mask=is_channel, other=0.0)
-    offset = tl.load(bias_grads + channel, mask=is_channel, other=0.0) / rows
-    slope = rstd * tl.load(weight_grads + channel, mask=is_channel, other=0.0) / rows
-    return offset[None, :], slope[None, :]
+    offset = as_row(bias_grads, channel, channels) / rows
+    slope = as_row(stats + channels, channel, channels) * as_row(weight_grads, channel, channels) / rows
+    return offset, slope
 
 
 @triton.jit
@@ -117,10 +114,11 @@ def input_gradients_kernel(
     channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
     row = tl.arange(0, BLOCK_ROWS)
     pixel = row[:, None] * channels + channel[None, :]
-    mean, factor, shift = norm_parameters(stats, weight, bias, channel, channels)
+    mean, factor = mean_and_factor(stats, weight, channel, channels)
+    shift = as_row(bias, channel, channels)
     offset, slope = gradient_parameters(stats, grads, grads + channels, channel, channels, rows)
     if NORMALIZES_OTHER:
-        other_mean, other_factor, _ = norm_parameters(other_stats, other_weight, other_weight, channel, channels)
+        other_mean, other_factor = mean_and_factor(other_stats, other_weight, channel, channels)
         other_offset, other_slope = gradient_parameters(other_stats, grads, grads + 2 * channels, channel, channels, rows)
     for i in range(TILES):
         first_row = (tl.program_id(0).to(tl.int64) * TILES + i) * BLOCK_ROWS

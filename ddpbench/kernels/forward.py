@@ -83,16 +83,27 @@ def merge_statistics_kernel(
 
 
 @triton.jit
-def norm_parameters(stats, weight, bias, channel, channels):
-    """Mean, factor and bias of a BatchNorm, as rows: it is (y - mean) * factor + bias.
+def as_row(values, channel, channels):
+    """Values of the channels of a tile, as a row in float32."""
+    return tl.load(values + channel, mask=channel < channels, other=0.0).to(tl.float32)[None, :]
+
+
+@triton.jit
+def mean_and_factor(stats, weight, channel, channels):
+    """Of a BatchNorm, as rows: it is (y - mean) * factor + bias.
 
     The mean is subtracted first, as a factor and a summand alone would cancel where it is large.
     """
-    is_channel = channel < channels
-    mean = tl.load(stats + channel, mask=is_channel, other=0.0)
-    rstd = tl.load(stats + channels + channel, mask=is_channel, other=0.0)
-    factor = rstd * tl.load(weight + channel, mask=is_channel, other=0.0).to(tl.float32)
-    return mean[None, :], factor[None, :], tl.load(bias + channel, mask=is_channel, other=0.0).to(tl.float32)[None, :]
+    return as_row(stats, channel, channels), as_row(stats + channels, channel, channels) * as_row(weight, channel, channels)
+
+
+@triton.jit
+def places_of_bits(positive, first_row, row, is_row, channels, BLOCK_CHANNELS: tl.constexpr):
+    """Where the bits of a tile are, eight channels to a byte, and which of these bytes exist."""
+    row_bytes = (channels + 7) // 8
+    byte = tl.program_id(1) * (BLOCK_CHANNELS // 8) + tl.arange(0, BLOCK_CHANNELS // 8)
+    places = positive + first_row * row_bytes + row[:, None] * row_bytes + byte[None, :]
+    return places, is_row[:, None] & (byte < row_bytes)[None, :]
 
 
 @triton.jit
@@ -104,9 +115,11 @@ def normalize_kernel(
     channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
     row = tl.arange(0, BLOCK_ROWS)
     offset = row[:, None] * channels + channel[None, :]
-    mean, factor, shift = norm_parameters(stats, weight, bias, channel, channels)
+    mean, factor = mean_and_factor(stats, weight, channel, channels)
+    shift = as_row(bias, channel, channels)
     if NORMALIZES_OTHER:
-        other_mean, other_factor, other_shift = norm_parameters(other_stats, other_weight, other_bias, channel, channels)
+        other_mean, other_factor = mean_and_factor(other_stats, other_weight, channel, channels)
+        other_shift = as_row(other_bias, channel, channels)
     for i in range(TILES):
         first_row = (tl.program_id(0).to(tl.int64) * TILES + i) * BLOCK_ROWS
         is_row = first_row + row < rows
@@ -119,11 +132,8 @@ def normalize_kernel(
             if NORMALIZES_OTHER:
                 added = (added - other_mean) * other_factor + other_shift
             value += added
-            row_bytes = (channels + 7) // 8
-            byte = tl.program_id(1) * (BLOCK_CHANNELS // 8) + tl.arange(0, BLOCK_CHANNELS // 8)
             bits = tl.reshape((~(value <= 0.0)).to(tl.int32), [BLOCK_ROWS, BLOCK_CHANNELS // 8, 8]) << tl.arange(0, 8)[None, None, :]
-            has_byte = is_row[:, None] & (byte < row_bytes)[None, :]
-            packed = positive + first_row * row_bytes + row[:, None] * row_bytes + byte[None, :]
-            tl.store(packed, tl.sum(bits, 2).to(tl.uint8), mask=has_byte)
+            places, exist = places_of_bits(positive, first_row, row, is_row, channels, BLOCK_CHANNELS)
+            tl.store(places, tl.sum(bits, 2).to(tl.uint8), mask=exist)
         value = tl.where(value <= 0.0, 0.0, value)
         tl.store(out + start + offset, value.to(out.dtype.element_ty), mask=inside)

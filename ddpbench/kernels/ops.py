@@ -70,16 +70,7 @@ def batch_norm_relu(
 
 
 @batch_norm_relu.register_fake
-def _(
-    y: Tensor,
-    stats: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    other: Tensor | None,
-    other_stats: Tensor | None,
-    other_weight: Tensor | None,
-    other_bias: Tensor | None,
-) -> tuple[Tensor, Tensor]:
+def _(y: Tensor, stats: Tensor, weight: Tensor, bias: Tensor, other: Tensor | None, *_: Tensor | None) -> tuple[Tensor, Tensor]:
     return torch.empty_like(y), _positive_bits(y, other)
 
 
@@ -131,18 +122,9 @@ def batch_norm_relu_backward(
 
 
 @batch_norm_relu_backward.register_fake
-def _(
-    grad: Tensor,
-    second_grad: Tensor | None,
-    y: Tensor,
-    stats: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    positive: Tensor,
-    other: Tensor | None,
-    other_stats: Tensor | None,
-    other_weight: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(grad: Tensor, second_grad: Tensor | None, y: Tensor, *parameters: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    _, _, _, positive, _, other_stats, _ = parameters
+    assert positive is not None, "it may be empty"
     return _gradients(y, positive, other_stats)
 
 

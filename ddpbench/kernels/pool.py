@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from ddpbench.kernels.backward import gradient_parameters
-from ddpbench.kernels.forward import norm_parameters
+from ddpbench.kernels.forward import as_row, mean_and_factor
 
 CLOSED: tl.constexpr = tl.constexpr(9)
 """The position, in a window whose positions are 0 to 8, of a maximum that the ReLU does not let through."""
@@ -29,7 +29,8 @@ def pool_kernel(
     column, line = cell % width, (cell // width) % height
     first_line = (cell // (width * height)).to(tl.int64) * (2 * height)  # of the image, among the lines of all
     is_channel = (channel < channels)[None, :]
-    mean, factor, shift = norm_parameters(stats, weight, bias, channel, channels)
+    mean, factor = mean_and_factor(stats, weight, channel, channels)
+    shift = as_row(bias, channel, channels)
     best = tl.full([BLOCK_CELLS, BLOCK_CHANNELS], float("-inf"), tl.float32)
     found = tl.zeros([BLOCK_CELLS, BLOCK_CHANNELS], tl.int32)
     for k in tl.static_range(9):
@@ -86,7 +87,7 @@ def sum_pool_gradients_kernel(
     program, programs = tl.program_id(0), tl.num_programs(0)
     channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
     is_channel = channel < channels
-    mean = tl.load(stats + channel, mask=is_channel, other=0.0)[None, :]
+    mean = as_row(stats, channel, channels)
     sum_g = tl.zeros([BLOCK_CELLS, BLOCK_CHANNELS], tl.float32)
     sum_gy = tl.zeros([BLOCK_CELLS, BLOCK_CHANNELS], tl.float32)
     for i in range(program, tiles, programs):
@@ -115,7 +116,7 @@ def pool_input_gradients_kernel(
     cell = tl.program_id(0) * BLOCK_CELLS + tl.arange(0, BLOCK_CELLS)
     inside = (cell < cells)[:, None] & (channel < channels)[None, :]
     gradients = cell_gradients(grad, position, cell, cells, channel, channels, height, width)
-    mean, factor, _ = norm_parameters(stats, weight, weight, channel, channels)
+    mean, factor = mean_and_factor(stats, weight, channel, channels)
     offset, slope = gradient_parameters(stats, grads, grads + channels, channel, channels, 4 * cells)
     first = cell_pixels(cell, channel, channels, height, width)
     for k in tl.static_range(4):

@@ -19,13 +19,21 @@ DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if DEVICE == "cuda" e
 Norms = tuple[nn.BatchNorm2d, nn.BatchNorm2d]
 Function = Callable[[Tensor, Tensor, Norms], Tensor]
 
+
+def add_twice(y: Tensor, other: Tensor, norms: Norms) -> Tensor:
+    """A sum that is used in another sum and besides, so that it has two gradients."""
+    first = functional.relu(norms[0](y) + other)
+    return functional.relu(norms[1](other) + first) + first
+
+
 KINDS: dict[str, Function] = {
     "relu": lambda y, _, norms: functional.relu(norms[0](y)),
     "add": lambda y, other, norms: functional.relu(norms[0](y) + other),
     "add-norm": lambda y, other, norms: functional.relu(norms[0](y) + norms[1](other)),
+    "add-twice": add_twice,
     "pool": lambda y, _, norms: functional.max_pool2d(functional.relu(norms[0](y)), 3, 2, 1),
 }
-"""Functions of ``y``, ``other`` and two BatchNorms that are computed in one kernel if the BatchNorms are fused."""
+"""Functions of ``y``, ``other`` and two BatchNorms that run in the kernels if the BatchNorms are fused."""
 
 
 def fused(norms: Norms, pools: bool = False) -> Norms:
@@ -37,12 +45,12 @@ def fused(norms: Norms, pools: bool = False) -> Norms:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Two feature maps, two BatchNorms, and two gradients of a result, which is no larger."""
+    """Two feature maps, two BatchNorms, and a gradient of a result, which is no larger."""
 
     y: Tensor
     other: Tensor
     norms: Norms
-    grads: tuple[Tensor, Tensor]
+    grad: Tensor
 
     @classmethod
     def random(cls, seed: int, shape: tuple[int, int, int, int], dtype: torch.dtype, mean: float = 0.0) -> Inputs:
@@ -59,11 +67,11 @@ class Inputs:
                     parameter.copy_(torch.randn(shape[1], generator=generator) + 1)
             return made.to(DEVICE)
 
-        return cls(feature_map(mean), feature_map(mean), (norm(), norm()), (feature_map(), feature_map()))
+        return cls(feature_map(mean), feature_map(mean), (norm(), norm()), feature_map())
 
     def double(self) -> Inputs:
         norms = (self.norms[0].double(), self.norms[1].double())
-        return Inputs(self.y.double(), self.other.double(), norms, (self.grads[0].double(), self.grads[1].double()))
+        return Inputs(self.y.double(), self.other.double(), norms, self.grad.double())
 
 
 def channels_last(tensor: Tensor) -> Tensor:
@@ -77,7 +85,7 @@ def results(inputs: Inputs, kind: str, is_fused: bool = False) -> dict[str, Tens
     norms = fused(inputs.norms, kind == "pool") if is_fused else inputs.norms
     out = KINDS[kind](y, other, norms)
     height, width = out.shape[2:]
-    out.backward(inputs.grads[0][:, :, :height, :width])
+    out.backward(inputs.grad[:, :, :height, :width])
     named = {"out": out.detach(), "y": y.grad, "other": other.grad}
     for name, norm in zip(("first", "second"), norms, strict=True):
         named |= {f"{name} {key}": parameter.grad for key, parameter in norm.named_parameters()}

@@ -10,7 +10,7 @@ from fused import DEVICE, DTYPES, KINDS, Inputs, errors, fused, results
 from torch import nn
 from torch.nn import functional
 
-from ddpbench.kernels import deferred, ops, pool_ops
+from ddpbench.kernels import deferred, functions, ops, pool_ops
 from ddpbench.kernels.functions import can_fuse
 
 ODD, EVEN = (3, 37, 5, 7), (3, 20, 6, 8)
@@ -49,7 +49,7 @@ def check_errors(kind: str, shape: tuple[int, int, int, int], dtype: torch.dtype
 @pytest.mark.parametrize("kind", KINDS)
 def test_nan_and_infinity_come_out_where_they_do_in_torch(kind: str, value: float, where: str) -> None:
     inputs = Inputs.random(0, EVEN, torch.float32)
-    spoilt = {"y": inputs.y, "other": inputs.other, "gradient": inputs.grads[0]}
+    spoilt = {"y": inputs.y, "other": inputs.other, "gradient": inputs.grad}
     with torch.no_grad():
         if where == "weight":
             inputs.norms[0].weight[3] = value
@@ -125,6 +125,13 @@ def test_torch_runs_what_the_kernels_cannot(kind: str, change: Callable[[Inputs]
     assert all(torch.equal(ours[name], plain[name]) for name in plain)
 
 
+def test_both_gradients_of_a_sum_are_added_in_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, second_grads = functions.batch_norm_relu_backward, []
+    monkeypatch.setattr(functions, "batch_norm_relu_backward", lambda *given: (second_grads.append(given[1]), run(*given))[1])
+    results(Inputs.random(0, EVEN, torch.float32), "add-twice", is_fused=True)
+    assert [each is not None for each in second_grads] == [False, True]
+
+
 def test_kernels_need_contiguous_parameters() -> None:
     inputs = Inputs.random(0, EVEN, torch.float32)
     norm = inputs.norms[0]
@@ -157,8 +164,8 @@ def test_operators_are_registered_as_torch_expects() -> None:
         (ops.batch_statistics, (y, *running, 0.1, 1e-5)),
         (ops.batch_norm_relu, (y, *norm_args, *other_args, other_norm.bias.detach())),
         (ops.batch_norm_relu, (y, *norm_args, None, None, None, None)),
-        (ops.batch_norm_relu_backward, (inputs.grads[0], None, y, *norm_args, positive[:0], None, None, None)),
-        (ops.batch_norm_relu_backward, (inputs.grads[0], inputs.grads[1], y, *norm_args, positive, *other_args)),
+        (ops.batch_norm_relu_backward, (inputs.grad, None, y, *norm_args, positive[:0], None, None, None)),
+        (ops.batch_norm_relu_backward, (inputs.grad, inputs.other, y, *norm_args, positive, *other_args)),
         (pool_ops.batch_norm_relu_pool, (y, *norm_args)),
         (pool_ops.batch_norm_relu_pool_backward, (torch.ones_like(pooled), position, y, *norm_args[:2])),
     ]
