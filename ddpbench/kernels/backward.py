@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ddpbench.kernels.forward import as_row, mean_and_factor, places_of_bits
+from ddpbench.kernels.forward import as_row, mean_and_factor, places_of_bits, total_of
 
 
 @triton.jit
@@ -20,7 +20,8 @@ def unpacked(positive, first_row, row, is_row, channels, BLOCK_ROWS: tl.constexp
 @triton.jit
 def sum_gradients_kernel(
     grad, second_grad, y, stats, weight, bias, positive, other, other_stats, masked_grad, sums, rows, channels, tiles,
-    ADDS: tl.constexpr, NORMALIZES_OTHER: tl.constexpr, HAS_SECOND: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
+    ADDS: tl.constexpr, NORMALIZES_OTHER: tl.constexpr, HAS_SECOND: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """Sums of the gradient g before the ReLU over the tiles of each program: of g, of g (y - mean), and of g (other - mean).
 
@@ -38,7 +39,7 @@ def sum_gradients_kernel(
     sum_g = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
     sum_gy = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
     sum_go = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
-    for i in range(program, tiles, programs):
+    for i in tl.range(program, tiles, programs, num_stages=STAGES):
         first_row = tl.cast(tiles - 1 - i, tl.int64) * BLOCK_ROWS
         is_row = first_row + row < rows
         inside = is_row[:, None] & is_channel[None, :]
@@ -60,16 +61,16 @@ def sum_gradients_kernel(
             added = tl.load(other + start + offset, mask=inside, other=0.0).to(tl.float32)
             sum_go += tl.where(inside, g * (added - other_mean), 0.0)
     out, stride = program * channels + channel, programs * channels
-    tl.store(sums + out, tl.sum(sum_g, 0), mask=is_channel)
-    tl.store(sums + stride + out, tl.sum(sum_gy, 0), mask=is_channel)
+    tl.store(sums + out, total_of(sum_g), mask=is_channel)
+    tl.store(sums + stride + out, total_of(sum_gy), mask=is_channel)
     if NORMALIZES_OTHER:
-        tl.store(sums + 2 * stride + out, tl.sum(sum_go, 0), mask=is_channel)
+        tl.store(sums + 2 * stride + out, total_of(sum_go), mask=is_channel)
 
 
 @triton.jit
 def summed(sums, channel, is_channel, channels, programs, BLOCK_PROGRAMS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr):
-    """The sum of the sums of all programs."""
-    total = tl.zeros([BLOCK_PROGRAMS, BLOCK_CHANNELS], tl.float32)
+    """The sum of the sums of all programs, in float64."""
+    total = tl.zeros([BLOCK_PROGRAMS, BLOCK_CHANNELS], tl.float64)
     for start in range(0, programs, BLOCK_PROGRAMS):
         program = start + tl.arange(0, BLOCK_PROGRAMS)
         inside = (program < programs)[:, None] & is_channel[None, :]
@@ -108,7 +109,8 @@ def gradient_parameters(stats, bias_grads, weight_grads, channel, channels, rows
 @triton.jit
 def input_gradients_kernel(
     grad, y, stats, weight, bias, other, other_stats, other_weight, grads, y_grad, other_grad, rows, channels,
-    ADDS: tl.constexpr, NORMALIZES_OTHER: tl.constexpr, TILES: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
+    ADDS: tl.constexpr, NORMALIZES_OTHER: tl.constexpr, TILES: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """The gradients of ``y``, and of a normalized ``other``. ``grad`` is that before the ReLU if the forward pass adds, else after it."""
     channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
@@ -120,7 +122,7 @@ def input_gradients_kernel(
     if NORMALIZES_OTHER:
         other_mean, other_factor = mean_and_factor(other_stats, other_weight, channel, channels)
         other_offset, other_slope = gradient_parameters(other_stats, grads, grads + 2 * channels, channel, channels, rows)
-    for i in range(TILES):
+    for i in tl.range(TILES, num_stages=STAGES):
         first_row = (tl.program_id(0).to(tl.int64) * TILES + i) * BLOCK_ROWS
         inside = (first_row + row < rows)[:, None] & (channel < channels)[None, :]
         here = first_row * channels + pixel

@@ -10,72 +10,82 @@ import triton.language as tl
 
 
 @triton.jit
-def statistics_kernel(y, means, squares, counts, rows, channels, tiles, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr):
-    """Mean and sum of squared deviations of each channel, over the tiles of each program.
+def total_of(tile):
+    """The sum of each column of a tile, rounded once."""
+    return tl.sum(tile.to(tl.float64), 0).to(tl.float32)
 
-    Welford's algorithm in every element of the tile, on differences from one pixel, so a mean of many standard deviations does no harm.
-    The last tiles come first: the convolution before has just written them, and the cache may still hold them.
+
+@triton.jit
+def statistics_kernel(
+    y, partial, counts, rows, channels, tiles, STAGES: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr
+):  # fmt: skip
+    """Of each channel, over the tiles of each program: a shift, the sum of differences from it, and the sum of their squares.
+
+    The shift is the mean of a whole tile, so a mean of many standard deviations does no harm. The last tiles come first: the convolution
+    before has just written them, and the cache may still hold them.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
     is_channel = channel < channels
     row = tl.arange(0, BLOCK_ROWS)
     offset = row[:, None] * channels + channel[None, :]
-    pixel = tl.cast(tiles - 1 - program, tl.int64) * BLOCK_ROWS * channels
-    origin = tl.load(y + pixel + channel, mask=is_channel, other=0.0).to(tl.float32)
-    count = tl.zeros([BLOCK_ROWS], tl.float32)
-    mean = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
-    square = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
-    for i in range(program, tiles, programs):
+    first_row = tl.cast(tl.maximum(tiles - 1 - tl.maximum(program, 1), 0), tl.int64) * BLOCK_ROWS  # the last tile may not be whole
+    inside = (first_row + row < rows)[:, None] & is_channel[None, :]
+    tile = tl.load(y + first_row * channels + offset, mask=inside, other=0.0).to(tl.float32)
+    shift = total_of(tile) / tl.minimum(rows - first_row, BLOCK_ROWS).to(tl.float32)
+    first = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
+    second = tl.zeros([BLOCK_ROWS, BLOCK_CHANNELS], tl.float32)
+    count = 0
+    for i in tl.range(program, tiles, programs, num_stages=STAGES):
         first_row = tl.cast(tiles - 1 - i, tl.int64) * BLOCK_ROWS
-        is_row = first_row + row < rows
-        inside = is_row[:, None] & is_channel[None, :]
-        value = tl.load(y + first_row * channels + offset, mask=inside, other=0.0).to(tl.float32) - origin[None, :]
-        count += is_row.to(tl.float32)
-        delta = tl.where(inside, value - mean, 0.0)
-        mean += delta * (1.0 / tl.maximum(count, 1.0))[:, None]
-        square += delta * (value - mean)
-    total, weight = tl.sum(count, 0), count[:, None]
-    shift = tl.sum(mean * weight, 0) / total
-    difference = mean - shift[None, :]
-    out = program * channels + channel
-    tl.store(means + out, origin + shift, mask=is_channel)
-    tl.store(squares + out, tl.sum(square, 0) + tl.sum(difference * difference * weight, 0), mask=is_channel)
-    tl.store(counts + program, total)  # the same from every column
+        inside = (first_row + row < rows)[:, None] & is_channel[None, :]
+        value = tl.load(y + first_row * channels + offset, mask=inside, other=0.0).to(tl.float32)
+        difference = tl.where(inside, value - shift[None, :], 0.0)
+        first += difference
+        second += difference * difference
+        count += tl.minimum(rows - first_row, BLOCK_ROWS).to(tl.int32)
+    out, stride = program * channels + channel, programs * channels
+    tl.store(partial + out, shift, mask=is_channel)
+    tl.store(partial + stride + out, total_of(first), mask=is_channel)
+    tl.store(partial + 2 * stride + out, total_of(second), mask=is_channel)
+    tl.store(counts + program, count)  # the same from every column
 
 
 @triton.jit
 def merge_statistics_kernel(
-    means, squares, counts, stats, running_mean, running_var, batches, momentum, eps, rows, channels, programs,
-    BLOCK_PROGRAMS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
+    partial, counts, stats, running_mean, running_var, batches, rows, channels, programs,
+    MOMENTUM: tl.constexpr, EPS: tl.constexpr, BLOCK_PROGRAMS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """Merge the statistics of all programs into ``stats``: mean and 1 / sqrt(variance + eps). Update the running ones.
 
-    In float64, since every element depends on these few numbers.
+    In float64, since every element depends on these few numbers. An argument would be a float32, so momentum and eps are constants.
     """
     channel = tl.program_id(0) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
     is_channel = channel < channels
-    base = tl.load(means + channel, mask=is_channel, other=0.0).to(tl.float64)
+    stride = programs * channels
+    base = tl.load(partial + channel, mask=is_channel, other=0.0).to(tl.float64)
     first = tl.zeros([BLOCK_PROGRAMS, BLOCK_CHANNELS], tl.float64)
     second = tl.zeros([BLOCK_PROGRAMS, BLOCK_CHANNELS], tl.float64)
     for start in range(0, programs, BLOCK_PROGRAMS):
         program = start + tl.arange(0, BLOCK_PROGRAMS)
         inside = (program < programs)[:, None] & is_channel[None, :]
-        offset = program[:, None] * channels + channel[None, :]
-        count = tl.load(counts + program, mask=program < programs, other=0.0)[:, None]
-        difference = tl.where(inside, tl.load(means + offset, mask=inside, other=0.0).to(tl.float64) - base[None, :], 0.0)
-        first += count * difference
-        second += tl.load(squares + offset, mask=inside, other=0.0) + count * difference * difference
-    shift = tl.sum(first, 0) / rows
-    mean = base + shift
-    variance = tl.sum(second, 0) / rows - shift * shift
+        place = partial + program[:, None] * channels + channel[None, :]
+        count = tl.load(counts + program, mask=program < programs, other=0).to(tl.float64)[:, None]
+        shift = tl.where(inside, tl.load(place, mask=inside, other=0.0).to(tl.float64) - base[None, :], 0.0)
+        total = tl.load(place + stride, mask=inside, other=0.0).to(tl.float64)
+        squares = tl.load(place + 2 * stride, mask=inside, other=0.0).to(tl.float64)
+        first += total + count * shift
+        second += squares + shift * (2.0 * total + count * shift)
+    difference = tl.sum(first, 0) / rows
+    mean = base + difference
+    variance = tl.sum(second, 0) / rows - difference * difference
     variance = tl.where(variance < 0.0, 0.0, variance)
     tl.store(stats + channel, mean, mask=is_channel)
-    tl.store(stats + channels + channel, 1.0 / tl.sqrt(variance + eps), mask=is_channel)
+    tl.store(stats + channels + channel, 1.0 / tl.sqrt(variance + EPS), mask=is_channel)
     old_mean = tl.load(running_mean + channel, mask=is_channel).to(tl.float64)
     old_var = tl.load(running_var + channel, mask=is_channel).to(tl.float64)
-    new_mean = old_mean + momentum * (mean - old_mean)
-    new_var = old_var + momentum * (variance * rows / (rows - 1) - old_var)
+    new_mean = old_mean + MOMENTUM * (mean - old_mean)
+    new_var = old_var + MOMENTUM * (variance * rows / (rows - 1) - old_var)
     tl.store(running_mean + channel, new_mean.to(running_mean.dtype.element_ty), mask=is_channel)
     tl.store(running_var + channel, new_var.to(running_var.dtype.element_ty), mask=is_channel)
     if tl.program_id(0) == 0:
@@ -109,7 +119,8 @@ def places_of_bits(positive, first_row, row, is_row, channels, BLOCK_CHANNELS: t
 @triton.jit
 def normalize_kernel(
     y, stats, weight, bias, other, other_stats, other_weight, other_bias, out, positive, rows, channels,
-    ADDS: tl.constexpr, NORMALIZES_OTHER: tl.constexpr, TILES: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
+    ADDS: tl.constexpr, NORMALIZES_OTHER: tl.constexpr, TILES: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """relu(bn(y)), relu(bn(y) + other) or relu(bn(y) + bn(other)); where it adds, a bit per element says whether the ReLU is open."""
     channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
@@ -120,7 +131,7 @@ def normalize_kernel(
     if NORMALIZES_OTHER:
         other_mean, other_factor = mean_and_factor(other_stats, other_weight, channel, channels)
         other_shift = as_row(other_bias, channel, channels)
-    for i in range(TILES):
+    for i in tl.range(TILES, num_stages=STAGES):
         first_row = (tl.program_id(0).to(tl.int64) * TILES + i) * BLOCK_ROWS
         is_row = first_row + row < rows
         inside = is_row[:, None] & (channel < channels)[None, :]

@@ -69,15 +69,19 @@ def norm_add_relu(
 
     If ``other`` is such a result itself, its gradient from here is added to that from elsewhere in its own backward pass.
     """
-    others = _twin(other), *((other_norm.weight, other_norm.bias) if other_norm else (None, None)), other_stats
+    others = twin_of(other), *((other_norm.weight, other_norm.bias) if other_norm else (None, None)), other_stats
     out, second = NormAddReLU.apply(y, norm.weight, norm.bias, stats, *others)
     out._ddpbench_twin = second
     result: Tensor = out
     return result
 
 
-def _twin(tensor: Tensor) -> Tensor:
-    """The second output of the function that has made ``tensor``, if that was ``norm_add_relu``, unless a hook sees the gradient."""
+def twin_of(tensor: Tensor) -> Tensor:
+    """The second output of the function that has made ``tensor``, if that was ``norm_add_relu``, else ``tensor`` itself.
+
+    Both have the same values, and ``norm_add_relu`` adds their gradients in its backward kernel. If a hook sees the gradient of ``tensor``,
+    there is no second one.
+    """
     second: Tensor | None = getattr(tensor, "_ddpbench_twin", None)
     if second is None or second.grad_fn is not tensor.grad_fn or second._version != tensor._version:
         return tensor

@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ddpbench.kernels.deferred import FusedBatchNorm2d
 from ddpbench.kernels.patterns import CannotTrace, Finder, is_plain, trace
+from ddpbench.kernels.shortcut import ShortcutConv2d
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -19,10 +20,11 @@ logger = logging.getLogger(__name__)
 def fuse(model: ModelT) -> ModelT:
     """``model``, which trains with fused kernels of BatchNorm, addition, ReLU and max-pool from now on, and gives the same results.
 
-    Its BatchNorm2d become ``FusedBatchNorm2d``, with the same parameters and buffers; all else stays as it is. The kernels run in training
-    mode, on a GPU, with feature maps (N, C, H, W) in channels-last order, and outside of code that torch.compile compiles; elsewhere torch
-    runs as before. Second derivatives are an error, and ``torch.autograd.grad`` of a block's output lacks what flows through its shortcut.
-    A warning is logged for each BatchNorm that is not fused.
+    Its BatchNorm2d become ``FusedBatchNorm2d`` and the convolutions of its shortcuts ``ShortcutConv2d``, with the same parameters and
+    buffers; all else stays as it is. The kernels run in training mode, on a GPU, with feature maps (N, C, H, W) in channels-last order, and
+    outside of code that torch.compile compiles; elsewhere torch runs as before. Second derivatives are an error, and
+    ``torch.autograd.grad`` of a block's output lacks what flows through its shortcut. A warning is logged for each BatchNorm that is not
+    fused.
     """
     for name, reason in fuse_norms(model).items():
         logger.warning("%s is not fused: %s", name, reason)
@@ -33,17 +35,21 @@ def fuse_norms(model: nn.Module) -> dict[str, str]:
     """Fuse ``model`` as ``fuse`` does. Returns the names of the BatchNorms that are not fused, and why not."""
     untraceable: dict[str, str] = {}
     pools: dict[nn.Module, bool] = {}
+    shortcuts: list[nn.Module] = []
     for name, module in model.named_modules():
         if not isinstance(module, _BatchNorm) and any(isinstance(each, _BatchNorm) for each in module.modules()):
             try:
-                found = Finder(module, trace(module)).norms
+                found = Finder(module, trace(module))
             except CannotTrace as problem:
                 untraceable[name] = str(problem)
             else:
-                pools |= {module.get_submodule(each): is_pooled for each, is_pooled in found.items()}
+                pools |= {module.get_submodule(each): is_pooled for each, is_pooled in found.norms.items()}
+                shortcuts += [module.get_submodule(each) for each in found.shortcuts]
     for norm, is_pooled in pools.items():
         norm.__class__ = FusedBatchNorm2d
         vars(norm)["pools"] = is_pooled
+    for convolution in shortcuts:
+        convolution.__class__ = ShortcutConv2d
     norms = {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
     return {name: _reason(name, norm, untraceable) for name, norm in norms.items() if not isinstance(norm, FusedBatchNorm2d)}
 

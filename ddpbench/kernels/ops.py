@@ -11,39 +11,39 @@ import triton
 from torch import Tensor
 
 from ddpbench.kernels import backward, forward
-from ddpbench.kernels.tiles import NUM_WARPS, TILES_PER_PROGRAM, Tiles
+from ddpbench.kernels.registration import fake_of, operator
+from ddpbench.kernels.tiles import MAP_WARPS, SUM_WARPS, TILES_PER_PROGRAM, Tiles
 
 BLOCK_PROGRAMS, BLOCK_CHANNELS = 32, 32
 """The tile of a kernel that merges the sums of programs."""
 
 
-@torch.library.custom_op("ddpbench::batch_statistics", mutates_args=("running_mean", "running_var", "num_batches"))
+@operator(mutates_args=("running_mean", "running_var", "num_batches"))
 def batch_statistics(y: Tensor, running_mean: Tensor, running_var: Tensor, num_batches: Tensor, momentum: float, eps: float) -> Tensor:
     """Mean and 1 / sqrt(variance + eps) of each channel of ``y`` as float32 (2, C). Updates the running statistics as BatchNorm does."""
     tiles = Tiles.of(y)
     grid = tiles.sum_grid(y.device)
-    partial = torch.empty(2, grid[0], tiles.channels, dtype=torch.float32, device=y.device)
-    counts = torch.empty(grid[0], dtype=torch.float32, device=y.device)
+    partial = torch.empty(3, grid[0], tiles.channels, dtype=torch.float32, device=y.device)
+    counts = torch.empty(grid[0], dtype=torch.int32, device=y.device)
     stats = torch.empty(2, tiles.channels, dtype=torch.float32, device=y.device)
     with torch.cuda.device_of(y):
         forward.statistics_kernel[grid](
-            y, partial[0], partial[1], counts, tiles.rows, tiles.channels, tiles.down,
-            BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
+            y, partial, counts, tiles.rows, tiles.channels, tiles.down,
+            STAGES=tiles.stages(y, 1), BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=SUM_WARPS,
         )  # fmt: skip
         forward.merge_statistics_kernel[(triton.cdiv(tiles.channels, BLOCK_CHANNELS),)](
-            partial[0], partial[1], counts, stats, running_mean, running_var, num_batches, momentum, eps,
-            tiles.rows, tiles.channels, grid[0],
-            BLOCK_PROGRAMS=BLOCK_PROGRAMS, BLOCK_CHANNELS=BLOCK_CHANNELS,
+            partial, counts, stats, running_mean, running_var, num_batches, tiles.rows, tiles.channels, grid[0],
+            MOMENTUM=momentum, EPS=eps, BLOCK_PROGRAMS=BLOCK_PROGRAMS, BLOCK_CHANNELS=BLOCK_CHANNELS, num_warps=MAP_WARPS,
         )  # fmt: skip
     return stats
 
 
-@batch_statistics.register_fake
+@fake_of(batch_statistics)
 def _(y: Tensor, running_mean: Tensor, running_var: Tensor, num_batches: Tensor, momentum: float, eps: float) -> Tensor:
     return y.new_empty(2, y.shape[1], dtype=torch.float32)
 
 
-@torch.library.custom_op("ddpbench::batch_norm_relu", mutates_args=())
+@operator()
 def batch_norm_relu(
     y: Tensor,
     stats: Tensor,
@@ -63,13 +63,13 @@ def batch_norm_relu(
     with torch.cuda.device_of(y):
         forward.normalize_kernel[tiles.map_grid](
             y, stats, weight, bias, other, other_stats, other_weight, other_bias, out, positive, tiles.rows, tiles.channels,
-            ADDS=other is not None, NORMALIZES_OTHER=other_stats is not None,
-            TILES=TILES_PER_PROGRAM, BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
+            ADDS=other is not None, NORMALIZES_OTHER=other_stats is not None, TILES=TILES_PER_PROGRAM,
+            STAGES=tiles.stages(y, 2), BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=MAP_WARPS,
         )  # fmt: skip
     return out, positive
 
 
-@batch_norm_relu.register_fake
+@fake_of(batch_norm_relu)
 def _(y: Tensor, stats: Tensor, weight: Tensor, bias: Tensor, other: Tensor | None, *_: Tensor | None) -> tuple[Tensor, Tensor]:
     return torch.empty_like(y), _positive_bits(y, other)
 
@@ -79,7 +79,7 @@ def _positive_bits(y: Tensor, other: Tensor | None) -> Tensor:
     return y.new_empty(shape, dtype=torch.uint8)
 
 
-@torch.library.custom_op("ddpbench::batch_norm_relu_backward", mutates_args=())
+@operator()
 def batch_norm_relu_backward(
     grad: Tensor,
     second_grad: Tensor | None,
@@ -107,21 +107,21 @@ def batch_norm_relu_backward(
             grad, second_grad, y, stats, weight, bias, positive, other, other_stats, masked_grad, sums,
             tiles.rows, tiles.channels, tiles.down,
             ADDS=adds, NORMALIZES_OTHER=normalizes_other, HAS_SECOND=second_grad is not None,
-            BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
+            STAGES=tiles.stages(y, 3 + adds), BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=SUM_WARPS,
         )  # fmt: skip
         backward.parameter_gradients_kernel[(triton.cdiv(tiles.channels, BLOCK_CHANNELS),)](
             sums, stats, other_stats, grads, tiles.channels, grid[0],
-            NORMALIZES_OTHER=normalizes_other, BLOCK_PROGRAMS=BLOCK_PROGRAMS, BLOCK_CHANNELS=BLOCK_CHANNELS,
+            NORMALIZES_OTHER=normalizes_other, BLOCK_PROGRAMS=BLOCK_PROGRAMS, BLOCK_CHANNELS=BLOCK_CHANNELS, num_warps=MAP_WARPS,
         )  # fmt: skip
         backward.input_gradients_kernel[tiles.map_grid](
             masked_grad, y, stats, weight, bias, other, other_stats, other_weight, grads, y_grad, other_grad, tiles.rows, tiles.channels,
-            ADDS=adds, NORMALIZES_OTHER=normalizes_other,
-            TILES=TILES_PER_PROGRAM, BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=NUM_WARPS,
+            ADDS=adds, NORMALIZES_OTHER=normalizes_other, TILES=TILES_PER_PROGRAM,
+            STAGES=tiles.stages(y, 3), BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=MAP_WARPS,
         )  # fmt: skip
     return y_grad, other_grad, grads
 
 
-@batch_norm_relu_backward.register_fake
+@fake_of(batch_norm_relu_backward)
 def _(grad: Tensor, second_grad: Tensor | None, y: Tensor, *parameters: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     _, _, _, positive, _, other_stats, _ = parameters
     assert positive is not None, "it may be empty"

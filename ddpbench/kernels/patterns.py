@@ -86,11 +86,15 @@ def _restored_random_states() -> Iterator[None]:
 
 
 class Finder:
-    """Finds the BatchNorms in the graph of ``module`` that can be fused. ``norms`` says for each whether a max-pool follows its ReLU."""
+    """Finds the BatchNorms in the graph of ``module`` that can be fused.
+
+    ``norms`` says for each whether a max-pool follows its ReLU. ``shortcuts`` are convolutions before one, whose input has other uses.
+    """
 
     def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
         self._modules = dict(module.named_modules())
         self.norms: dict[str, bool] = {}
+        self.shortcuts: set[str] = set()
         for node in graph.nodes:
             if self._is_relu(node):
                 self._add_norms_before(node)
@@ -102,6 +106,12 @@ class Finder:
         elif self._is_add(before):
             norms = [each for each in map(self._skip_identities, before.args) if self._is_norm(each)]
             self.norms |= {str(each.target): False for each in norms}
+            convolutions = [self._skip_identities(each.args[0]) for each in norms]
+            self.shortcuts |= {str(each.target) for each in convolutions if self._is_shortcut(each)}
+
+    def _is_shortcut(self, node: Any) -> bool:
+        module = self._module_of(node)
+        return module is not None and is_plain(module, nn.Conv2d) and len(node.args[0].users) > 1
 
     def _module_of(self, node: Any) -> nn.Module | None:
         is_call = isinstance(node, fx.Node) and node.op == "call_module" and len(node.args) == 1 and not node.kwargs

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from ddpbench.kernels.backward import gradient_parameters
-from ddpbench.kernels.forward import as_row, mean_and_factor
+from ddpbench.kernels.forward import as_row, mean_and_factor, total_of
 
 CLOSED: tl.constexpr = tl.constexpr(9)
 """The position, in a window whose positions are 0 to 8, of a maximum that the ReLU does not let through."""
@@ -102,8 +102,8 @@ def sum_pool_gradients_kernel(
         sum_g += (a + b) + (c + d)
         sum_gy += tl.where(inside, (a * y_a + b * y_b) + (c * y_c + d * y_d), 0.0)
     out = program * channels + channel
-    tl.store(sums + out, tl.sum(sum_g, 0), mask=is_channel)
-    tl.store(sums + programs * channels + out, tl.sum(sum_gy, 0), mask=is_channel)
+    tl.store(sums + out, total_of(sum_g), mask=is_channel)
+    tl.store(sums + programs * channels + out, total_of(sum_gy), mask=is_channel)
 
 
 @triton.jit

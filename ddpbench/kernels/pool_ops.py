@@ -8,15 +8,16 @@ from torch import Tensor
 
 from ddpbench.kernels import backward, pool
 from ddpbench.kernels.ops import BLOCK_CHANNELS, BLOCK_PROGRAMS
-from ddpbench.kernels.tiles import Tiles, multiprocessors
+from ddpbench.kernels.registration import fake_of, operator
+from ddpbench.kernels.tiles import MAP_WARPS, Tiles, multiprocessors
 
 BLOCK_CELLS, NUM_WARPS = 16, 4
 """Cells of a tile: few, since four pixels of each cell and what surrounds them stay in registers."""
 
-WAVES = 8
+WAVES = 4
 
 
-@torch.library.custom_op("ddpbench::batch_norm_relu_pool", mutates_args=())
+@operator()
 def batch_norm_relu_pool(y: Tensor, stats: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """max-pool(relu(bn(y))) of 3x3 with stride 2 and padding 1, for ``y`` (N, C, 2 H, 2 W); and the positions of the maxima as int8."""
     out, position = _pooled(y)
@@ -29,7 +30,7 @@ def batch_norm_relu_pool(y: Tensor, stats: Tensor, weight: Tensor, bias: Tensor)
     return out, position
 
 
-@batch_norm_relu_pool.register_fake
+@fake_of(batch_norm_relu_pool)
 def _(y: Tensor, stats: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return _pooled(y)
 
@@ -41,7 +42,7 @@ def _pooled(y: Tensor) -> tuple[Tensor, Tensor]:
     return out, torch.empty_like(out, dtype=torch.int8)
 
 
-@torch.library.custom_op("ddpbench::batch_norm_relu_pool_backward", mutates_args=())
+@operator()
 def batch_norm_relu_pool_backward(grad: Tensor, position: Tensor, y: Tensor, stats: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient of ``y``, and those of bias and weight as float32 (2, C)."""
     tiles, y_grad = _cells(position), torch.empty_like(y)
@@ -56,7 +57,7 @@ def batch_norm_relu_pool_backward(grad: Tensor, position: Tensor, y: Tensor, sta
         )  # fmt: skip
         backward.parameter_gradients_kernel[(triton.cdiv(tiles.channels, BLOCK_CHANNELS),)](
             sums, stats, None, grads, tiles.channels, programs,
-            NORMALIZES_OTHER=False, BLOCK_PROGRAMS=BLOCK_PROGRAMS, BLOCK_CHANNELS=BLOCK_CHANNELS,
+            NORMALIZES_OTHER=False, BLOCK_PROGRAMS=BLOCK_PROGRAMS, BLOCK_CHANNELS=BLOCK_CHANNELS, num_warps=MAP_WARPS,
         )  # fmt: skip
         pool.pool_input_gradients_kernel[(tiles.down, tiles.across)](
             grad, position, y, stats, weight, grads, y_grad, tiles.rows, tiles.channels, *size,
@@ -65,7 +66,7 @@ def batch_norm_relu_pool_backward(grad: Tensor, position: Tensor, y: Tensor, sta
     return y_grad, grads
 
 
-@batch_norm_relu_pool_backward.register_fake
+@fake_of(batch_norm_relu_pool_backward)
 def _(grad: Tensor, position: Tensor, y: Tensor, stats: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(y), y.new_empty(2, y.shape[1], dtype=torch.float32)
 

@@ -17,10 +17,14 @@ INTERPRETED_BLOCK_ROWS = 16
 TILES_PER_PROGRAM = 4
 """Tiles per program of a kernel that maps elements to elements."""
 
-WAVES = 4
-"""Programs per multiprocessor of a kernel that sums: enough to hide latency, and few partial sums."""
+WAVES = 2
+"""Programs per multiprocessor of a kernel that sums: few partial sums, as loads of the next tiles hide the latency."""
 
-NUM_WARPS = 8
+SUM_WARPS, MAP_WARPS = 4, 8
+"""Warps of a program of a kernel that sums, and of one that maps elements to elements."""
+
+MIN_STAGES, MAX_STAGES = 3, 4
+"""Tiles that a program has at once, while it loads the next ones: fewer than MIN_STAGES are slower than one."""
 
 
 def is_interpreted() -> bool:
@@ -40,10 +44,7 @@ class Tiles:
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Tiles:
         """The tiles of a channels-last tensor (N, C, H, W)."""
-        channels = tensor.shape[1]
-        block_channels = min(MAX_BLOCK_CHANNELS, max(16, triton.next_power_of_2(channels)))
-        block_rows = INTERPRETED_BLOCK_ROWS if is_interpreted() else TILE_ELEMENTS // block_channels
-        return cls(tensor.numel() // channels, channels, block_rows, block_channels)
+        return _tiles(tensor.numel(), tensor.shape[1], is_interpreted())
 
     @property
     def across(self) -> int:
@@ -63,6 +64,27 @@ class Tiles:
     def sum_grid(self, device: torch.device) -> tuple[int, int]:
         """Programs of a kernel that sums over rows. Each takes every n-th tile of a column of tiles."""
         return max(1, min(self.down, WAVES * multiprocessors(device) // self.across)), self.across
+
+    def stages(self, tensor: torch.Tensor, inputs: int) -> int:
+        """How many tiles of ``inputs`` tensors like ``tensor`` a program has at once in its part of the shared memory."""
+        tile_bytes = self.block_rows * self.block_channels * tensor.element_size()
+        found = min(MAX_STAGES, 1 + _shared_bytes(tensor.device) // WAVES // (inputs * tile_bytes))
+        return found if found >= MIN_STAGES else 1
+
+
+@cache
+def _shared_bytes(device: torch.device) -> int:
+    """Shared memory of a multiprocessor of a GPU; 0 in the interpreter. A program reserves 1 KiB."""
+    if device.type != "cuda":
+        return 0
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor) - 1024 * WAVES
+
+
+@cache
+def _tiles(elements: int, channels: int, interpreted: bool) -> Tiles:
+    block_channels = min(MAX_BLOCK_CHANNELS, max(16, triton.next_power_of_2(channels)))
+    block_rows = INTERPRETED_BLOCK_ROWS if interpreted else TILE_ELEMENTS // block_channels
+    return Tiles(elements // channels, channels, block_rows, block_channels)
 
 
 @cache

@@ -6,51 +6,81 @@ DDP with its buckets as gradient views, fused SGD, in float16 a dynamic loss sca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
 import torch
 import torchvision
 from torch import distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 LR, MOMENTUM, WEIGHT_DECAY = 0.01, 0.9, 1e-4
 
 
+def unchanged(model: nn.Module) -> nn.Module:
+    return model
+
+
 def bare_windows(
-    name: str, batch_size: int, device: torch.device, steps: int, warmup: int, dtype: torch.dtype = torch.float16, **settings: Any
+    name: str,
+    batch_size: int,
+    device: torch.device,
+    steps: int,
+    warmup: int,
+    dtype: torch.dtype = torch.float16,
+    prepare: Callable[[nn.Module], nn.Module] = unchanged,
+    in_graph: bool = False,
+    **settings: Any,
 ) -> Iterator[float]:
     """Train windows of ``steps`` steps endlessly; yields the wall seconds of each, between two synchronisations.
 
-    ``dtype`` is autocast's. ``settings`` are DDP's, ``process_group`` among them.
+    ``dtype`` is autocast's, ``prepare`` changes the model before DDP wraps it, and ``in_graph`` replays the whole step as a CUDA graph.
+    ``settings`` are DDP's, ``process_group`` among them.
     """
-    torch.manual_seed(0)
-    model = torchvision.models.get_model(name).to(device).to(memory_format=torch.channels_last)
-    here = [device.index] if device.index is not None else None
-    ranks = DistributedDataParallel(model, device_ids=here, gradient_as_bucket_view=True, **settings)
-    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, fused=True)
-    for parameter in model.parameters():
-        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    loss_of, scaler = torch.nn.CrossEntropyLoss(), torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
-    images = torch.randn(batch_size, 3, 224, 224, device=device).contiguous(memory_format=torch.channels_last)
-    labels = torch.randint(0, 1000, (batch_size,), device=device)
+    stream = torch.cuda.Stream(device) if in_graph else None
+    with torch.cuda.stream(stream):  # DDP must be built and warmed up on the stream of the capture
+        torch.manual_seed(0)
+        model = prepare(torchvision.models.get_model(name).to(device).to(memory_format=torch.channels_last))
+        here = [device.index] if device.index is not None else None
+        ranks = DistributedDataParallel(model, device_ids=here, gradient_as_bucket_view=True, **settings)
+        optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, fused=True)
+        for parameter in model.parameters():
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        loss_of, scaler = nn.CrossEntropyLoss(), torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
+        images = torch.randn(batch_size, 3, 224, 224, device=device).contiguous(memory_format=torch.channels_last)
+        labels = torch.randint(0, 1000, (batch_size,), device=device)
+
+        def step() -> torch.Tensor:
+            with torch.autocast(device.type, dtype=dtype):
+                loss: torch.Tensor = loss_of(ranks(images), labels)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad(set_to_none=True)
+            return loss
+
+        for _ in range(warmup):
+            step()
+        if stream:
+            torch.cuda.synchronize(device)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):  # NCCL's watchdog calls CUDA meanwhile
+                in_graph_loss = step().detach()
+
+    def train(count: int) -> torch.Tensor:
+        for _ in range(count):
+            if stream:
+                graph.replay()
+            else:
+                loss = step()
+        return in_graph_loss if stream else loss
 
     def synchronize() -> None:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
-    def train(count: int) -> torch.Tensor:
-        for _ in range(count):
-            with torch.autocast(device.type, dtype=dtype):
-                loss = loss_of(ranks(images), labels)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad(set_to_none=True)
-        return loss
-
-    train(warmup)
     while True:
         train(3)
         synchronize()

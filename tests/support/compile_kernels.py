@@ -19,13 +19,23 @@ from ddpbench.kernels import backward, forward, pool, tiles
 FEATURE_MAPS = {"y", "other", "out", "grad", "second_grad", "masked_grad", "y_grad", "other_grad"}
 TYPES = {
     **dict.fromkeys(("rows", "channels", "tiles", "cells", "programs", "height", "width"), "i32"),
-    **dict.fromkeys(("momentum", "eps"), "fp32"),
     "positive": "*u8",
     "position": "*i8",
     "batches": "*i64",
+    "counts": "*i32",
 }
 FLAGS = ("ADDS", "NORMALIZES_OTHER", "HAS_SECOND")
-SIZES = {"TILES": tiles.TILES_PER_PROGRAM, "BLOCK_ROWS": 32, "BLOCK_CHANNELS": 128, "BLOCK_PROGRAMS": 32, "BLOCK_CELLS": 16}
+SIZES: dict[str, float] = {
+    "MOMENTUM": 0.1,
+    "EPS": 1e-5,
+    "TILES": tiles.TILES_PER_PROGRAM,
+    "STAGES": tiles.MAX_STAGES,
+    "BLOCK_ROWS": 32,
+    "BLOCK_CHANNELS": 128,
+    "BLOCK_PROGRAMS": 32,
+    "BLOCK_CELLS": 16,
+}
+SUMS = ("statistics_kernel", "sum_gradients_kernel")
 
 
 def kernels() -> list[triton.JITFunction]:
@@ -40,8 +50,9 @@ def compile_for(target: GPUTarget, kernel: triton.JITFunction, dtype: str, flags
     signature = {name: "constexpr" if name in constants else type_of(name, dtype) for name in kernel.arg_names}
     places = {name: (number,) for number, name in enumerate(kernel.arg_names)}
     aligned = {places[name]: [["tt.divisibility", 16]] for name, kind in signature.items() if kind.startswith("*") or name == "channels"}
+    warps = tiles.SUM_WARPS if kernel.__name__ in SUMS else tiles.MAP_WARPS
     source = ASTSource(kernel, signature, {places[name]: value for name, value in constants.items()}, aligned)
-    return str(triton.compile(source, target=target, options={"num_warps": tiles.NUM_WARPS}).asm["ptx"])
+    return str(triton.compile(source, target=target, options={"num_warps": warps}).asm["ptx"])
 
 
 def spilled_bytes(ptx: str) -> int:

@@ -28,7 +28,7 @@ TESTS = ROOT / "tests"
 RESULTS = ROOT / "results"
 SCRIPTS = sorted(RESULTS.rglob("*.py"))
 PROOF = RESULTS / "h200" / "diagnose-resnet50-2gpu.json"
-NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "0"}  # interpreted, the fused kernels would take minutes
 BASELINE = """print('{"images_per_s": 1.0, "loss": 0.0}')"""
 
 Run = Callable[..., str]
@@ -84,6 +84,12 @@ def test_script_can_be_imported(script: Path, monkeypatch: pytest.MonkeyPatch) -
             marks=pytest.mark.slow,
         ),
         pytest.param(
+            "kernels/steps.py shufflenet_v2_x0_5 2 OUT --arms eager,fused --dtype bf16 --steps 1 --rounds 2",
+            "kernels/resnet50-512-h200.json",
+            1,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             "harness-tax/launches.py BASELINE 1 disc-mlp-5 1 OUT --pairs 1",
             "harness-tax/resnet18-4gpu-launches.json",
             0,
@@ -106,7 +112,12 @@ def test_script_writes_a_record_like_the_stored_one(words: str, kept: str, ranks
 @pytest.mark.cuda
 @pytest.mark.parametrize(
     "words",
-    ["harness-tax/tax.py resnet18 2 OUT --pairs 1", "scaling/bare_ladder.py resnet18 2 OUT", "scaling/later_groups.py one,destroy"],
+    [
+        "harness-tax/tax.py resnet18 2 OUT --pairs 1",
+        "kernels/steps.py resnet18 8 OUT --arms eager-graph,fused-graph --steps 1 --rounds 2",
+        "scaling/bare_ladder.py resnet18 2 OUT",
+        "scaling/later_groups.py one,destroy",
+    ],
 )
 def test_script_runs_on_every_gpu(words: str, run: Run, tmp_path: Path) -> None:
     import torch
