@@ -201,6 +201,8 @@ def note_unused_flags(requested: Sequence[Config], resolved: Sequence[ResolvedCo
     note(["prefetch"], lambda arm: not arm.workers and not loader_spec(arm.loader).device_resident, "without workers", "use -j 1 or more")
     note(["skip_bad"], _reads_no_images, "on datasets without image files", "remove it")
     note(["hw_decoder_load"], lambda arm: not loader_spec(arm.loader).needs_gpu, "without a GPU decoder", "add --loader dali-gpu")
+    torch_kernels = "on CPUs, without channels-last, and with --compile"
+    note(["fused_kernels"], lambda arm: not arm.can_run_fused_kernels(world.device.is_cuda), torch_kernels, "remove it")
     note(["pin_memory"], _controls_its_copies, "with this loader", "remove it")
 
 

@@ -1,4 +1,4 @@
-"""Fused kernels for training convolutional networks: ``fuse`` gives them to a model. Needs Triton, which comes with torch for CUDA."""
+"""Fused kernels for training convolutional networks: ``fuse`` gives them to a model."""
 
 from ddpbench.kernels.fusion import fuse
 

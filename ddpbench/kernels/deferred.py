@@ -1,7 +1,7 @@
 """A BatchNorm that waits for what follows: addition, ReLU and max-pool then run in the same kernel.
 
-The script's own code runs as it is. Its BatchNorm returns a tensor without values; the functions in ``_RULES`` take what it stands for, and
-every other function gets the values, which torch computes then.
+The script's own code runs unchanged. Its BatchNorm returns a tensor without values; the functions in ``_RULES`` take what it stands for,
+and every other function gets the values, which torch computes then.
 """
 
 from __future__ import annotations

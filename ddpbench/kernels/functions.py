@@ -79,11 +79,11 @@ def norm_add_relu(
 def twin_of(tensor: Tensor) -> Tensor:
     """The second output of the function that has made ``tensor``, if that was ``norm_add_relu``, else ``tensor`` itself.
 
-    Both have the same values, and ``norm_add_relu`` adds their gradients in its backward kernel. If a hook sees the gradient of ``tensor``,
-    there is no second one.
+    Both have the same values, and ``norm_add_relu`` adds their gradients in its backward kernel. A hook of ``tensor`` must see the whole
+    gradient, so with one there is no second output; a hook that is registered later sees only the gradient of the first.
     """
     second: Tensor | None = getattr(tensor, "_ddpbench_twin", None)
-    if second is None or second.grad_fn is not tensor.grad_fn or second._version != tensor._version:
+    if second is None or second.grad_fn is not tensor.grad_fn or not second.is_set_to(tensor):
         return tensor
     return tensor if tensor._backward_hooks or tensor.retains_grad else second
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from typing import TypeVar
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ddpbench.kernels.deferred import FusedBatchNorm2d
 from ddpbench.kernels.patterns import CannotTrace, Finder, is_plain, trace
-from ddpbench.kernels.shortcut import ShortcutConv2d
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None  # it comes with torch for CUDA
+if HAS_TRITON:
+    from ddpbench.kernels.deferred import FusedBatchNorm2d
+    from ddpbench.kernels.shortcut import ShortcutConv2d
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -21,10 +25,10 @@ def fuse(model: ModelT) -> ModelT:
     """``model``, which trains with fused kernels of BatchNorm, addition, ReLU and max-pool from now on, and gives the same results.
 
     Its BatchNorm2d become ``FusedBatchNorm2d`` and the convolutions of its shortcuts ``ShortcutConv2d``, with the same parameters and
-    buffers; all else stays as it is. The kernels run in training mode, on a GPU, with feature maps (N, C, H, W) in channels-last order, and
-    outside of code that torch.compile compiles; elsewhere torch runs as before. Second derivatives are an error, and
-    ``torch.autograd.grad`` of a block's output lacks what flows through its shortcut. A warning is logged for each BatchNorm that is not
-    fused.
+    buffers; nothing else changes. The kernels run in training mode, on a GPU, with feature maps (N, C, H, W) in channels-last order, and
+    outside of code that torch.compile compiles; elsewhere torch runs as before. Second derivatives are an error.
+    Gradients of a block's output, from ``torch.autograd.grad``, ``retain_grad`` or a hook, lack what flows through the shortcut of the next
+    block, unless the hook is registered before that block runs. A warning is logged for each BatchNorm that is not fused.
     """
     for name, reason in fuse_norms(model).items():
         logger.warning("%s is not fused: %s", name, reason)
@@ -33,6 +37,8 @@ def fuse(model: ModelT) -> ModelT:
 
 def fuse_norms(model: nn.Module) -> dict[str, str]:
     """Fuse ``model`` as ``fuse`` does. Returns the names of the BatchNorms that are not fused, and why not."""
+    if not HAS_TRITON:
+        return dict.fromkeys(_norms(model), "Triton, which compiles the kernels, is not installed")
     untraceable: dict[str, str] = {}
     pools: dict[nn.Module, bool] = {}
     shortcuts: list[nn.Module] = []
@@ -50,8 +56,11 @@ def fuse_norms(model: nn.Module) -> dict[str, str]:
         vars(norm)["pools"] = is_pooled
     for convolution in shortcuts:
         convolution.__class__ = ShortcutConv2d
-    norms = {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
-    return {name: _reason(name, norm, untraceable) for name, norm in norms.items() if not isinstance(norm, FusedBatchNorm2d)}
+    return {name: _reason(name, norm, untraceable) for name, norm in _norms(model).items() if not isinstance(norm, FusedBatchNorm2d)}
+
+
+def _norms(model: nn.Module) -> dict[str, nn.Module]:
+    return {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
 
 
 def _reason(name: str, norm: nn.Module, untraceable: dict[str, str]) -> str:

@@ -64,7 +64,8 @@ def batch_norm_relu(
         forward.normalize_kernel[tiles.map_grid](
             y, stats, weight, bias, other, other_stats, other_weight, other_bias, out, positive, tiles.rows, tiles.channels,
             ADDS=other is not None, NORMALIZES_OTHER=other_stats is not None, TILES=TILES_PER_PROGRAM,
-            STAGES=tiles.stages(y, 2), BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=MAP_WARPS,
+            STAGES=tiles.stages(y, 1 + (other is not None)),
+            BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=MAP_WARPS,
         )  # fmt: skip
     return out, positive
 
@@ -107,7 +108,8 @@ def batch_norm_relu_backward(
             grad, second_grad, y, stats, weight, bias, positive, other, other_stats, masked_grad, sums,
             tiles.rows, tiles.channels, tiles.down,
             ADDS=adds, NORMALIZES_OTHER=normalizes_other, HAS_SECOND=second_grad is not None,
-            STAGES=tiles.stages(y, 3 + adds), BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=SUM_WARPS,
+            STAGES=tiles.stages(y, 2 + (second_grad is not None) + normalizes_other),
+            BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=SUM_WARPS,
         )  # fmt: skip
         backward.parameter_gradients_kernel[(triton.cdiv(tiles.channels, BLOCK_CHANNELS),)](
             sums, stats, other_stats, grads, tiles.channels, grid[0],
@@ -116,7 +118,8 @@ def batch_norm_relu_backward(
         backward.input_gradients_kernel[tiles.map_grid](
             masked_grad, y, stats, weight, bias, other, other_stats, other_weight, grads, y_grad, other_grad, tiles.rows, tiles.channels,
             ADDS=adds, NORMALIZES_OTHER=normalizes_other, TILES=TILES_PER_PROGRAM,
-            STAGES=tiles.stages(y, 3), BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=MAP_WARPS,
+            STAGES=tiles.stages(y, 2 + normalizes_other),
+            BLOCK_ROWS=tiles.block_rows, BLOCK_CHANNELS=tiles.block_channels, num_warps=MAP_WARPS,
         )  # fmt: skip
     return y_grad, other_grad, grads
 

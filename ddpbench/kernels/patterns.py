@@ -58,7 +58,7 @@ class _NoTensorWork(TorchDispatchMode):
 
 
 def trace(module: nn.Module) -> fx.Graph:
-    """The graph of the forward method of ``module``. Leaves the module as it is.
+    """The graph of the forward method of ``module``. Does not change the module.
 
     Raises:
         CannotTrace: It depends on values, or changes or creates tensors that do not come from its inputs.

@@ -15,8 +15,8 @@ LIBRARY = torch.library.Library("ddpbench", "DEF")
 def operator(mutates_args: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Any]:
     """A decorator that makes a function the operator ``ddpbench::<its name>``, on CPUs and GPUs, without autograd.
 
-    ``torch.library.custom_op`` does that, too, but a call of its operators costs the host more than twice as much, and a training step has
-    hundreds of them.
+    ``torch.library.custom_op`` does that, too, and counts the versions of mutated arguments, as torch's own BatchNorm does not. But a call
+    of its operators costs the host more than twice as much, and a training step has hundreds of them.
     """
 
     def register(function: Callable[..., Any]) -> Any:

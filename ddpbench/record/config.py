@@ -66,6 +66,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         bool | None, Flag(TRAINING, "channels-last (NHWC) memory format", automatic="on for convolutional networks")
     ] = None
     compile: Annotated[Literal["off", "default", "reduce-overhead", "max-autotune"], Flag(TRAINING, "torch.compile mode")] = "off"
+    fused_kernels: Annotated[
+        bool, Flag(TRAINING, "fused kernels of BatchNorm, addition, ReLU and max-pool, on a GPU in channels-last format")
+    ] = False
     set_to_none: Annotated[bool, Flag(TRAINING, "set gradients to None after each step instead of zeroing them")] = True
     log_loss: Annotated[bool, Flag(TRAINING, "call loss.item() every step, which forces a synchronisation")] = False
     seed: Annotated[Annotated[int, Meta(ge=0, lt=2**32)], Flag(TRAINING, "random seed for weights, data and shuffling")] = 0
@@ -211,3 +214,7 @@ class ResolvedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     loader: EntryName
     workers: Annotated[int, NonNegative]
     warmup: Annotated[int, Positive]
+
+    def can_run_fused_kernels(self, is_cuda: bool) -> bool:
+        """Whether the fused kernels run on this device, if they are configured; otherwise those of torch do."""
+        return is_cuda and self.channels_last and self.compile == "off"

@@ -24,6 +24,7 @@ from ddpbench.machine.host import cpu_seconds
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.machine.step_timer import make_step_timer
 from ddpbench.record.config import ResolvedConfig
+from ddpbench.record.errors import UsageError
 from ddpbench.record.record import ObservedPrecision
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.trace import Trace
@@ -49,9 +50,22 @@ def compile_model(model: nn.Module, config: ResolvedConfig) -> nn.Module:
 
 
 def prepare_model(model: nn.Module, config: ResolvedConfig, device: Device) -> nn.Module:
-    """``model`` on the device, in the configured dtypes and memory layout."""
+    """``model`` on the device, in the configured dtypes and memory layout, with fused kernels if configured."""
     model = cast_model(model.to(device.torch_device).train(), PRECISIONS[config.precision])
+    if config.fused_kernels:
+        fuse_kernels(model, config.workload)
     return model.to(memory_format=torch.channels_last) if config.channels_last else model
+
+
+def fuse_kernels(model: nn.Module, workload: str) -> None:
+    """Give ``model`` the fused kernels. Raises UsageError if none of its BatchNorms can be fused."""
+    from ddpbench.kernels.fusion import fuse_norms  # Triton, which it imports, takes a second
+
+    norms = sum(isinstance(module, nn.BatchNorm2d) for module in model.modules())
+    left_out = fuse_norms(model)
+    if len(left_out) == norms:
+        reason = next(iter(left_out.values()), "it has no BatchNorm")
+        raise UsageError(f"--fused-kernels cannot fuse anything in {workload}: {reason}", "use --no-fused-kernels")
 
 
 class Session:

@@ -46,7 +46,7 @@ def bare_windows(
         here = [device.index] if device.index is not None else None
         ranks = DistributedDataParallel(model, device_ids=here, gradient_as_bucket_view=True, **settings)
         optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, fused=True)
-        for parameter in model.parameters():
+        for parameter in model.parameters():  # otherwise a first update that the scaler skips leaves them uninitialised
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         loss_of, scaler = nn.CrossEntropyLoss(), torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
         images = torch.randn(batch_size, 3, 224, 224, device=device).contiguous(memory_format=torch.channels_last)

@@ -3,8 +3,8 @@
     torchrun --standalone --nproc_per_node=1 results/kernels/steps.py resnet50 512 resnet50-512.json
 
 The arms take turns, forwards and backwards (ABBA), so that drifts of the machine cancel. ``fused`` is ``ddpbench.kernels.fuse``; ``-graph``
-replays the whole step as a CUDA graph. Prints and writes images per second, and the ratio of each arm to the first one, over pairs of
-windows of the same round, with a 95% t-interval on the logs.
+replays the whole step as a CUDA graph. Prints the median of images per second, and the ratio of each arm to the first one, over pairs of
+windows of the same round, with a 95% t-interval on the logs; writes these and the images per second of all windows.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from ddpbench.machine.device import describe_device
 
 ARMS: dict[str, dict[str, Any]] = {
     "compiled": {"prepare": torch.compile},
+    "compiled-graph": {"prepare": torch.compile, "in_graph": True},
     "eager": {"prepare": unchanged},
     "eager-graph": {"prepare": unchanged, "in_graph": True},
     "fused": {"prepare": fuse},
@@ -61,7 +62,7 @@ def main(model: str, batch_size: int, target: Path, arms: list[str], dtype: str,
                 speeds[name].append(batch_size * steps * dist.get_world_size() / seconds.item())
     if dist.get_rank() == 0:
         ratios = {name: ratio_of(speeds[arms[0]], speeds[name]) for name in arms[1:]}
-        words = f"{model} {batch_size} --arms {','.join(arms)} --dtype {dtype} --steps {steps} --rounds {rounds}"
+        words = f"{model} {batch_size} {target.name} --arms {','.join(arms)} --dtype {dtype} --steps {steps} --rounds {rounds}"
         result = {
             "command": f"torchrun --nproc_per_node={dist.get_world_size()} results/kernels/steps.py {words}",
             "device": describe_device(device).name,

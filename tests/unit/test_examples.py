@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -67,3 +68,20 @@ def test_example_of_a_slow_loader_delivers_its_shard() -> None:
     with opened(settled, "mnist", classes=10, rank=1, world_size=2) as batches:
         images, labels = take(batches, 1)
     assert (images.shape, labels.shape) == ((4, 1, 28, 28), (4,))
+
+
+@pytest.mark.slow
+def test_example_of_fused_kernels_trains(tmp_path: Path) -> None:
+    script = ROOT / "docs" / "examples" / "fused_kernels.py"
+    flags = ["--model", "resnet18", "--batch", "2", "--size", "32", "--steps", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "0"}
+    done = subprocess.run(
+        [*LAUNCHERS["torchrun"], str(script), *flags],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "images/s, loss" in done.stdout

@@ -48,7 +48,7 @@ def _transport_name(transport: Transport) -> str:
 
 DESCRIBED_FIELDS = frozenset(
     {"precision", "batch_size", "image_size", "optimizer", "optimizer_impl", "lr", "momentum", "weight_decay", "channels_last", "seed"}
-    | {"loader", "data_dir", "workers", "engine", "device", "threads", "broadcast_buffers"}
+    | {"fused_kernels", "loader", "data_dir", "workers", "engine", "device", "threads", "broadcast_buffers"}
     | {"warmup", "steps", "rounds"}
 )
 """Fields that the header describes in words; others are shown as flags if they differ from their default."""
@@ -171,6 +171,8 @@ def _training(record: Record) -> Iterator[HeaderItem]:
     else:
         yield "engine", f"{'' if config.engine == 'ddp' else f'{config.engine}, '}no DDP: {_no_ddp_reason(record)}"
     yield "channels_last", "channels-last" if config.channels_last else "channels-first"
+    if config.fused_kernels and config.can_run_fused_kernels(record.environment.device_type == "cuda"):
+        yield "fused_kernels", "fused kernels"
 
 
 def _without_ddp_items(records: Sequence[Record]) -> Iterator[HeaderItem]:

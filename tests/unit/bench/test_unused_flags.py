@@ -63,6 +63,11 @@ def test_flags_unused_by_the_loader_are_listed(capsys: pytest.CaptureFixture[str
             "--workers, --no-augment, --skip-bad have no effect with synthetic data; add --loader NAME or --data-dir DIR",
         ),
         ("resnet18", {"pin_memory": False}, "--no-pin-memory has no effect with this loader; remove it"),
+        (
+            "resnet18",
+            {"fused_kernels": True},
+            "--fused-kernels has no effect on CPUs, without channels-last, and with --compile; remove it",
+        ),
         ("disc-mlp-2", {"workers": 4}, "--workers has no effect when the whole dataset is on the device; remove it"),
         ("resnet18", {"loader": "torch", "workers": 0, "prefetch": 4}, "--prefetch has no effect without workers; use -j 1 or more"),
         ("mnist-cnn", {"loader": "torch", "skip_bad": 2}, "--skip-bad has no effect on datasets without image files; remove it"),
@@ -86,3 +91,12 @@ def test_flag_used_by_one_arm_is_not_listed(capsys: pytest.CaptureFixture[str]) 
 def test_no_note_without_unused_flags_or_on_other_ranks(asked: list[Config], where: World, capsys: pytest.CaptureFixture[str]) -> None:
     noted(asked, where)
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("given", "is_cuda", "runs"),
+    [({}, True, True), ({}, False, False), ({"channels_last": False}, True, False), ({"compile": "default"}, True, False)],
+)
+def test_fused_kernels_run_on_gpus_in_eager_channels_last_code(given: dict[str, Any], is_cuda: bool, runs: bool) -> None:
+    arm = resolve_config(Config(workload="resnet18", **given), cuda=True, local_world_size=1)
+    assert arm.can_run_fused_kernels(is_cuda) == runs

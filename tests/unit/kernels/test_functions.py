@@ -10,8 +10,9 @@ from fused import DEVICE, DTYPES, KINDS, Inputs, errors, fused, results
 from torch import nn
 from torch.nn import functional
 
-from ddpbench.kernels import deferred, functions, ops, pool_ops
+from ddpbench.kernels import deferred, functions, ops, pool_ops, tiles
 from ddpbench.kernels.functions import can_fuse
+from ddpbench.kernels.tiles import Tiles
 
 ODD, EVEN = (3, 37, 5, 7), (3, 20, 6, 8)
 
@@ -152,7 +153,7 @@ def test_one_pixel_is_refused_as_in_torch() -> None:
 
 
 def test_operators_are_registered_as_torch_expects() -> None:
-    """Their fake kernels too, which torch.compile needs."""
+    """Their fake kernels, too, for tensors without values."""
     inputs = Inputs.random(0, EVEN, torch.float32)
     y, other, (norm, other_norm) = inputs.y, inputs.other, inputs.norms
     running = norm.running_mean, norm.running_var, norm.num_batches_tracked
@@ -190,3 +191,21 @@ def exact_statistics(y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     count, last = y.numel() / y.shape[1], y[-1].double()
     mean = last.sum((1, 2)) / count
     return mean.float(), (last.square().sum((1, 2)) / count - mean.square()).float()
+
+
+@pytest.mark.parametrize(
+    ("shared_kib", "dtype", "inputs", "stages"),
+    [
+        (228, torch.float16, 4, 4),
+        (228, torch.float32, 4, 1),
+        (164, torch.float16, 4, 3),
+        (100, torch.float16, 2, 4),
+        (64, torch.float16, 2, 1),
+    ],
+)
+def test_tiles_are_loaded_ahead_as_shared_memory_allows(
+    shared_kib: int, dtype: torch.dtype, inputs: int, stages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiles, "_shared_bytes", lambda _: shared_kib * 1024 - 2048)
+    tile = Tiles(10_000, 128, 32, 128)
+    assert tile.stages(torch.empty(0, dtype=dtype), inputs) == stages

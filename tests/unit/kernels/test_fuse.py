@@ -6,6 +6,7 @@ import copy
 import json
 import logging
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_mode_after_fusing_decides_about_dropout(net: Net) -> None:
     assert not torch.equal(net.eval()(images()), net.fc.bias.expand(4, -1))
 
 
-def test_stochastic_depth_draws_anew_in_each_step() -> None:
+def test_stochastic_depth_draws_in_each_step() -> None:
     class Dropping(Block):
         def __init__(self) -> None:
             super().__init__(3, 3)
@@ -125,6 +126,29 @@ def test_frozen_norm_runs_as_in_torch(net: Net) -> None:
 )
 def test_models_of_torchvision_are_fused(build: Callable[..., nn.Module]) -> None:
     assert fuse_norms(build(num_classes=4)) == {}
+
+
+@pytest.mark.slow
+def test_model_is_not_changed_without_triton(launch: Callable[..., Any]) -> None:
+    done = launch([sys.executable, "-c", WITHOUT_TRITON], env=SUPPORT_ENV)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "BatchNorm2d\n"
+    assert done.stderr == "bn is not fused: Triton, which compiles the kernels, is not installed\n"
+
+
+WITHOUT_TRITON = """
+import sys
+sys.modules["triton"] = None
+from residual_net import nn
+from ddpbench.kernels import fuse
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bn = nn.BatchNorm2d(4)
+    def forward(self, x):
+        return self.bn(x).relu()
+print(type(fuse(Small()).bn).__name__)
+"""
 
 
 @pytest.mark.slow
@@ -436,6 +460,16 @@ def test_gradient_that_a_hook_sees_is_whole(net: Net) -> None:
         model.blocks[0].register_forward_hook(lambda _, __, out: out.register_hook(lambda grad: sums.append(grad.abs().sum())) and None)
         step(model, images())
     torch.testing.assert_close(sums[0], sums[1], rtol=1e-3, atol=1e-3)
+
+
+def test_shortcut_whose_input_was_replaced_sees_the_new_values(net: Net) -> None:
+    plain = copy.deepcopy(net)
+    outs = []
+    for model in (fuse(net), plain):
+        first = model.blocks[0](model.pool(model.bn(model.conv(images())).relu()))
+        first.data = first.data.clamp(max=0.5)
+        outs.append(model.blocks[1](first))
+    torch.testing.assert_close(*outs, rtol=1e-3, atol=1e-3)
 
 
 def test_gradients_of_shortcuts_are_added_in_the_kernel_of_their_input(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:

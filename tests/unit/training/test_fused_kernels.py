@@ -1,0 +1,53 @@
+"""Trainings with ``--fused-kernels`` have the same losses as without them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from residual_net import Net
+from torch import nn
+from training import config, session, world_of_one
+
+from ddpbench.kernels import deferred
+from ddpbench.record.errors import UsageError
+from ddpbench.training.warmup import warm_up
+
+STEPS = 4
+
+
+def losses(device: str, precision: str, fused_kernels: bool) -> tuple[float | None, float | None]:
+    """First and last loss of a short round, after the warm-up."""
+    settled = config(device, precision=precision, fused_kernels=fused_kernels, channels_last=True, fresh=True)
+    torch.manual_seed(0)
+    live = session(world_of_one(device), settled, Net())
+    warm_up(live)
+    numerics = live.run_round(STEPS, max_drain_s=0).numerics
+    live.close()
+    assert numerics.nonfinite_step is None
+    return numerics.first_loss, numerics.last_loss
+
+
+def check_losses(device: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel_runs, run = [], deferred.batch_statistics_of
+    monkeypatch.setattr(deferred, "batch_statistics_of", lambda y, norm: (kernel_runs.append(norm), run(y, norm))[1])
+    plain = losses(device, precision, fused_kernels=False)
+    assert kernel_runs == []
+    assert losses(device, precision, fused_kernels=True) == pytest.approx(plain, rel=0.02)
+    assert kernel_runs
+
+
+@pytest.mark.slow
+def test_fused_losses_match_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_losses("cpu", "fp32", monkeypatch)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "amp-fp16", "amp-bf16", "o2", "bf16"])
+def test_fused_losses_match_plain_ones_on_gpu(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_losses("cuda", precision, monkeypatch)
+
+
+def test_model_without_norms_to_fuse_is_refused() -> None:
+    settled = config(fused_kernels=True)
+    with pytest.raises(UsageError, match="it has no BatchNorm"):
+        session(world_of_one(), settled, nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4)))
