@@ -42,7 +42,9 @@ from ddpbench.report.messages.checks import check_hint, check_text
 from ddpbench.report.messages.roles import role_name
 from ddpbench.report.progress import count_progress
 from ddpbench.training.precision import check_precision_supported
+from ddpbench.training.session import fuse_kernels
 from ddpbench.workloads import registry as workloads
+from ddpbench.workloads.init_model import init_model
 from ddpbench.workloads.model_cost import workload_cost
 from ddpbench.workloads.registry import find_workload
 
@@ -95,6 +97,8 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
         raise UsageError("--epochs needs a finite dataset; synthetic data is endless", "use --steps N or --data-dir DIR")
     check_loader(config, spec.dataset, spec.classes, rank_env.world_size)
     workload_cost(config.workload, config.image_size)
+    if config.fused_kernels and config.can_run_fused_kernels(device.is_cuda):
+        fuse_kernels(init_model(spec.model, config.image_size, spec.classes, config.seed), config.workload)
     return config
 
 
@@ -201,7 +205,7 @@ def note_unused_flags(requested: Sequence[Config], resolved: Sequence[ResolvedCo
     note(["prefetch"], lambda arm: not arm.workers and not loader_spec(arm.loader).device_resident, "without workers", "use -j 1 or more")
     note(["skip_bad"], _reads_no_images, "on datasets without image files", "remove it")
     note(["hw_decoder_load"], lambda arm: not loader_spec(arm.loader).needs_gpu, "without a GPU decoder", "add --loader dali-gpu")
-    torch_kernels = "on CPUs, without channels-last, and with --compile"
+    torch_kernels = "on CPUs, without channels-last, or with --compile"
     note(["fused_kernels"], lambda arm: not arm.can_run_fused_kernels(world.device.is_cuda), torch_kernels, "remove it")
     note(["pin_memory"], _controls_its_copies, "with this loader", "remove it")
 

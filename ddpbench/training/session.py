@@ -52,7 +52,7 @@ def compile_model(model: nn.Module, config: ResolvedConfig) -> nn.Module:
 def prepare_model(model: nn.Module, config: ResolvedConfig, device: Device) -> nn.Module:
     """``model`` on the device, in the configured dtypes and memory layout, with fused kernels if configured."""
     model = cast_model(model.to(device.torch_device).train(), PRECISIONS[config.precision])
-    if config.fused_kernels:
+    if config.fused_kernels and config.can_run_fused_kernels(device.is_cuda):
         fuse_kernels(model, config.workload)
     return model.to(memory_format=torch.channels_last) if config.channels_last else model
 

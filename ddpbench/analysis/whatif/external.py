@@ -47,7 +47,8 @@ def collect_measurements(job: Job, others: Sequence[Job] = ()) -> ExternalMeasur
         for record in other.records:
             _require_comparable(record, baseline, other is job)
             candidates += [_candidate_from_arm(record)] if record.loader_benchmarks else []
-            if record.config.loader == SYNTHETIC and record.rounds and record.role in (RUN, COMPUTE_ONLY):
+            is_step = record.config.loader == SYNTHETIC and record.rounds and record.role in (RUN, COMPUTE_ONLY)
+            if is_step and record.config.fused_kernels == baseline.config.fused_kernels:  # which no scenario changes
                 steps[_step_key(record)] = step_times_s(record)
         candidates += other.diagnosis.alternative_loaders if other.diagnosis else []
         if other is not job and other.diagnosis and other.diagnosis.loader_benchmarks:

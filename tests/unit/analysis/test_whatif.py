@@ -66,10 +66,10 @@ def codes(estimate: GainEstimate) -> set[str]:
     return {each.code for each in estimate.assumptions}
 
 
-def missing(job: Job, **change: Any) -> MissingMeasurement:
+def missing(job: Job, *others: Job, **change: Any) -> MissingMeasurement:
     """The measurement required for an answer."""
     with pytest.raises(MissingMeasurementError) as lacking:
-        whatif(job, **change)
+        whatif(job, *others, **change)
     return lacking.value.missing
 
 
@@ -316,6 +316,12 @@ def test_steps_are_borrowed_for_combined_changes() -> None:
     found = whatif(job, full, fused, precision="fp32", compile="default")
     assert found.estimate.gain == pytest.approx(1, abs=0.02), "compiled, full precision takes as long as the other does"
     assert gain(job, full, fused, precision="fp32") < 0.5
+
+
+def test_steps_of_other_kernels_are_not_borrowed() -> None:
+    full = diagnosis(None, config=replace(TORCH, precision="fp32", fused_kernels=True))
+    job = diagnosis(None, cpu_ms={"decode": 0.1})
+    assert missing(job, full, precision="fp32") == missing(job, precision="fp32")
 
 
 def candidate(name: str, cost: float, speed: float, step_ms: list[float] | None = None) -> AlternativeLoader:

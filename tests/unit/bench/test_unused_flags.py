@@ -66,7 +66,7 @@ def test_flags_unused_by_the_loader_are_listed(capsys: pytest.CaptureFixture[str
         (
             "resnet18",
             {"fused_kernels": True},
-            "--fused-kernels has no effect on CPUs, without channels-last, and with --compile; remove it",
+            "--fused-kernels has no effect on CPUs, without channels-last, or with --compile; remove it",
         ),
         ("disc-mlp-2", {"workers": 4}, "--workers has no effect when the whole dataset is on the device; remove it"),
         ("resnet18", {"loader": "torch", "workers": 0, "prefetch": 4}, "--prefetch has no effect without workers; use -j 1 or more"),

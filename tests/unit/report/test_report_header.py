@@ -36,6 +36,14 @@ def test_header_states_whether_ddp_wraps_the_model(ranks: int, engine: str, laun
     assert text in printed
 
 
+def test_header_shows_fused_kernels_where_they_run() -> None:
+    gpu, cpu = run(4, "ddp", True), records.cpu_run()
+    for record in (gpu, cpu):
+        record.config = replace(record.config, fused_kernels=True)
+    pages = ["\n".join(line.plain for line in header_lines(record, PAGE)) for record in (gpu, cpu)]
+    assert ["  fused kernels" in page for page in pages] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("ranks", "given", "threads", "text"),
     [

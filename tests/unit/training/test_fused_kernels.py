@@ -9,7 +9,10 @@ from torch import nn
 from training import config, session, world_of_one
 
 from ddpbench.kernels import deferred
+from ddpbench.kernels.deferred import FusedBatchNorm2d
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
+from ddpbench.training.session import fuse_kernels
 from ddpbench.training.warmup import warm_up
 
 STEPS = 4
@@ -28,6 +31,7 @@ def losses(device: str, precision: str, fused_kernels: bool) -> tuple[float | No
 
 
 def check_losses(device: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ResolvedConfig, "can_run_fused_kernels", lambda *_: True)  # in Triton's interpreter, on a CPU
     kernel_runs, run = [], deferred.batch_statistics_of
     monkeypatch.setattr(deferred, "batch_statistics_of", lambda y, norm: (kernel_runs.append(norm), run(y, norm))[1])
     plain = losses(device, precision, fused_kernels=False)
@@ -47,7 +51,16 @@ def test_fused_losses_match_plain_ones_on_gpu(precision: str, monkeypatch: pytes
     check_losses("cuda", precision, monkeypatch)
 
 
-def test_model_without_norms_to_fuse_is_refused() -> None:
-    settled = config(fused_kernels=True)
-    with pytest.raises(UsageError, match="it has no BatchNorm"):
-        session(world_of_one(), settled, nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4)))
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [(nn.Sequential(nn.Linear(2, 2)), "it has no BatchNorm"), (nn.Sequential(nn.BatchNorm2d(2)), "no ReLU follows")],
+)
+def test_model_without_norms_to_fuse_is_refused(model: nn.Module, reason: str) -> None:
+    with pytest.raises(UsageError, match=f"--fused-kernels cannot fuse anything in mine: {reason}"):
+        fuse_kernels(model, "mine")
+
+
+def test_fused_kernels_are_only_given_where_they_run() -> None:
+    live = session(world_of_one(), config(fused_kernels=True, channels_last=True), Net())
+    assert not any(isinstance(each, FusedBatchNorm2d) for each in live.model.modules())
+    live.close()
