@@ -97,7 +97,7 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
         raise UsageError("--epochs needs a finite dataset; synthetic data is endless", "use --steps N or --data-dir DIR")
     check_loader(config, spec.dataset, spec.classes, rank_env.world_size)
     workload_cost(config.workload, config.image_size)
-    if config.fused_kernels and config.can_run_fused_kernels(device.is_cuda):
+    if config.runs_fused_kernels(device.is_cuda):
         fuse_kernels(init_model(spec.model, config.image_size, spec.classes, config.seed), config.workload)
     return config
 
@@ -206,7 +206,7 @@ def note_unused_flags(requested: Sequence[Config], resolved: Sequence[ResolvedCo
     note(["skip_bad"], _reads_no_images, "on datasets without image files", "remove it")
     note(["hw_decoder_load"], lambda arm: not loader_spec(arm.loader).needs_gpu, "without a GPU decoder", "add --loader dali-gpu")
     torch_kernels = "on CPUs, without channels-last, or with --compile"
-    note(["fused_kernels"], lambda arm: not arm.can_run_fused_kernels(world.device.is_cuda), torch_kernels, "remove it")
+    note(["fused_kernels"], lambda arm: not arm.runs_fused_kernels(world.device.is_cuda), torch_kernels, "remove it")
     note(["pin_memory"], _controls_its_copies, "with this loader", "remove it")
 
 

@@ -215,6 +215,6 @@ class ResolvedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     workers: Annotated[int, NonNegative]
     warmup: Annotated[int, Positive]
 
-    def can_run_fused_kernels(self, is_cuda: bool) -> bool:
-        """Whether the fused kernels run on this device, if they are configured; otherwise those of torch do."""
-        return is_cuda and self.channels_last and self.compile == "off"
+    def runs_fused_kernels(self, is_cuda: bool) -> bool:
+        """Whether the fused kernels are configured and run on this device; otherwise those of torch do."""
+        return self.fused_kernels and is_cuda and self.channels_last and self.compile == "off"

@@ -33,7 +33,7 @@ from ddpbench.training.engines import bucket_bytes, make_engine
 from ddpbench.training.loop import TimedModel, train
 from ddpbench.training.loss_tracker import LossTracker, parameter_checksum
 from ddpbench.training.optimizer import LRSchedule, make_optimizer, reset_state
-from ddpbench.training.precision import StepObservation, cast_model, check_precision_supported, observe_precision
+from ddpbench.training.precision import BatchNorm, StepObservation, cast_model, check_precision_supported, observe_precision
 
 
 def compile_model(model: nn.Module, config: ResolvedConfig) -> nn.Module:
@@ -52,7 +52,7 @@ def compile_model(model: nn.Module, config: ResolvedConfig) -> nn.Module:
 def prepare_model(model: nn.Module, config: ResolvedConfig, device: Device) -> nn.Module:
     """``model`` on the device, in the configured dtypes and memory layout, with fused kernels if configured."""
     model = cast_model(model.to(device.torch_device).train(), PRECISIONS[config.precision])
-    if config.fused_kernels and config.can_run_fused_kernels(device.is_cuda):
+    if config.runs_fused_kernels(device.is_cuda):
         fuse_kernels(model, config.workload)
     return model.to(memory_format=torch.channels_last) if config.channels_last else model
 
@@ -61,7 +61,7 @@ def fuse_kernels(model: nn.Module, workload: str) -> None:
     """Give ``model`` the fused kernels. Raises UsageError if none of its BatchNorms can be fused."""
     from ddpbench.kernels.fusion import fuse_norms  # Triton, which it imports, takes a second
 
-    norms = sum(isinstance(module, nn.BatchNorm2d) for module in model.modules())
+    norms = sum(isinstance(module, BatchNorm) for module in model.modules())
     left_out = fuse_norms(model)
     if len(left_out) == norms:
         reason = next(iter(left_out.values()), "it has no BatchNorm")

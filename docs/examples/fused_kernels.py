@@ -1,7 +1,9 @@
-"""Trains a ResNet on random images with the fused kernels of ddpbench, and prints how fast. ``--plain`` trains without them.
+"""Trains a ResNet on random images with the fused kernels of ddpbench, and prints how fast.
 
-torchrun --standalone --nproc_per_node=1 docs/examples/fused_kernels.py
-torchrun --standalone --nproc_per_node=1 docs/examples/fused_kernels.py --plain
+From the root of a clone, with the kernels and without them:
+
+    torchrun --standalone --nproc_per_node=1 docs/examples/fused_kernels.py
+    torchrun --standalone --nproc_per_node=1 docs/examples/fused_kernels.py --plain
 """
 
 import argparse

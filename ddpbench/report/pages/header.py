@@ -171,7 +171,7 @@ def _training(record: Record) -> Iterator[HeaderItem]:
     else:
         yield "engine", f"{'' if config.engine == 'ddp' else f'{config.engine}, '}no DDP: {_no_ddp_reason(record)}"
     yield "channels_last", "channels-last" if config.channels_last else "channels-first"
-    if config.fused_kernels and config.can_run_fused_kernels(record.environment.device_type == "cuda"):
+    if config.runs_fused_kernels(record.environment.device_type == "cuda"):
         yield "fused_kernels", "fused kernels"
 
 

@@ -98,5 +98,5 @@ def test_no_note_without_unused_flags_or_on_other_ranks(asked: list[Config], whe
     [({}, True, True), ({}, False, False), ({"channels_last": False}, True, False), ({"compile": "default"}, True, False)],
 )
 def test_fused_kernels_run_on_gpus_in_eager_channels_last_code(given: dict[str, Any], is_cuda: bool, runs: bool) -> None:
-    arm = resolve_config(Config(workload="resnet18", **given), cuda=True, local_world_size=1)
-    assert arm.can_run_fused_kernels(is_cuda) == runs
+    arm = resolve_config(Config(workload="resnet18", fused_kernels=True, **given), cuda=True, local_world_size=1)
+    assert arm.runs_fused_kernels(is_cuda) == runs

@@ -31,7 +31,7 @@ def losses(device: str, precision: str, fused_kernels: bool) -> tuple[float | No
 
 
 def check_losses(device: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ResolvedConfig, "can_run_fused_kernels", lambda *_: True)  # in Triton's interpreter, on a CPU
+    monkeypatch.setattr(ResolvedConfig, "runs_fused_kernels", lambda self, _: self.fused_kernels)  # in Triton's interpreter, on a CPU
     kernel_runs, run = [], deferred.batch_statistics_of
     monkeypatch.setattr(deferred, "batch_statistics_of", lambda y, norm: (kernel_runs.append(norm), run(y, norm))[1])
     plain = losses(device, precision, fused_kernels=False)
@@ -58,6 +58,12 @@ def test_fused_losses_match_plain_ones_on_gpu(precision: str, monkeypatch: pytes
 def test_model_without_norms_to_fuse_is_refused(model: nn.Module, reason: str) -> None:
     with pytest.raises(UsageError, match=f"--fused-kernels cannot fuse anything in mine: {reason}"):
         fuse_kernels(model, "mine")
+
+
+def test_model_with_one_norm_to_fuse_is_not_refused() -> None:
+    model = nn.Sequential(nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.BatchNorm1d(8))
+    fuse_kernels(model, "mine")
+    assert isinstance(model[0], FusedBatchNorm2d)
 
 
 def test_fused_kernels_are_only_given_where_they_run() -> None:
