@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import UsageError
 
 Value = TypeVar("Value")
+
+RELEASE_S = 0.05  # in which a thread of gloo gets the GIL, to release its last tensors
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,9 @@ class World:
         self.store.deregister()
         if dist.is_initialized():
             dist.destroy_process_group()
+            # DistributedDataParallel keeps gloo's threads alive. One that waits for the GIL when the interpreter ends would abort it
+            # ("terminate called without an active exception").
+            time.sleep(RELEASE_S)
 
 
 def rendezvous(
