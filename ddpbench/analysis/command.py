@@ -30,7 +30,7 @@ DEFAULT_CONFIG = Config(workload=PROGRAM)  # without any flag
 JOB_LEVEL_FIELDS = {"diagnose": ("time_limit", "warmup"), "scale": ("time_limit",)}
 """Fields that apply to a whole job of that kind: commands for a follow-up run drop them."""
 
-RUN_LENGTH_FLAGS = ("rounds", "steps", "epochs", "fresh", "validate", "warmup", "launches", "profile", "fail_if_data_wait")
+RUN_LENGTH_FLAGS = ("rounds", "steps", "epochs", "fresh", "validate", "warmup", "launches", "profile", "roofline", "fail_if_data_wait")
 """Fields that set how long a run is measured, and its gate: a diagnosis chooses that itself."""
 
 

@@ -34,15 +34,19 @@ from ddpbench.machine.backends import set_num_threads
 from ddpbench.machine.cpu import set_affinity
 from ddpbench.machine.device import Device
 from ddpbench.machine.epoch_progress import epoch_progress
+from ddpbench.machine.peaks import measure_limits
 from ddpbench.machine.progress_marker import ActiveArm, ProgressMarker
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import REPLAY, SYNTHETIC, find_loader
 from ddpbench.record.record import DatasetInfo, ObservedPrecision, Round, Warmup
+from ddpbench.record.registry import PRECISIONS
+from ddpbench.record.roofline import Roofline
 from ddpbench.record.trace import Trace
 from ddpbench.training.evaluate import evaluate_accuracy
 from ddpbench.training.loop import LOSSES
 from ddpbench.training.profiler import profile_kernel_ms
+from ddpbench.training.roofline import measure_layers
 from ddpbench.training.session import OffloadedState, Session
 from ddpbench.training.warmup import MIN_WARMUP_WINDOWS, first_step_timeout_s, warm_up, warm_up_again
 from ddpbench.workloads import registry as workloads
@@ -282,6 +286,14 @@ class Arm:
         assert self._session is not None, "activate() comes first"
         self._marker.enter("profiling")
         return profile_kernel_ms(self._session, self._trace_file, self._redact_trace)
+
+    def measure_roofline(self) -> Roofline:
+        """Work and time of every layer of this rank, and the limits of its device. Call it last, like ``profile_step``."""
+        assert self._session is not None, "activate() comes first"
+        self._marker.enter("measuring the roofline")
+        layers = measure_layers(self._session)
+        limits = measure_limits(self._world.device, PRECISIONS[self.config.precision].compute_dtype)
+        return Roofline(layers=layers, limits=limits)
 
     def _choose_steps_per_round(self, step_s: float) -> int:
         if (requested := requested_steps_per_round(self.config, self._steps_per_epoch())) is not None:

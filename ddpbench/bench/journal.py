@@ -26,6 +26,7 @@ from ddpbench.record.private import placeholders, redact, redact_names, restore_
 from ddpbench.record.record import DatasetInfo, Fault, Job, KernelActivity, ObservedPrecision, PeakThroughput, Record, Round, Warmup
 from ddpbench.record.request import OutputOptions, Request
 from ddpbench.record.roles import SkippedMeasurement
+from ddpbench.record.roofline import Roofline
 from ddpbench.record.scaling import Overlap, Scaling
 from ddpbench.report.console import make_console
 from ddpbench.report.export import jobs_to_json
@@ -219,6 +220,7 @@ class ArmUpdate(TypedDict, total=False):
     peak_throughput: PeakThroughput | None
     loader_benchmarks: list[LoaderBenchmark]
     kernel_activity: KernelActivity
+    roofline: Roofline
 
 
 class DiagnosisUpdate(TypedDict, total=False):

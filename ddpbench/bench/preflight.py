@@ -88,6 +88,8 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
     if config.engine == "accelerate":
         require_modules("engine 'accelerate'", "accelerate")
     check_precision_supported(PRECISIONS[config.precision], device, config.engine, config.static_loss_scale)
+    if config.roofline and config.compile != "off":
+        raise UsageError("--roofline cannot measure a compiled model: its kernels belong to no layer", "use --compile off")
     if config.cores and config.cores * rank_env.local_world_size > usable_cores():
         raise UsageError(
             f"--cores {config.cores} for {pluralize(rank_env.local_world_size, 'rank')} exceeds {pluralize(usable_cores(), 'usable core')}",

@@ -24,7 +24,7 @@ def run_training(request: Request) -> NoReturn:
 
 
 class RunJobSpec(JobSpec):
-    """Benchmarks each loader if the request compares loaders, and profiles a step."""
+    """Benchmarks each loader if the request compares loaders, and profiles a step, layer by layer on request."""
 
     def __init__(self, open_journal: JournalFactory, render: PageRenderer, compares_loaders: bool) -> None:
         super().__init__(open_journal, render)
@@ -36,6 +36,8 @@ class RunJobSpec(JobSpec):
 
     def after_rounds(self, context: JobContext, arms: Sequence[Arm]) -> None:
         profile_arms(context, arms)
+        if arms[0].config.roofline:
+            measure_rooflines(context, arms)
 
 
 def benchmark_loaders(context: JobContext) -> None:
@@ -68,3 +70,15 @@ def profile_arm(context: JobContext, arms: Sequence[Arm], index: int) -> None:
         last_round = rounds[-1]
         activity = KernelActivity(step_ms=1e3 * last_round.wall_s / last_round.traces[0].steps, kernel_ms=kernel_ms)
         journal.update_arm(index, kernel_activity=activity)
+
+
+def measure_rooflines(context: JobContext, arms: Sequence[Arm]) -> None:
+    """Measure the roofline of each arm, one at a time on the device. The record has that of rank 0."""
+    for index, arm in enumerate(arms):
+        if arm.is_finished:
+            continue
+        context.progress.stage("measuring the roofline")
+        load_exclusively(arm, arms)
+        roofline = arm.measure_roofline()
+        if context.journal:
+            context.journal.update_arm(index, roofline=roofline)

@@ -89,8 +89,8 @@ def report(files: Sequence[Path], **given: Any) -> int:
 def plot(paths: Sequence[Path], **given: Any) -> int:
     """Plot records as PNG and SVG.
 
-    Plots time and memory over batch size, with and without their spread, speed-ups, and the crossover of two devices. A FOLDER
-    stands for all records below it. Records of several GPUs share a plot.
+    Plots time and memory over batch size, with and without their spread, speed-ups, rooflines, and the crossover of two devices.
+    A FOLDER stands for all records below it. Records of several GPUs share a plot.
     """
     options = PlotOptions(**parse_given(PlotOptions, given))
     require_modules("plot", "matplotlib")
@@ -108,8 +108,10 @@ def plot(paths: Sequence[Path], **given: Any) -> int:
     except OSError as problem:
         raise UsageError(f"cannot write plots in '{folder}': {problem.strerror}", "choose another folder with -o DIR") from problem
     if not plots:
-        required = "two batch sizes, two precisions, or two devices that cross"
-        raise UsageError(f"nothing to plot: a plot needs {required}", "'ddpbench sweep' and 'ddpbench crossover' measure them")
+        required = "two batch sizes, two precisions, a roofline, or two devices that cross"
+        raise UsageError(
+            f"nothing to plot: a plot needs {required}", "'ddpbench sweep', 'ddpbench run --roofline' and 'ddpbench crossover' measure them"
+        )
     console = make_console(sys.stdout)
     for path in plots:
         print_line(console, str(path))

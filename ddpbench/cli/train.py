@@ -84,7 +84,7 @@ def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
 
 
 @add_flags(
-    training_flags("launches", "profile", "epochs", "fresh", "validate"),
+    training_flags("launches", "profile", "roofline", "epochs", "fresh", "validate"),
     flag_options(DiagnoseOptions),
     flag_options(OutputOptions),
     most_used=MOST_USED_FIELDS,
@@ -124,7 +124,7 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
 
 
 @add_flags(
-    training_flags("launches", "profile", "epochs", "fresh", "validate", "fail_if_data_wait"),
+    training_flags("launches", "profile", "roofline", "epochs", "fresh", "validate", "fail_if_data_wait"),
     flag_options(ScaleOptions),
     flag_options(OutputOptions),
     most_used=MOST_USED_FIELDS,
@@ -155,7 +155,7 @@ def scale(context: click.RichContext, /, workload: str, **given: Any) -> int:
 
 
 @add_flags(
-    training_flags("launches", "profile", "fail_if_data_wait"),
+    training_flags("launches", "profile", "roofline", "fail_if_data_wait"),
     [PART_FLAG],
     flag_options(OutputOptions),
     most_used=MOST_USED_FIELDS,

@@ -19,7 +19,7 @@ Positive = Meta(ge=1)
 NonNegative = Meta(ge=0)
 Above0 = Meta(gt=0)
 
-RUN_CONTROL_FIELDS = ("time_limit", "hang_timeout", "profile", "strict", "fail_if_data_wait")
+RUN_CONTROL_FIELDS = ("time_limit", "hang_timeout", "profile", "roofline", "strict", "fail_if_data_wait")
 """Fields for time limits, extra output and exit codes. Changing them does not change what is measured."""
 
 
@@ -174,6 +174,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = 120.0
     profile: Annotated[bool, Flag(MEASURING, "save a torch.profiler trace per rank next to the record", sweep=False)] = False
+    roofline: Annotated[
+        bool, Flag(MEASURING, "measure FLOPs, bytes and time of every layer, against the limits of the device", sweep=False)
+    ] = False
     strict: Annotated[bool, Flag(MEASURING, "exit with code 3 if a trust check reports a warning or an error", sweep=False)] = False
     fail_if_data_wait: Annotated[
         Annotated[float, Meta(gt=0, lt=100)] | None,

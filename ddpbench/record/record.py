@@ -15,6 +15,7 @@ from ddpbench.record.private import EntryName, FreeText
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Elapsed, Fraction, Milliseconds, NonZero, Seconds
 from ddpbench.record.request import SweepShard
 from ddpbench.record.roles import RUN, Role
+from ddpbench.record.roofline import Roofline
 from ddpbench.record.scaling import Scaling
 from ddpbench.record.script import WatchedScript
 from ddpbench.record.text import mask_command
@@ -179,6 +180,7 @@ class Record(msgspec.Struct, kw_only=True):
     warmup: Warmup | None = None
     peak_throughput: PeakThroughput | None = None
     kernel_activity: KernelActivity | None = None
+    roofline: Roofline | None = None  # set with --roofline
     loader_benchmarks: list[LoaderBenchmark] = []  # one per rank, if loaders are compared
     rounds: list[Round] = []
     relocations: list[Relocation] = []

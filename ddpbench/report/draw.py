@@ -99,14 +99,14 @@ def draw_batch_size_plot(chart: BatchSizePlot, with_spread: bool) -> Figure:
     heights = [height for curve in chart.curves for height in curve.y]
     if max(heights) > LOG_SCALE_MIN_RATIO * min(heights):
         axes.set_yscale("log")
-        _set_log_ticks(axes.yaxis, heights)
+        set_log_ticks(axes.yaxis, heights)
     else:
         axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_xlabel(_batch_label(chart.item))
-    axes.set_ylabel(_escape_mathtext(chart.y_label))
+    axes.set_ylabel(escape_mathtext(chart.y_label))
     figure.suptitle(
-        f"{_escape_mathtext(chart.title)}{', mean and standard deviation over rounds' if with_spread else ', mean over rounds'}",
+        f"{escape_mathtext(chart.title)}{', mean and standard deviation over rounds' if with_spread else ', mean over rounds'}",
         fontsize=12,
     )
     signs, _ = axes.get_legend_handles_labels()
@@ -130,17 +130,16 @@ def draw_speedup_plots(title: str, panels: Sequence[SpeedupPlot]) -> Figure:
     rows[-1, 0].set_xlabel(_batch_label(panels[0].item))
     bases = {panel.base for panel in panels}
     figure.suptitle(
-        f"{_escape_mathtext(title)}, "
-        f"speed-up{f' over {_escape_mathtext(bases.pop())}' if len(bases) == 1 else ''}{_interval_kinds(panels)}",
+        f"{escape_mathtext(title)}, speed-up{f' over {escape_mathtext(bases.pop())}' if len(bases) == 1 else ''}{_interval_kinds(panels)}",
         fontsize=12,
     )
     signs: list[Artist] = [
-        Patch(facecolor=COLORS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], label=_escape_mathtext(name))
+        Patch(facecolor=COLORS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], label=escape_mathtext(name))
         for at, name in enumerate(settings)
     ]
     if any(sizes for panel in panels for sizes in panel.out_of_memory_batches.values()):
         base = (
-            f", on the line {_escape_mathtext(panels[0].base)}" if any(panel.out_of_memory_batches[panel.base] for panel in panels) else ""
+            f", on the line {escape_mathtext(panels[0].base)}" if any(panel.out_of_memory_batches[panel.base] for panel in panels) else ""
         )
         signs.append(Line2D([], [], **OOM_MARKER, label=OOM_LABEL + base))
     figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize=9)
@@ -162,14 +161,14 @@ def draw_crossover_plots(title: str, plots: Sequence[CrossoverPlot], published: 
                 axes.axvspan(low, high, color=COLORS[(2 * at + 1) % 7], alpha=0.15, linewidth=0)
             label = f"{race.winner.setting} ({race.winner.device}) is faster from {format_3sig(race.crossing)} parameters"
             axes.axvline(
-                race.crossing, color=COLORS[(2 * at + 1) % 7], linestyle=DASHES[at % 4], linewidth=1.2, label=_escape_mathtext(label)
+                race.crossing, color=COLORS[(2 * at + 1) % 7], linestyle=DASHES[at % 4], linewidth=1.2, label=escape_mathtext(label)
             )
     axes.set_xscale("log")
     if any(race.is_cpu_vs_gpu for race in plots):
         _mark_published(axes, *published)
     axes.set_yscale("log")
-    _set_log_ticks(axes.xaxis, [parameters for race in plots for parameters in (*race.loser.x, *race.winner.x)])
-    _set_log_ticks(axes.yaxis, [height for race in plots for height in (*race.loser.y, *race.winner.y)])
+    set_log_ticks(axes.xaxis, [parameters for race in plots for parameters in (*race.loser.x, *race.winner.x)])
+    set_log_ticks(axes.yaxis, [height for race in plots for height in (*race.loser.y, *race.winner.y)])
     axes.set_xlabel("parameters")
     axes.set_ylabel("training time (s)")
     _add_layers_axis(axes, plots)
@@ -200,10 +199,10 @@ def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def _batch_label(item: str) -> str:
-    return f"batch size ({_escape_mathtext(item)}s per device per step)"
+    return f"batch size ({escape_mathtext(item)}s per device per step)"
 
 
-def _escape_mathtext(text: str) -> str:
+def escape_mathtext(text: str) -> str:
     """``text`` on one line, with dollar signs escaped so that they do not start mathtext."""
     return printable(text).replace("$", r"\$")
 
@@ -218,7 +217,7 @@ def _draw_curve(axes: Axes, curve: PlotCurve, color: int, dash: int, with_spread
         markersize=6,
         linewidth=1.4,
         capsize=3,
-        label=_escape_mathtext(curve.name),
+        label=escape_mathtext(curve.name),
         **_marker_style(color, dash),
     )
 
@@ -261,7 +260,7 @@ def _draw_panel(axes: Axes, panel: SpeedupPlot, settings: Sequence[str]) -> None
     for size, why in panel.empty_reasons.items():
         position = (panel.batches.index(size), 0.5)
         axes.annotate(
-            _escape_mathtext(why),
+            escape_mathtext(why),
             position,
             xycoords=axes.get_xaxis_transform(),
             ha="center",
@@ -275,8 +274,8 @@ def _draw_panel(axes: Axes, panel: SpeedupPlot, settings: Sequence[str]) -> None
     axes.axhline(1.0, color="black", linewidth=1.0, linestyle="--")
     axes.set_xticks(range(len(panel.batches)), [str(size) for size in panel.batches])
     axes.set_xlim(-0.6, len(panel.batches) - 0.4)
-    axes.set_ylabel(f"speed-up over\n{_escape_mathtext(panel.base)}")
-    axes.set_title(_escape_mathtext(panel.device), fontsize=10)
+    axes.set_ylabel(f"speed-up over\n{escape_mathtext(panel.base)}")
+    axes.set_title(escape_mathtext(panel.device), fontsize=10)
     axes.grid(visible=False, axis="x")
 
 
@@ -311,7 +310,7 @@ def _add_layers_axis(axes: Axes, found: Sequence[CrossoverPlot]) -> None:
     above.set_xlabel("layers")
 
 
-def _set_log_ticks(axis: Axis, values: Sequence[float]) -> None:
+def set_log_ticks(axis: Axis, values: Sequence[float]) -> None:
     """Plain numbers on a logarithmic axis, with denser ticks if it spans little."""
     decades = log10(max(values) / min(values))
     axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if decades < 2.5 else (1,)))

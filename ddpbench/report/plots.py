@@ -1,7 +1,8 @@
-"""Plots of jobs, as PNG and SVG: time and memory over batch size, speed-ups, crossovers."""
+"""Plots of jobs, as PNG and SVG: time and memory over batch size, speed-ups, rooflines, crossovers."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,8 +64,24 @@ def draw_plots(jobs: Sequence[Job], folder: Path) -> list[Path]:
                     )
         for number, panels in enumerate(split_speedup_plots(speedup_plots(cells)), 1):
             written += save_figure(draw_speedup_plots(workload, panels), folder, numbered_stem(f"{workload}-speed-up", number))
+    written += _draw_rooflines(jobs, folder)
     for plotter in PLOTTERS:
         written += plotter.draw([job for job in jobs if plotter.handles(job)], folder)
+    return written
+
+
+def _draw_rooflines(jobs: Sequence[Job], folder: Path) -> list[Path]:
+    """One plot per record that has a roofline."""
+    from ddpbench.report.draw import save_figure
+    from ddpbench.report.draw_roofline import draw_roofline
+
+    written: list[Path] = []
+    drawn: Counter[str] = Counter()
+    for record in (record for job in sorted(jobs, key=lambda each: each.started) for record in job.records):
+        if record.roofline:
+            stem = f"{record.config.workload}-{record.config.precision}-roofline"
+            drawn[stem] += 1
+            written += save_figure(draw_roofline(record, record.roofline), folder, numbered_stem(stem, drawn[stem]))
     return written
 
 

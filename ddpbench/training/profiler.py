@@ -38,7 +38,7 @@ def profile_kernel_ms(session: Session, trace_file: Path | None, redact_trace: b
     cuda = torch.cuda.is_initialized()
     activities = {ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU}
     if not cuda:
-        os.environ.setdefault(EnvVar.KINETO_LOG_LEVEL, KINETO_LOG_OFF)  # else kineto logs an error that it found no GPU
+        silence_kineto()
     if trace_file is not None:
         activities.add(ProfilerActivity.CPU)
     with profile(activities=activities, acc_events=True) as window:
@@ -48,6 +48,11 @@ def profile_kernel_ms(session: Session, trace_file: Path | None, redact_trace: b
         if redact_trace:
             trace_file.write_text(PRIVATE_TRACE_FIELD.sub(r'\1""', trace_file.read_text()))
     return kernel_ms(window) / PROFILED_STEPS if cuda else None
+
+
+def silence_kineto() -> None:
+    """Keep kineto from logging an error that it found no GPU, unless the user has set its log level."""
+    os.environ.setdefault(EnvVar.KINETO_LOG_LEVEL, KINETO_LOG_OFF)
 
 
 def kernel_ms(window: profile) -> float:

@@ -97,7 +97,7 @@ class Session:
             self.load(offloaded)
         self._schedule = LRSchedule(self._optimizer, config)
         self._loss_tracker = LossTracker(self._optimizer, config.log_loss)
-        self._loss_fn = loss_fn
+        self.loss_fn = loss_fn
         self._loader = loader
         self._workspace_bytes: int | None = None
         self.steps_trained = 0
@@ -138,7 +138,7 @@ class Session:
         start_s = perf_counter()
         self.steps_trained += steps
         self._loss_tracker.reset()
-        train(steps, self._loader, self.engine, self._loss_fn, self.timer, self._loss_tracker)
+        train(steps, self._loader, self.engine, self.loss_fn, self.timer, self._loss_tracker)
         self._device.synchronize()
         return perf_counter() - start_s
 

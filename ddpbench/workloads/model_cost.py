@@ -50,7 +50,7 @@ def model_cost(model: nn.Module, input_shape: tuple[int, ...], classes: int) -> 
     """
     meta_model = clone(model, torch.device("meta")).train()
     samples = torch.empty(MIN_BATCH, *input_shape, device="meta")
-    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward})
+    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: convolution_backward_flops})
     try:
         with counter:
             output = meta_model(samples)
@@ -91,7 +91,7 @@ def _unsupported_input(input_shape: tuple[int, ...], problem: Exception) -> Usag
     )
 
 
-def _convolution_backward(
+def convolution_backward_flops(
     gradient: Sequence[int],
     images: Sequence[int],
     weight: Sequence[int],

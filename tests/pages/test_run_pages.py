@@ -31,7 +31,7 @@ PHASE_ROW = rf"^  (?:{PHASES}) +(-?[0-9.]+) +(-?[0-9.]+)"
 PAGES = [
     *((name, 80, "utf-8", "") for name in PAGE_JOBS),
     ("many-ranks", 60, "ascii", ""),
-    *((name, 80, "utf-8", "verbose") for name in ("data-bound", "many-ranks", "precisions")),
+    *((name, 80, "utf-8", "verbose") for name in ("data-bound", "many-ranks", "precisions", "roofline")),
     *(
         (name, 80, "utf-8", "quiet")
         for name in ("data-bound", "killed", "precisions", "loaders-and-batches", "two-rounds", "watched-script")

@@ -11,6 +11,7 @@ from records import BUSY, GPU_HEALTH, RESNET50, STEADY
 
 from ddpbench.analysis.judge import judge
 from ddpbench.record.record import DatasetInfo, Fault, Job, KernelActivity, Record, Warmup
+from ddpbench.record.roofline import DeviceLimits, LayerWork, Roofline, Work
 
 UNEVEN = (0.9975, 1.0021, 0.9989, 1.0034, 0.9981)
 """Step time factors that are uncorrelated with those of the first arm."""
@@ -22,6 +23,24 @@ def data_bound() -> Job:
 
 def compute_bound() -> Job:
     return single_run(records.record(kernel_activity=KernelActivity(step_ms=44.6, kernel_ms=43.8)))
+
+
+def roofline() -> Job:
+    """Convolutions near the limit of the tensor cores, batch norm at that of the memory, a small layer that only launches."""
+
+    def work(flops: float, num_bytes: float, kernels: int, ms: float) -> Work:
+        return Work(flops=flops, num_bytes=num_bytes, kernels=kernels, ms=ms)
+
+    layers = [
+        LayerWork(name="conv1", kind="Conv2d", forward=work(6.0e10, 4.9e8, 2, 0.31), backward=work(6.0e10, 1.1e9, 2, 0.62)),
+        LayerWork(name="bn1", kind="BatchNorm2d", forward=work(0, 1.23e9, 2, 0.39), backward=work(0, 2.06e9, 1, 0.71)),
+        LayerWork(name="layer1.0.conv1", kind="Conv2d", forward=work(6.6e9, 2.1e8, 1, 0.08), backward=work(1.3e10, 5.1e8, 2, 0.15)),
+        LayerWork(name="layer1.0.bn1", kind="BatchNorm2d", forward=work(0, 3.1e8, 2, 0.09), backward=work(0, 5.1e8, 1, 0.14)),
+        LayerWork(name="fc", kind="Linear", forward=work(1.0e9, 5.2e6, 2, 0.007), backward=work(2.1e9, 1.4e7, 3, 0.012)),
+        LayerWork(name="(optimizer)", kind="", forward=work(0, 4.6e8, 4, 0.12), backward=work(0, 0, 0, 0)),
+    ]
+    limits = DeviceLimits(matmul_tflops=742.0, copy_gb_per_s=4210.0, launch_us=4.4)
+    return single_run(records.record(roofline=Roofline(layers=layers, limits=limits)))
 
 
 def lone_cpu() -> Job:
@@ -255,6 +274,7 @@ PAGE_JOBS: Mapping[str, Callable[[], Job]] = {
     for scene in (
         data_bound,
         compute_bound,
+        roofline,
         lone_cpu,
         cpu_pair,
         many_ranks,

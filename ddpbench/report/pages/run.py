@@ -18,6 +18,7 @@ from ddpbench.report.pages.header import detail_lines, header_lines, shared_head
 from ddpbench.report.pages.loaders import loader_table, loading_cost_lines
 from ddpbench.report.pages.phases import phase_table
 from ddpbench.report.pages.ranks import rank_table
+from ddpbench.report.pages.roofline import roofline_lines
 from ddpbench.report.pages.status import quiet_items, status_lines
 from ddpbench.report.pages.throughput import throughput_lines
 from ddpbench.report.pages.verdict import NO_LOADER_HINT, could_measure_loader, record_verdict_lines
@@ -51,6 +52,7 @@ def _run(record: Record, page: Page, verbose: bool) -> Iterator[Section]:
     if record.throughput or verbose:  # timings of a step that did not train are no evidence
         yield [*phase_table(record, summary, page), *loading_cost_lines(record, page)]
         yield [*rank_table(record, summary, page, verbose)]
+    yield [*roofline_lines(record, page, verbose)]
     yield [*check_lines({"": record}, page, verbose)]
 
 

@@ -237,7 +237,7 @@ def test_plots_are_written_next_to_the_record_or_to_the_output_dir(journals: Pat
 def test_plot_without_plottable_records_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(records.job(records.record()), tmp_path / "run.json")
     error = refused(f"plot {shlex.quote(str(tmp_path))}", capsys)
-    assert "nothing to plot: a plot needs two batch sizes, two precisions, or two devices" in error
+    assert "nothing to plot: a plot needs two batch sizes, two precisions, a roofline, or two devices" in error
     assert "hint: 'ddpbench sweep'" in error
 
 

@@ -55,8 +55,8 @@ def spellings(name: str) -> set[str]:
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
-        ("sweep", {"--launches", "--profile", "--fail-if-data-wait"}),
-        ("diagnose", {"--launches", "--profile", "--epochs", "--fresh", "--validate"}),
+        ("sweep", {"--launches", "--profile", "--roofline", "--fail-if-data-wait"}),
+        ("diagnose", {"--launches", "--profile", "--roofline", "--epochs", "--fresh", "--validate"}),
     ],
 )
 def test_command_has_the_flags_of_run_but_some(name: str, missing: set[str]) -> None:
@@ -233,6 +233,6 @@ def test_scale_has_the_flags_of_run_but_some_and_strong(calls: list[tuple[Any, .
     assert (request.arms[0].batch_size, strong, weak) == (8, True, False)
     with pytest.raises(SystemExit, match="2"):
         main(["scale", "resnet18", "-b", "8,16"])
-    missing = {"--launches", "--profile", "--epochs", "--fresh", "--validate", "--fail-if-data-wait", "--version"}
+    missing = {"--launches", "--profile", "--roofline", "--epochs", "--fresh", "--validate", "--fail-if-data-wait", "--version"}
     assert spellings("run") - spellings("scale") == missing
     assert spellings("scale") - spellings("run") == {"--strong"}

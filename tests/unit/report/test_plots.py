@@ -9,6 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import page_jobs
 import pytest
 import scaling_jobs
 import sweeps
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from ddpbench.published.crossover_page import crossover_plots
 from ddpbench.record.record import Job
 from ddpbench.report.draw import draw_batch_size_plot, draw_crossover_plots, draw_speedup_plots
+from ddpbench.report.draw_roofline import draw_roofline
 from ddpbench.report.plot_data import batch_size_plots, outdated_points, points_by_workload, speedup_plots
 from ddpbench.report.plots import draw_plots, left_out_reasons, split_speedup_plots
 
@@ -81,7 +83,14 @@ def early_crossing() -> Job:
     return sweeps.disc([1.0, 2.0, 4.0], [1.5, 1.6, 1.7], [4, 6, 8])
 
 
+def roofline_figure() -> Any:
+    (record,) = page_jobs.roofline().records
+    assert record.roofline
+    return draw_roofline(record, record.roofline)
+
+
 FIGURES: dict[str, Callable[[], Any]] = {
+    "roofline": roofline_figure,
     "time": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg(three_gpus()))[0], with_spread=False),
     "time-spread": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg(three_gpus()))[0], with_spread=True),
     "memory-spread": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg(three_gpus()))[1], with_spread=True),
@@ -120,6 +129,18 @@ def test_plots_are_deterministic(tmp_path: Path) -> None:
     first, second = (draw_plots([sweeps.crossing_disc()], tmp_path / name) for name in ("one", "two"))
     assert names(first) == ["disc-mlp-crossover.png", "disc-mlp-crossover.svg"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_roofline_is_drawn_once_per_record(tmp_path: Path) -> None:
+    paths = draw_plots([page_jobs.roofline(), page_jobs.roofline(), page_jobs.compute_bound()], tmp_path)
+    assert names(paths) == [f"resnet50-amp-fp16-roofline{number}.{kind}" for number in ("", "-2") for kind in ("png", "svg")]
+
+
+def test_roofline_shows_layers_with_flops_and_the_time_of_all() -> None:
+    above, below = roofline_figure().axes
+    assert [line.get_label() for line in above.lines] == ["Conv2d", "Linear", "step", "4,210 GB/s, 742 TFLOP/s"]
+    assert [len(line.get_xdata()) for line in above.lines] == [2, 1, 1, 3]
+    assert [label.get_text() for label in below.get_yticklabels()] == ["2 BatchNorm2d", "2 Conv2d", "(optimizer)", "Linear"]
 
 
 def test_job_with_one_sweep_point_has_no_plot(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""The picture of a roofline: layers below the limits of the device, and the time of the step above its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ddpbench.analysis.roofline import Bound, RooflineRow, kind_rows, layer_rows, sum_rows
+from ddpbench.record.record import Record
+from ddpbench.record.roofline import DeviceLimits, Roofline
+from ddpbench.report.draw import COLORS, MARKERS, RC_PARAMS, escape_mathtext, set_log_ticks
+from ddpbench.report.plot_data import device_name
+
+MAX_BARS = 10
+"""Of more kinds of layers, the fastest share one bar."""
+
+BOUND_STYLES: dict[Bound, tuple[str, str]] = {
+    "compute": (COLORS[0], ""),
+    "memory": (COLORS[2], "///"),
+    "launches": (COLORS[3], "..."),
+}
+"""Colour and hatch of the time that each limit allows."""
+
+
+def draw_roofline(record: Record, roofline: Roofline) -> Figure:
+    """Above: TFLOP/s of each layer with FLOPs over its FLOPs per byte. Below: the time of each kind of layer, and its limit."""
+    with matplotlib.rc_context(RC_PARAMS):  # type: ignore[arg-type]
+        figure = Figure(figsize=(8.0, 8.4), layout="constrained")
+        above, below = figure.subplots(2, 1)
+    _draw_layers(above, roofline)
+    _draw_times(below, kind_rows(roofline))
+    config = record.config
+    title = f"{config.workload}, {config.precision}, batch {config.batch_size}, {device_name(record)}: one step"
+    figure.suptitle(escape_mathtext(title), fontsize=12)
+    return figure
+
+
+def _draw_layers(axes: Axes, roofline: Roofline) -> None:
+    rows = layer_rows(roofline)
+    kinds = {layer.name: layer.kind or layer.name for layer in roofline.layers}
+    computing = [(kinds.get(row.name, row.name), row) for row in rows if row.flops and row.ms]
+    for at, kind in enumerate(dict.fromkeys(kind for kind, _ in computing)):
+        _draw_points(axes, [row for each, row in computing if each == kind], label=kind, marker=MARKERS[at % 7], color=COLORS[at % 7])
+    step = sum_rows("step", rows)
+    _draw_points(axes, [step], label="step", marker="*", color="black", size=14)
+    x = [row.intensity for _, row in computing] + [step.intensity]
+    _draw_limits(axes, roofline.limits, x)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    set_log_ticks(axes.xaxis, axes.get_xlim())
+    set_log_ticks(axes.yaxis, axes.get_ylim())
+    axes.set_xlabel("FLOPs per byte of memory traffic")
+    axes.set_ylabel("TFLOP/s")
+    axes.legend(loc="lower right", fontsize=9)
+
+
+def _draw_points(axes: Axes, rows: Sequence[RooflineRow], label: str, marker: str, color: str, size: float = 6) -> None:
+    tflops = [row.flops / row.ms / 1e9 for row in rows]
+    style: dict[str, Any] = {"marker": marker, "color": color, "markersize": size, "alpha": 0.8}
+    axes.plot([row.intensity for row in rows], tflops, linestyle="none", label=escape_mathtext(label), **style)
+
+
+def _draw_limits(axes: Axes, limits: DeviceLimits, intensities: Sequence[float]) -> None:
+    """The slope of the memory and the ceiling of the matrix products, over ``intensities`` and on both sides of the knee."""
+    knee = limits.matmul_tflops * 1e3 / limits.copy_gb_per_s
+    x = [min(knee, *intensities) / 2, knee, max(knee, *intensities) * 2]
+    y = [min(limits.matmul_tflops, each * limits.copy_gb_per_s / 1e3) for each in x]
+    label = f"{limits.copy_gb_per_s:,.0f} GB/s, {limits.matmul_tflops:,.3g} TFLOP/s"
+    axes.plot(x, y, color="black", linewidth=1.4, label=label)
+
+
+def _draw_times(axes: Axes, rows: Sequence[RooflineRow]) -> None:
+    shown = [*rows[:MAX_BARS], *([sum_rows("others", rows[MAX_BARS:])] if len(rows) > MAX_BARS else [])]
+    names = [f"{row.num_layers} {row.name}" if row.num_layers > 1 else row.name for row in shown]
+    places = range(len(shown))
+    left = [0.0] * len(shown)
+    for bound, (color, hatch) in BOUND_STYLES.items():
+        widths = [row.limit_ms_by_bound.get(bound, 0.0) for row in shown]
+        if any(widths):
+            axes.barh(places, widths, left=left, color=color, hatch=hatch, edgecolor="black", linewidth=0.6, label=f"limit: {bound}")
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.barh(places, [row.ms for row in shown], height=0.35, color="none", edgecolor=COLORS[1], linewidth=1.8, label="measured")
+    axes.set_yticks(places, [escape_mathtext(name) for name in names])
+    axes.invert_yaxis()
+    axes.set_xlabel("ms per step")
+    axes.grid(visible=False, axis="y")
+    axes.legend(loc="lower right", fontsize=9)

@@ -1,0 +1,61 @@
+"""The roofline table: work and time of the layers, and their distance to the limits of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from ddpbench.analysis.roofline import RooflineRow, costliest_layers, kind_rows, layer_rows, sum_rows
+from ddpbench.record.record import Record
+from ddpbench.record.roofline import DeviceLimits
+from ddpbench.report.format import MISSING, format_decimals, format_percent, format_rounded, format_significant, step_decimals
+from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_items
+from ddpbench.report.pages.header import labelled_lines
+
+HEADING = ["roofline", "GFLOP", "GB", "FLOP/B", "ms", "limit", "reached", "bound by"]
+ALIGN = "<>>>>>><"
+
+
+def roofline_lines(record: Record, page: Page, verbose: bool) -> Iterator[Text]:
+    """A row per class of module, or with ``verbose`` per layer; then the step, the limits and the costliest layers.
+
+    Empty without ``--roofline``.
+    """
+    roofline = record.roofline
+    if roofline is None:
+        return
+    step = sum_rows("step", layer_rows(roofline))
+    shown = [*(layer_rows(roofline) if verbose else kind_rows(roofline)), step]
+    head, *lines = align_columns([HEADING, *(_cells(row, step) for row in shown)], ALIGN, page)
+    yield from styled([head], LABEL)
+    yield from styled(lines)
+    yield from styled(wrap_items("  ", _legend(roofline.limits, record.environment.device_type == "cuda"), page))
+    if costliest := costliest_layers(roofline):
+        decimals = step_decimals(step.ms)
+        layers = [f"{row.name} {format_decimals(row.excess_ms, decimals)} ms" for row in costliest]
+        yield from labelled_lines("most above their limit", layers, page)
+
+
+def _cells(row: RooflineRow, step: RooflineRow) -> list[str]:
+    """The cells of one row, with the decimals that suit those of ``step``."""
+    is_group = row.num_layers > 1 and row is not step
+    gflop, gigabytes = row.flops / 1e9, row.num_bytes / 1e9
+    return [
+        f"  {row.num_layers} {row.name}" if is_group else f"  {row.name}",
+        format_decimals(gflop, step_decimals(step.flops / 1e9)) if gflop else MISSING,
+        format_decimals(gigabytes, step_decimals(step.num_bytes / 1e9)),
+        format_rounded(row.intensity, 2) if gflop else MISSING,
+        format_decimals(row.ms, step_decimals(step.ms)),
+        format_decimals(row.limit_ms, step_decimals(step.ms)),
+        format_percent(row.limit_ms / row.ms if row.ms else None, 2),
+        row.bound,
+    ]
+
+
+def _legend(limits: DeviceLimits, is_cuda: bool) -> list[str]:
+    return [
+        f"limits of this {'GPU' if is_cuda else 'CPU'}, measured: {format_significant(limits.matmul_tflops)} TFLOP/s",
+        f"{format_rounded(limits.copy_gb_per_s)} GB/s",
+        f"{format_significant(limits.launch_us, 2)} us per {'launch' if is_cuda else 'operator'}",
+    ]
