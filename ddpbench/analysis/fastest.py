@@ -25,6 +25,9 @@ CLEARLY_SLOWER_RATIO = 1.5
 """An arm that the best beats by this factor in every shared round is no rival, even with too few rounds for an interval."""
 
 
+MIN_LATER_START_S = 1.0
+"""A start that is later by less needs no mention."""
+
 COMPARED_WITH_SYNTHETIC = ("straggler", "host-to-device-bound")
 """Bottlenecks whose next step may be a comparison with --loader synthetic, which this job already was."""
 
@@ -63,6 +66,30 @@ class BestArm:
     def are_equivalent(self) -> bool:
         """Whether all arms are equally fast for practical purposes."""
         return not self.is_clear and self.ratio.has_interval and self.ratio.high < MAX_EQUIVALENT_RATIO
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """How much later the fastest arm starts because it compiles, and when it has processed more samples all the same.
+
+    Both in seconds; ``after_s`` counts from the beginning of both arms.
+    """
+
+    later_start_s: float
+    after_s: float
+
+
+def break_even(found: BestArm) -> BreakEven | None:
+    """The break-even of a fastest arm that compiles with the one that it is compared to.
+
+    None if that does not start earlier, or is not clearly slower. An arm that does not compile starts later only because the first arm of
+    a job loads the libraries.
+    """
+    best, other = found.best.warmup, found.compared_to.warmup
+    if found.best.config.compile == "off" or not (found.is_clear and best and other) or best.start_s - other.start_s < MIN_LATER_START_S:
+        return None
+    ratio = found.ratio.center
+    return BreakEven(best.start_s - other.start_s, (ratio * best.start_s - other.start_s) / (ratio - 1))
 
 
 def find_best_arm(records: Sequence[Record]) -> BestArm | None:

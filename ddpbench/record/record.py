@@ -61,6 +61,12 @@ class Warmup(msgspec.Struct, frozen=True, kw_only=True):
     first_step_s: Seconds  # from the request for the first batch to the end of the first step
     warmup_steps: Count
     warmup_converged: bool  # two windows agreed before the limit
+    compile_cache: Literal["cold", "warm"] | None = None  # warm: torch.compile found every kernel in its cache; None if it compiled none
+
+    @property
+    def start_s(self) -> float:
+        """Seconds from the beginning until the first step has ended."""
+        return self.build_s + self.first_step_s
 
 
 class PeakThroughput(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
+from typing import Literal
 
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.record import ObservedPrecision, Warmup
@@ -25,6 +29,10 @@ Drivers load, cuDNN benchmarks and compilers compile during it.
 """
 
 
+CACHE_COUNTERS = "fxgraph_cache_hit", "fxgraph_cache_miss"
+"""Of inductor: graphs that it found in its cache on disk, and graphs that it compiled."""
+
+
 def first_step_timeout_s(config: ResolvedConfig) -> float:
     """Maximum seconds for the first step."""
     return config.hang_timeout * (FIRST_STEP_TIMEOUT_FACTOR if config.compile == "off" else COMPILE_TIMEOUT_FACTOR)
@@ -41,7 +49,8 @@ def warm_up(
     them waits for the others in a collective.
     """
     start_s = perf_counter()
-    first_batch_s, seen, step_s = _first_step(session)
+    with observe_compile_cache(session.compiled) as cache:
+        first_batch_s, seen, step_s = _first_step(session)
     first_step_s = perf_counter() - start_s
     config, world = session.config, session.world
     window, max_windows = (1, 1) if config.fresh else (config.warmup, MAX_WARMUP_WINDOWS)
@@ -53,8 +62,40 @@ def warm_up(
             break
         previous_s, step_s = step_s, _window_s(session, window) / window
         steps, converged = steps + window, number > 0 and abs(step_s / previous_s - 1) < WINDOW_TOLERANCE
-    warmup = Warmup(build_s=build_s, first_batch_s=first_batch_s, first_step_s=first_step_s, warmup_steps=steps, warmup_converged=converged)
+    warmup = Warmup(
+        build_s=build_s,
+        first_batch_s=first_batch_s,
+        first_step_s=first_step_s,
+        warmup_steps=steps,
+        warmup_converged=converged,
+        compile_cache=cache.state,
+    )
     return warmup, session.observe_precision(seen), step_s
+
+
+@dataclass
+class CompileCache:
+    """What torch.compile found in its cache of kernels on disk: ``warm`` if all, ``cold`` if not, None if it compiled nothing."""
+
+    state: Literal["cold", "warm"] | None = None
+
+
+@contextmanager
+def observe_compile_cache(compiled: bool) -> Iterator[CompileCache]:
+    """Observe the cache of the compilations inside; nothing if not ``compiled``."""
+    found = CompileCache()
+    if not compiled:
+        yield found
+        return
+    from torch._dynamo.utils import counters  # importing it takes a second
+
+    hits, misses = (counters["inductor"][name] for name in CACHE_COUNTERS)
+    yield found
+    hits_after, misses_after = (counters["inductor"][name] for name in CACHE_COUNTERS)  # the first compilation replaces the counter
+    if misses_after > misses:
+        found.state = "cold"
+    elif hits_after > hits:
+        found.state = "warm"
 
 
 def warm_up_again(session: Session, limit_s: float | None = None) -> None:

@@ -132,6 +132,12 @@ def precisions() -> Job:
     )
 
 
+def compiled() -> Job:
+    """A compiled arm that starts later and is faster."""
+    started = Warmup(build_s=2.1, first_batch_s=0.0, first_step_s=41.0, warmup_steps=20, warmup_converged=True, compile_cache="cold")
+    return job_of_arms([arm(1.2, UNEVEN, compile="off"), replace(arm(1.0, compile="default"), warmup=started)], "compile")
+
+
 def loaders_and_batches() -> Job:
     """Two swept fields; one arm ran out of memory, one is no faster than the first, and rounds were cut short by Ctrl-C."""
     fault = Fault(
@@ -288,6 +294,7 @@ PAGE_JOBS: Mapping[str, Callable[[], Job]] = {
         running,
         invalid,
         precisions,
+        compiled,
         loaders_and_batches,
         two_rounds,
         few_steps,

@@ -115,6 +115,7 @@ def test_script_writes_a_record_like_the_stored_one(words: str, kept: str, ranks
     [
         "harness-tax/tax.py resnet18 2 OUT --pairs 1",
         "kernels/steps.py resnet18 8 OUT --arms eager-graph,fused-graph --steps 1 --rounds 2",
+        "roofline/counters.py OUT --batch 64",
         "scaling/bare_ladder.py resnet18 2 OUT",
         "scaling/later_groups.py one,destroy",
     ],
@@ -124,6 +125,15 @@ def test_script_runs_on_every_gpu(words: str, run: Run, tmp_path: Path) -> None:
 
     script, *rest = words.replace("OUT", str(tmp_path / "record.json")).split()
     assert run(RESULTS / script, *rest, ranks=torch.cuda.device_count(), gpus=True)
+
+
+def test_bytes_of_layers_are_counted_without_a_gpu(run: Run, tmp_path: Path) -> None:
+    run(RESULTS / "roofline" / "counters.py", str(tmp_path / "counters.json"), "--batch", "2")
+    layers = {row["layer"]: row for row in json.loads((tmp_path / "counters.json").read_bytes())["layers"]}
+    assert {row["measured_bytes"] for row in layers.values()} == {None}
+    map_bytes = 4 * 2 * 256 * 56 * 56  # float32
+    assert layers["ReLU"]["counted_bytes"] == 5 * map_bytes
+    assert layers["batch norm"]["counted_bytes"] == pytest.approx(8 * map_bytes, rel=0.01)
 
 
 def test_judging_again_changes_only_checks_and_verdicts(run: Run, tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.text import Text
 
 from ddpbench.analysis.compare import ArmRow, compare
-from ddpbench.analysis.fastest import MAX_EQUIVALENT_RATIO, BestArm, find_best_arm, next_step_after_comparison
+from ddpbench.analysis.fastest import MAX_EQUIVALENT_RATIO, BestArm, break_even, find_best_arm, next_step_after_comparison
 from ddpbench.analysis.metrics import accuracy_split, last_accuracy
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, Record
-from ddpbench.record.text import pluralize
+from ddpbench.record.text import format_3sig, pluralize
 from ddpbench.report.format import MISSING, format_gib, format_interval, format_percent
 from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, align_columns, styled, wrap_command, wrap_text
 from ddpbench.report.messages.status import failure_reason
@@ -146,6 +146,10 @@ def best_arm_lines(job: Job, page: Page) -> Iterator[Text]:
         return
     kind, sentence = _best_arm_text(found, job.swept)
     yield from styled(wrap_text(f"{kind}   ", sentence, page), GOOD if found.is_clear else CAUTION, len(kind))
+    if even := break_even(found):
+        than = arm_name(found.compared_to.config, job.swept)
+        sentence = f"{format_3sig(even.later_start_s)} s later than {than}, ahead after {format_3sig(even.after_s)} s"
+        yield from styled(wrap_text("  start ", sentence, page), LABEL, len("  start"))
     if step := next_step_after_comparison(found, job):
         yield from styled(wrap_command("  next  ", next_step_text(step), page), LABEL, len("  next"))
 

@@ -91,7 +91,8 @@ def _step(record: Record, summary: Summary, within: ThroughputInterval | None) -
     else:
         yield f"{MISSING} ms"
     if record.warmup:
-        yield f"first step {format_significant(record.warmup.first_step_s, 2)} s"
+        cache = f" ({record.warmup.compile_cache} compile cache)" if record.warmup.compile_cache else ""
+        yield f"first step {format_significant(record.warmup.first_step_s, 2)} s{cache}"
     if record.script is None:  # the losses of a watched script are not read, which would synchronise
         on = " (synthetic)" if record.config.loader == SYNTHETIC else ""  # which only shows that the model trains
         yield f"loss {_loss(summary.first_loss)} -> {_loss(summary.last_loss)}{on}"

@@ -126,6 +126,27 @@ def test_conclusion_comes_first(name: str, start: str) -> None:
     assert f"{first}\n".startswith(start)
 
 
+def test_compiled_arm_shows_when_its_later_start_has_paid_off() -> None:
+    lines = page("compiled").splitlines()
+    start_s, compiled_start_s, speedup = 1.9 + 6.1, 2.1 + 41.0, 1.2
+    after_s = (speedup * compiled_start_s - start_s) / (speedup - 1)
+    assert speedup * (after_s - compiled_start_s) == pytest.approx(after_s - start_s)  # as many samples by then
+    (line,) = (line for line in lines if line.startswith("  start"))
+    found = re.fullmatch(r"  start (\S+) s later than compile off, ahead after (\S+) s", line)
+    assert found
+    assert float(found[1]) == pytest.approx(compiled_start_s - start_s, rel=0.01)
+    assert float(found[2]) == pytest.approx(after_s, rel=0.02)
+
+
+def test_start_is_not_mentioned_without_compilation_or_a_clear_winner() -> None:
+    assert "  start" not in page("precisions")
+    late = replace(records.record().warmup, first_step_s=41.0)
+    alike = job_of_arms([arm(1.0, UNEVEN, compile="off"), replace(arm(1.0, compile="default"), warmup=late)], "compile")
+    stream = io.StringIO()
+    render_run(alike, make_console(stream, 80), None)
+    assert "ahead after" not in stream.getvalue()
+
+
 def test_tied_arms_are_both_named_and_the_first_is_suggested() -> None:
     tied = job_of_arms([arm(2.0, precision="fp32"), arm(2.0, UNEVEN, precision="tf32"), arm(4.0, precision="o2")], "precision")
     stream = io.StringIO()

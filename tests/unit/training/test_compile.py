@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -46,6 +47,19 @@ def conv_and_linear_net() -> nn.Module:
         nn.ReLU(),
         nn.Linear(128, CLASSES),
     )
+
+
+@pytest.mark.slow
+def test_second_compilation_finds_its_kernels_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    states = []
+    for mode in ("off", "default", "default"):
+        torch._dynamo.reset()
+        live = session(world_of_one(), config(compile=mode, fresh=True), conv_and_linear_net())
+        warmup, _, _ = warm_up(live)
+        live.close()
+        states.append(warmup.compile_cache)
+    assert states == [None, "cold", "warm"]
 
 
 def losses(device: str, mode: str, precision: str) -> tuple[tuple[float | None, float | None], ObservedPrecision]:
