@@ -10,6 +10,7 @@ from typing import Literal
 from ddpbench.record.roofline import DeviceLimits, LayerWork, Roofline, Work
 
 Bound = Literal["compute", "memory", "launches"]
+"""What the time of a layer depends on: arithmetic, memory traffic, or, if its kernels are shorter than their launches, the host."""
 
 NUM_COSTLIEST = 3
 """How many layers the page names that cost most above their limit."""
@@ -17,19 +18,23 @@ NUM_COSTLIEST = 3
 
 @dataclass(frozen=True)
 class RooflineRow:
-    """Counted work of one layer or of several, its time, and the least time that each limit allows for what it binds."""
+    """Counted work of one layer or of several, its time, and the least time that the device needs for it, both by what binds them."""
 
     name: str
     num_layers: int
     flops: float
     num_bytes: float
-    kernels: float
-    ms: float
+    launch_ms: float  # that the host needs to launch its kernels
+    ms_by_bound: Mapping[Bound, float]
     limit_ms_by_bound: Mapping[Bound, float]
 
     @property
+    def ms(self) -> float:
+        return sum(self.ms_by_bound.values())
+
+    @property
     def limit_ms(self) -> float:
-        """The least time: forward and backward passes of every layer, each at the limit that binds it."""
+        """The least time: forward and backward passes of every layer, each at the peak of the arithmetic or of the memory."""
         return sum(self.limit_ms_by_bound.values())
 
     @property
@@ -39,8 +44,8 @@ class RooflineRow:
 
     @property
     def bound(self) -> Bound:
-        """The limit that accounts for most of ``limit_ms``."""
-        return max(self.limit_ms_by_bound, key=lambda bound: self.limit_ms_by_bound[bound])
+        """What binds most of ``ms``."""
+        return max(self.ms_by_bound, key=lambda bound: self.ms_by_bound[bound])
 
     @property
     def intensity(self) -> float:
@@ -48,50 +53,53 @@ class RooflineRow:
         return self.flops / self.num_bytes if self.num_bytes else 0.0
 
 
-def least_ms(work: Work, limits: DeviceLimits) -> dict[Bound, float]:
-    """Milliseconds that each limit alone allows for ``work``."""
-    return {
-        "compute": work.flops / limits.matmul_tflops / 1e9,
-        "memory": work.num_bytes / limits.copy_gb_per_s / 1e6,
-        "launches": work.kernels * limits.launch_us / 1e3,
-    }
-
-
 def layer_row(layer: LayerWork, limits: DeviceLimits) -> RooflineRow:
     """The row of one layer."""
-    bounds: defaultdict[Bound, float] = defaultdict(float)
-    for work in (layer.forward, layer.backward):
-        allowed = least_ms(work, limits)
-        bound = max(allowed, key=lambda each: allowed[each])
-        bounds[bound] += allowed[bound]
+    ms, limit_ms = defaultdict[Bound, float](float), defaultdict[Bound, float](float)
     passes = layer.forward, layer.backward
+    for work in passes:
+        compute_ms, memory_ms = work.flops / limits.matmul_tflops / 1e9, work.num_bytes / limits.copy_gb_per_s / 1e6
+        bound: Bound = "compute" if compute_ms > memory_ms else "memory"
+        if launch_ms(work, limits) > work.ms:
+            bound = "launches"
+        ms[bound] += work.ms
+        limit_ms[bound] += max(compute_ms, memory_ms)
     return RooflineRow(
         name=layer.name or layer.kind,
         num_layers=1,
         flops=sum(work.flops for work in passes),
         num_bytes=sum(work.num_bytes for work in passes),
-        kernels=sum(work.kernels for work in passes),
-        ms=sum(work.ms for work in passes),
-        limit_ms_by_bound=bounds,
+        launch_ms=sum(launch_ms(work, limits) for work in passes),
+        ms_by_bound=ms,
+        limit_ms_by_bound=limit_ms,
     )
+
+
+def launch_ms(work: Work, limits: DeviceLimits) -> float:
+    """Milliseconds that the host needs at least to launch the kernels of ``work``."""
+    return work.kernels * limits.launch_us / 1e3
 
 
 def sum_rows(name: str, rows: Iterable[RooflineRow]) -> RooflineRow:
     """One row for several."""
     rows = list(rows)
-    bounds: defaultdict[Bound, float] = defaultdict(float)
-    for row in rows:
-        for bound, ms in row.limit_ms_by_bound.items():
-            bounds[bound] += ms
     return RooflineRow(
         name=name,
         num_layers=sum(row.num_layers for row in rows),
         flops=sum(row.flops for row in rows),
         num_bytes=sum(row.num_bytes for row in rows),
-        kernels=sum(row.kernels for row in rows),
-        ms=sum(row.ms for row in rows),
-        limit_ms_by_bound=bounds,
+        launch_ms=sum(row.launch_ms for row in rows),
+        ms_by_bound=_sum_by_bound(row.ms_by_bound for row in rows),
+        limit_ms_by_bound=_sum_by_bound(row.limit_ms_by_bound for row in rows),
     )
+
+
+def _sum_by_bound(parts: Iterable[Mapping[Bound, float]]) -> dict[Bound, float]:
+    total: defaultdict[Bound, float] = defaultdict(float)
+    for part in parts:
+        for bound, ms in part.items():
+            total[bound] += ms
+    return total
 
 
 def layer_rows(roofline: Roofline) -> list[RooflineRow]:

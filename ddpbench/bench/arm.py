@@ -34,14 +34,12 @@ from ddpbench.machine.backends import set_num_threads
 from ddpbench.machine.cpu import set_affinity
 from ddpbench.machine.device import Device
 from ddpbench.machine.epoch_progress import epoch_progress
-from ddpbench.machine.peaks import measure_limits
 from ddpbench.machine.progress_marker import ActiveArm, ProgressMarker
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import REPLAY, SYNTHETIC, find_loader
 from ddpbench.record.record import DatasetInfo, ObservedPrecision, Round, Warmup
-from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.roofline import Roofline
+from ddpbench.record.roofline import LayerWork
 from ddpbench.record.trace import Trace
 from ddpbench.training.evaluate import evaluate_accuracy
 from ddpbench.training.loop import LOSSES
@@ -74,6 +72,9 @@ class ArmOptions:
 
 SINGLE_ARM = ArmOptions()
 
+
+ROOFLINE = "measuring the roofline"
+"""The phase in which the layers of an arm are measured."""
 
 OPENING_LOADER = "opening the loader"
 """The phase in which an arm opens its loader."""
@@ -287,13 +288,11 @@ class Arm:
         self._marker.enter("profiling")
         return profile_kernel_ms(self._session, self._trace_file, self._redact_trace)
 
-    def measure_roofline(self) -> Roofline:
-        """Work and time of every layer of this rank, and the limits of its device. Call it last, like ``profile_step``."""
+    def measure_layers(self) -> list[LayerWork]:
+        """Work and time of every layer of this rank. Call it last, like ``profile_step``."""
         assert self._session is not None, "activate() comes first"
-        self._marker.enter("measuring the roofline")
-        layers = measure_layers(self._session)
-        limits = measure_limits(self._world.device, PRECISIONS[self.config.precision].compute_dtype)
-        return Roofline(layers=layers, limits=limits)
+        self._marker.enter(ROOFLINE)
+        return measure_layers(self._session)
 
     def _choose_steps_per_round(self, step_s: float) -> int:
         if (requested := requested_steps_per_round(self.config, self._steps_per_epoch())) is not None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from ddpbench.bench.arm import Arm
+from ddpbench.bench.arm import ROOFLINE, Arm
 from ddpbench.bench.job_spec import JobContext, JobSpec, JournalFactory
 from ddpbench.bench.journal import new_journal
 from ddpbench.bench.loader_bench import WINDOW_S, benchmark_loader
 from ddpbench.bench.runner import run_job
 from ddpbench.bench.scheduler import load_exclusively
+from ddpbench.machine.backends import set_num_threads
+from ddpbench.machine.peaks import measure_limits
+from ddpbench.machine.streams import print_note
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import KernelActivity
+from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.request import Request
+from ddpbench.record.roofline import DeviceLimits, Roofline
 from ddpbench.report.pages.registry import PageRenderer
 from ddpbench.report.pages.run import render_run
 
@@ -29,15 +34,18 @@ class RunJobSpec(JobSpec):
     def __init__(self, open_journal: JournalFactory, render: PageRenderer, compares_loaders: bool) -> None:
         super().__init__(open_journal, render)
         self._compares_loaders = compares_loaders
+        self._limits: Mapping[str, DeviceLimits] = {}  # by precision; empty without --roofline
 
     def before_rounds(self, context: JobContext) -> None:
+        if context.configs[0].roofline:
+            self._limits = measure_device_limits(context)
         if self._compares_loaders:
             benchmark_loaders(context)
 
     def after_rounds(self, context: JobContext, arms: Sequence[Arm]) -> None:
         profile_arms(context, arms)
-        if arms[0].config.roofline:
-            measure_rooflines(context, arms)
+        if self._limits:
+            measure_rooflines(context, arms, self._limits)
 
 
 def benchmark_loaders(context: JobContext) -> None:
@@ -72,13 +80,27 @@ def profile_arm(context: JobContext, arms: Sequence[Arm], index: int) -> None:
         journal.update_arm(index, kernel_activity=activity)
 
 
-def measure_rooflines(context: JobContext, arms: Sequence[Arm]) -> None:
-    """Measure the roofline of each arm, one at a time on the device. The record has that of rank 0."""
+def measure_device_limits(context: JobContext) -> dict[str, DeviceLimits]:
+    """Limits of this rank's device for the precision of each arm. Before any arm: they need its memory, and launches without a profiler."""
+    context.enter_phase(ROOFLINE, "measuring the limits of the device")
+    set_num_threads(context.configs[0].threads)
+    by_dtype: dict[str, DeviceLimits] = {}
+    for config in context.configs:
+        dtype = PRECISIONS[config.precision].compute_dtype
+        by_dtype[dtype] = by_dtype.get(dtype) or measure_limits(context.world.device, dtype)
+    context.world.device.empty_cache()
+    return {config.precision: by_dtype[PRECISIONS[config.precision].compute_dtype] for config in context.configs}
+
+
+def measure_rooflines(context: JobContext, arms: Sequence[Arm], limits: Mapping[str, DeviceLimits]) -> None:
+    """Measure the roofline of each arm that has run, one at a time on the device. The record has that of rank 0."""
     for index, arm in enumerate(arms):
-        if arm.is_finished:
+        if arm.is_finished or arm.warmup is None:
             continue
-        context.progress.stage("measuring the roofline")
+        context.progress.stage(ROOFLINE)
         load_exclusively(arm, arms)
-        roofline = arm.measure_roofline()
-        if context.journal:
-            context.journal.update_arm(index, roofline=roofline)
+        layers = arm.measure_layers()
+        if context.journal and layers:
+            context.journal.update_arm(index, roofline=Roofline(layers=layers, limits=limits[arm.config.precision]))
+        elif context.journal:
+            print_note("no roofline: torch.profiler saw no kernels")

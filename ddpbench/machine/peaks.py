@@ -18,6 +18,8 @@ MATMULS_PER_RUN = 8
 MIN_DURATION_S = 0.8
 """Clocks and power settle within some tenths of a second: a shorter measurement is up to 5% off."""
 
+MIN_RUNS = 3
+
 COPY_BYTES = 2**30
 CPU_COPY_BYTES = 2**28
 """Size of a copied tensor: far larger than the caches."""
@@ -26,7 +28,7 @@ LAUNCHES_PER_RUN = 1000
 
 
 def measure_limits(device: Device, dtype: str) -> DeviceLimits:
-    """The limits of ``device`` for a step that computes in ``dtype``. Takes three seconds."""
+    """The limits of ``device`` for a step that computes in ``dtype``. Takes three seconds, on a CPU in float16 longer."""
     return DeviceLimits(
         matmul_tflops=measure_matmul_tflops(device, dtype),
         copy_gb_per_s=measure_copy_bytes_per_s(device) / 1e9,
@@ -44,14 +46,14 @@ def measure_matmul_tflops(device: Device, dtype: str) -> float:
     side = MATMUL_SIDE if device.is_cuda else CPU_MATMUL_SIDE
     left, right = (torch.randn(side, side, device=device.torch_device).to(torch_dtype) for _ in range(2))
     out = torch.empty_like(left)
-    return 2 * side**3 / _seconds_per_call(device, lambda: torch.mm(left, right, out=out), MATMULS_PER_RUN) / 1e12
+    calls = MATMULS_PER_RUN if device.is_cuda else 1
+    return 2 * side**3 / _seconds_per_call(device, lambda: torch.mm(left, right, out=out), calls) / 1e12
 
 
 def measure_copy_bytes_per_s(device: Device) -> float:
     """Median bytes per second, read and written, of copies between two large tensors on the device."""
-    # not zeros: on a CPU they all lie in one page until they are written
     source = torch.ones(COPY_BYTES if device.is_cuda else CPU_COPY_BYTES, dtype=torch.uint8, device=device.torch_device)
-    target = torch.empty_like(source)
+    target = source.clone()  # both written: untouched memory of a CPU has no pages yet
     return 2 * source.numel() / _seconds_per_call(device, lambda: target.copy_(source), calls=1)
 
 
@@ -62,9 +64,10 @@ def measure_launch_s(device: Device) -> float:
 
 
 def _seconds_per_call(device: Device, call: Callable[[], object], calls: int) -> float:
-    """Median seconds of a call over runs of ``calls``; the first half of MIN_DURATION_S warms up."""
+    """Median seconds of a call over runs of ``calls``; one call and the first half of the runs warm up."""
+    _run_s(device, call, 1)
     runs_s: list[float] = []
-    while sum(runs_s) < MIN_DURATION_S:
+    while sum(runs_s) < MIN_DURATION_S or len(runs_s) < MIN_RUNS:
         runs_s.append(_run_s(device, call, calls))
     return median(runs_s[len(runs_s) // 2 :]) / calls
 

@@ -48,8 +48,8 @@ def draw_plots(jobs: Sequence[Job], folder: Path) -> list[Path]:
     """Draw all plots of ``jobs`` into ``folder``; return the written files in order.
 
     Jobs on different GPUs share a plot. Time and memory are drawn twice, with and without the spread of the rounds if there is any. A
-    plot with too many curves is split. Jobs without two batch sizes, settings or devices give no plot. Raises OSError if ``folder``
-    cannot be written. matplotlib is imported here, not with this module.
+    plot with too many curves is split. Jobs without two batch sizes, settings or devices, or a roofline, give no plot. Raises
+    OSError if ``folder`` cannot be written. matplotlib is imported here, not with this module.
     """
     from ddpbench.report.draw import draw_batch_size_plot, draw_speedup_plots, save_figure
 
@@ -79,7 +79,7 @@ def _draw_rooflines(jobs: Sequence[Job], folder: Path) -> list[Path]:
     drawn: Counter[str] = Counter()
     for record in (record for job in sorted(jobs, key=lambda each: each.started) for record in job.records):
         if record.roofline:
-            stem = f"{record.config.workload}-{record.config.precision}-roofline"
+            stem = f"{record.config.workload}-{record.config.precision}-{record.config.batch_size}-roofline"
             drawn[stem] += 1
             written += save_figure(draw_roofline(record, record.roofline), folder, numbered_stem(stem, drawn[stem]))
     return written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ class LayerTracker:
 
     def __init__(self, names: Mapping[nn.Module, str]) -> None:
         self._names = names
+        self._thread = threading.get_ident()
         self._stack: list[tuple[str, record_function]] = []
         self._starts: list[int] = [0]
         self._layers: list[str] = [OTHER]
@@ -52,7 +54,7 @@ class LayerTracker:
         """Track the modules and optimizers that run inside, by global hooks."""
         hooks = (
             module_hooks.register_module_forward_pre_hook(self._enter_module),
-            module_hooks.register_module_forward_hook(self._leave_module),
+            module_hooks.register_module_forward_hook(self._leave_module, always_call=True),
             optimizer_hooks.register_optimizer_step_pre_hook(lambda *_: self._enter(OPTIMIZER)),
             optimizer_hooks.register_optimizer_step_post_hook(lambda *_: self._leave()),
         )
@@ -81,5 +83,7 @@ class LayerTracker:
         self._note_change()
 
     def _note_change(self) -> None:
+        if threading.get_ident() != self._thread:
+            return  # a layer that is computed again in a thread of autograd, which numbers its nodes from 0
         self._starts.append(torch.autograd._get_sequence_nr())
         self._layers.append(self.current)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -15,11 +15,16 @@ from ddpbench.workloads.model_cost import convolution_backward_flops
 
 aten = torch.ops.aten
 
-WRITE_ONLY = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_"})
-"""In-place operators that do not read the tensor that they write. Those that create a tensor like another one do not read that one."""
+WRITE_ONLY = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "_foreach_copy_", "_foreach_zero_"})
+"""In-place operators that do not read what they write. Those that create a tensor like another one do not read that one."""
 
-NO_KERNEL = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "_local_scalar_dense"})
+NO_KERNEL = frozenset(
+    {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "resize_", "set_", "_local_scalar_dense"}
+)
 """Operators that return a tensor without a kernel. Views are recognised by their results."""
+
+GATHERS = frozenset({"embedding", "index", "index_select", "gather"})
+"""Operators that read of their first argument only what they return."""
 
 TWO_PASSES = frozenset(
     {
@@ -36,8 +41,8 @@ TWO_PASSES = frozenset(
 )
 """Operators that read their inputs twice: a first pass sums over the batch, a second one needs the sums."""
 
-UNREAD: Mapping[str, tuple[int, ...]] = {"max_pool2d_with_indices_backward": (1,)}
-"""Positions of arguments that an operator takes but does not read."""
+UNREAD = frozenset({("max_pool2d_with_indices_backward", "self")})
+"""Arguments that an operator takes but does not read."""
 
 
 def operator_flops(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> float:
@@ -52,38 +57,68 @@ def operator_flops(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, An
 def operator_bytes(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> float:
     """Bytes that one call reads and writes if nothing stays in the caches between two passes; 0 for views, which start no kernel."""
     name = operator.overloadpacket.__name__
-    written = {id(tensor): tensor for tensor in (*_tensors(out), *_mutated(operator, args, kwargs))}
-    if name in NO_KERNEL or not written:
+    arguments = [
+        (argument, tensors)
+        for position, argument in enumerate(operator._schema.arguments)
+        if (tensors := _tensors(args[position] if position < len(args) else kwargs.get(argument.name)))
+    ]
+    results = _tensors(out)
+    if name in NO_KERNEL or _are_views(operator, results, [tensor for _, tensors in arguments for tensor in tensors]):
         return 0.0
-    unread = UNREAD.get(name, ())
-    read = [tensor for position, arg in enumerate((*args, *kwargs.values())) if position not in unread for tensor in _tensors(arg)]
-    if _is_view(operator, read, written.values()):
-        return 0.0
-    if name in WRITE_ONLY or name.startswith("new_") or name.endswith("_like"):
-        del read[0]
-    if operator.overloadpacket is aten.convolution_backward and args[-1][0] and args[-1][1]:
-        read.append(args[0])  # one kernel for the gradient of the input, one for that of the weight
+    written = {id(tensor): tensor for tensor in results}
+    read = 0
+    for position, (argument, tensors) in enumerate(arguments):
+        if _writes(operator, argument, kwargs):
+            written |= {id(tensor): tensor for tensor in tensors}
+        if not (argument.is_out or (name, argument.name) in UNREAD or (position == 0 and _skips_first(name))):
+            read += sum(map(_num_bytes, tensors))
+    read += _further_reads(operator, args, results)
     passes = 2 if name in TWO_PASSES else 1
-    return float(passes * sum(map(_num_bytes, read)) + sum(map(_num_bytes, written.values())))
+    return float(passes * read + sum(map(_num_bytes, written.values())))
 
 
-def _mutated(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Tensor]:
-    """The tensors that the operator changes in place."""
-    for position, argument in enumerate(operator._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            yield from _tensors(args[position] if position < len(args) else kwargs.get(argument.name))
+def _skips_first(name: str) -> bool:
+    """Whether an operator does not read its first argument, or not as a whole."""
+    return name in WRITE_ONLY or name in GATHERS or name.startswith("new_") or name.endswith("_like")
 
 
-def _is_view(operator: Any, read: Iterable[Tensor], written: Iterable[Tensor]) -> bool:
-    """Whether every result shares the memory of an argument that is not changed."""
-    if operator._schema.is_mutable:
+def _further_reads(operator: Any, args: tuple[Any, ...], results: list[Tensor]) -> int:
+    """Bytes that are read besides each argument once: by the further kernels of a convolution, and by a gather of its first argument."""
+    if operator.overloadpacket.__name__ in GATHERS:
+        return sum(map(_num_bytes, results))
+    if operator.overloadpacket is aten.convolution_backward:
+        gradient, (needs_input, needs_weight, needs_bias) = args[0], args[-1]
+        kernels = sum((needs_input, needs_weight, needs_bias and gradient.is_cuda))  # on a CPU the bias is summed along with the weight
+        return _num_bytes(gradient) * int(kernels - 1)
+    if operator.overloadpacket is aten.convolution and args[2] is not None and args[0].is_cuda:
+        return 2 * _num_bytes(results[0])  # the bias is added by a kernel of its own, which reads and writes the result
+    return 0
+
+
+def _writes(operator: Any, argument: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether the operator writes this argument. Fused optimizers write gradients only to unscale them."""
+    if argument.alias_info is None or not argument.alias_info.is_write:
         return False
-    places = {tensor.untyped_storage()._cdata for tensor in read}
-    return all(tensor.untyped_storage()._cdata in places for tensor in written)
+    return not (argument.name == "grads" and kwargs.get("grad_scale") is None)
+
+
+def _are_views(operator: Any, results: list[Tensor], given: list[Tensor]) -> bool:
+    """Whether every result shares the memory of an argument, and none is changed."""
+    if operator._schema.is_mutable or not results:
+        return not operator._schema.is_mutable
+    places = {_place(tensor) for tensor in given}
+    return all(_place(tensor) in places for tensor in results)
+
+
+def _place(tensor: Tensor) -> int:
+    """Identity of its memory; of tensors without storage, such as sparse ones, that of the tensor."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided and not tensor.is_mkldnn else id(tensor)
 
 
 def _num_bytes(tensor: Tensor) -> int:
-    """Bytes of its elements in memory, where an expanded dimension has one."""
+    """Bytes of its elements in memory, where an expanded dimension has one; 0 for sparse tensors and others without strides."""
+    if tensor.layout is not torch.strided or tensor.is_mkldnn or tensor.is_nested:
+        return 0
     return tensor.element_size() * prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
 
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ddpbench.record.roofline import LayerWork, Work
 from ddpbench.training.layer_tracker import GRADIENTS, OPTIMIZER, OTHER, RANGE, LayerTracker
@@ -47,17 +49,19 @@ class Timed:
 
 
 def measure_layers(session: Session) -> list[LayerWork]:
-    """Work and time of every layer in a step of this rank, in the order of ``named_modules``.
+    """Work and time of every layer in a step of this rank, in the order of ``named_modules``; empty if the profiler saw no kernel.
 
     Trains 1 step to count and PROFILED_STEPS steps to time. Every rank must call it. The model must run eagerly.
     """
     names = {module: name for name, module in session.model.named_modules()} | {session.loss_fn: LOSS}
     tracker = LayerTracker(names)
-    with tracker.track(), OperatorCounter(tracker) as counter:
+    is_cuda = torch.cuda.is_initialized()
+    with tracker.track(), OperatorCounter(tracker, "cuda" if is_cuda else "cpu") as counter:
         session.train(1)
     timed = time_layers(session, tracker)
     kinds = {name: type(module).__name__ for module, name in names.items() if name != LOSS}
-    is_cuda = torch.cuda.is_initialized()
+    if not any(measured.ms for measured in timed.values()):
+        return []
 
     def work(place: Place) -> Work:
         counted, measured = counter.counted[place], timed[place]
@@ -68,20 +72,25 @@ def measure_layers(session: Session) -> list[LayerWork]:
         LayerWork(name=name, kind=kinds.get(name, ""), forward=work((name, False)), backward=work((name, True)))
         for name in (*kinds, LOSS, GRADIENTS, OPTIMIZER, OTHER)
     ]
-    return [layer for layer in layers if layer.forward.kernels or layer.backward.kernels]
+    return [layer for layer in layers if any(work.num_bytes or work.kernels for work in (layer.forward, layer.backward))]
 
 
 class OperatorCounter(TorchDispatchMode):
-    """Counts FLOPs and bytes of every operator that runs inside, per layer."""
+    """Counts FLOPs and bytes of every operator on ``device_type`` that runs inside, per layer.
 
-    def __init__(self, tracker: LayerTracker) -> None:
+    Copies between devices do not count: they wait for the bus, not for the memory.
+    """
+
+    def __init__(self, tracker: LayerTracker, device_type: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.counted: defaultdict[Place, Counted] = defaultdict(Counted)
-        self._tracker = tracker
+        self._tracker, self._device_type = tracker, device_type
 
     def __torch_dispatch__(self, operator: Any, _: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         out = operator(*args, **kwargs)
+        if self._is_elsewhere((args, kwargs, out)):
+            return out
         if num_bytes := operator_bytes(operator, args, kwargs, out):
             place = self.counted[self._place()]
             place.num_bytes += num_bytes
@@ -89,9 +98,15 @@ class OperatorCounter(TorchDispatchMode):
             place.flops += operator_flops(operator, args, kwargs, out)
         return out
 
+    def _is_elsewhere(self, tensors: Any) -> bool:
+        """Whether a tensor is on another device. Scalars may be."""
+        return any(isinstance(leaf, Tensor) and leaf.dim() and leaf.device.type != self._device_type for leaf in tree_leaves(tensors))
+
     def _place(self) -> Place:
         node = torch._C._current_autograd_node()
-        return (self._tracker.current, False) if node is None else (self._tracker.layer_of_node(node._sequence_nr()), True)
+        if node is None or self._tracker.current != OTHER:  # a layer that is computed again for the backward pass
+            return self._tracker.current, node is not None
+        return self._tracker.layer_of_node(node._sequence_nr()), True
 
 
 def time_layers(session: Session, tracker: LayerTracker) -> defaultdict[Place, Timed]:
@@ -117,12 +132,13 @@ def time_layers(session: Session, tracker: LayerTracker) -> defaultdict[Place, T
 
 
 def _place_of(event: FunctionEvent, tracker: LayerTracker) -> Place:
-    """The place of an event, from the ranges around it."""
+    """The place of an event, from the ranges around it: the innermost layer, else that of the node of autograd."""
+    layer: str | None = None
     around: FunctionEvent | None = event
     while around is not None:
-        if around.name.startswith(RANGE):
-            return around.name.removeprefix(RANGE), False
+        if layer is None and around.name.startswith(RANGE):
+            layer = around.name.removeprefix(RANGE)
         if around.name.startswith(AUTOGRAD_NODE):
-            return tracker.layer_of_node(around.sequence_nr), True
+            return tracker.layer_of_node(around.sequence_nr) if layer is None else layer, True
         around = around.cpu_parent
-    return OTHER, False
+    return OTHER if layer is None else layer, False

@@ -53,7 +53,7 @@ def forward_and_backward(name: str, batch_size: int, device: torch.device) -> Ca
 
 
 def counted_bytes(run: Callable[[], None]) -> float:
-    with OperatorCounter(LayerTracker({})) as counter:
+    with OperatorCounter(LayerTracker({}), "cuda" if torch.cuda.is_available() else "cpu") as counter:
         run()
     return sum(place.num_bytes for place in counter.counted.values())
 

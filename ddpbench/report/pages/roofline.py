@@ -9,12 +9,15 @@ from rich.text import Text
 from ddpbench.analysis.roofline import RooflineRow, costliest_layers, kind_rows, layer_rows, sum_rows
 from ddpbench.record.record import Record
 from ddpbench.record.roofline import DeviceLimits
-from ddpbench.report.format import MISSING, format_decimals, format_percent, format_rounded, format_significant, step_decimals
+from ddpbench.report.format import MISSING, format_decimals, format_rounded, format_significant, step_decimals
 from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_items
 from ddpbench.report.pages.header import labelled_lines
 
 HEADING = ["roofline", "GFLOP", "GB", "FLOP/B", "ms", "limit", "reached", "bound by"]
+
 ALIGN = "<>>>>>><"
+MAX_NAME = 22
+"""Longest name of a layer in the table; of a longer path the end is shown."""
 
 
 def roofline_lines(record: Record, page: Page, verbose: bool) -> Iterator[Text]:
@@ -30,11 +33,23 @@ def roofline_lines(record: Record, page: Page, verbose: bool) -> Iterator[Text]:
     head, *lines = align_columns([HEADING, *(_cells(row, step) for row in shown)], ALIGN, page)
     yield from styled([head], LABEL)
     yield from styled(lines)
-    yield from styled(wrap_items("  ", _legend(roofline.limits, record.environment.device_type == "cuda"), page))
-    if costliest := costliest_layers(roofline):
-        decimals = step_decimals(step.ms)
-        layers = [f"{row.name} {format_decimals(row.excess_ms, decimals)} ms" for row in costliest]
+    yield from styled(wrap_items("  ", _legend(roofline.limits, step, record.environment.device_type == "cuda"), page))
+    decimals = step_decimals(step.ms)
+    kinds = {layer.name: layer.kind for layer in roofline.layers}
+    costliest = [row for row in costliest_layers(roofline) if round(row.excess_ms, decimals)]
+    if costliest:
+        layers = [f"{_with_kind(row.name, kinds.get(row.name))} {format_decimals(row.excess_ms, decimals)} ms" for row in costliest]
         yield from labelled_lines("most above their limit", layers, page)
+
+
+def _with_kind(name: str, kind: str | None) -> str:
+    """``layer1.0.conv2 (Conv2d)``; a part of the step and the whole model have no class beside their name."""
+    return f"{name} ({kind})" if kind else name
+
+
+def _shorten(name: str) -> str:
+    """The end of a name that is too long: layers differ there."""
+    return name if len(name) <= MAX_NAME else f"...{name[3 - MAX_NAME :]}"
 
 
 def _cells(row: RooflineRow, step: RooflineRow) -> list[str]:
@@ -42,20 +57,22 @@ def _cells(row: RooflineRow, step: RooflineRow) -> list[str]:
     is_group = row.num_layers > 1 and row is not step
     gflop, gigabytes = row.flops / 1e9, row.num_bytes / 1e9
     return [
-        f"  {row.num_layers} {row.name}" if is_group else f"  {row.name}",
+        f"  {row.num_layers} {row.name}" if is_group else f"  {_shorten(row.name)}",
         format_decimals(gflop, step_decimals(step.flops / 1e9)) if gflop else MISSING,
-        format_decimals(gigabytes, step_decimals(step.num_bytes / 1e9)),
+        format_decimals(gigabytes, step_decimals(step.num_bytes / 1e9)) if gigabytes else MISSING,
         format_rounded(row.intensity, 2) if gflop else MISSING,
         format_decimals(row.ms, step_decimals(step.ms)),
         format_decimals(row.limit_ms, step_decimals(step.ms)),
-        format_percent(row.limit_ms / row.ms if row.ms else None, 2),
+        f"{row.limit_ms / row.ms:.0%}" if row.ms else MISSING,
         row.bound,
     ]
 
 
-def _legend(limits: DeviceLimits, is_cuda: bool) -> list[str]:
+def _legend(limits: DeviceLimits, step: RooflineRow, is_cuda: bool) -> list[str]:
+    device, launch = ("GPU", "a kernel") if is_cuda else ("CPU", "an operator")
+    launches_ms = format_decimals(step.launch_ms, step_decimals(step.ms))
     return [
-        f"limits of this {'GPU' if is_cuda else 'CPU'}, measured: {format_significant(limits.matmul_tflops)} TFLOP/s",
+        f"limits of this {device}, measured: {format_significant(limits.matmul_tflops)} TFLOP/s",
         f"{format_rounded(limits.copy_gb_per_s)} GB/s",
-        f"{format_significant(limits.launch_us, 2)} us per {'launch' if is_cuda else 'operator'}",
+        f"{format_significant(limits.launch_us, 2)} us to launch {launch}, {launches_ms} ms per step",
     ]

@@ -63,6 +63,8 @@ def _comparison_sections(job: Job, page: Page, verbose: bool) -> Iterator[Sectio
     no_loader = all(map(could_measure_loader, job.records))
     yield [*arm_table(job, page), *(styled(wrap_hint("note  ", NO_LOADER_HINT, page), LABEL, len("note")) if no_loader else ())]
     yield [*loader_table(job, page)]
+    if not verbose and any(record.roofline for record in job.records):
+        yield styled(wrap_hint("roofline  ", "`-v` shows that of each arm", page), LABEL, len("roofline"))
     yield [*status_lines(named, page)]
     yield [*check_lines(named, page)]
     if verbose:

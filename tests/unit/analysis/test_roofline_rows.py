@@ -18,12 +18,18 @@ def layer(forward: Work, backward: Work = NOTHING, name: str = "layer", kind: st
     return LayerWork(name=name, kind=kind, forward=forward, backward=backward)
 
 
-@pytest.mark.parametrize(("work", "bound", "limit_ms"), [(COMPUTE, "compute", 2.0), (MEMORY, "memory", 3.0), (LAUNCHES, "launches", 0.05)])
-def test_largest_of_three_times_is_the_limit(work: Work, bound: str, limit_ms: float) -> None:
+@pytest.mark.parametrize(("work", "bound", "limit_ms"), [(COMPUTE, "compute", 2.0), (MEMORY, "memory", 3.0), (LAUNCHES, "launches", 1e-4)])
+def test_limit_is_the_larger_time_of_arithmetic_and_memory(work: Work, bound: str, limit_ms: float) -> None:
     row = layer_row(layer(work), LIMITS)
     assert row.bound == bound
     assert row.limit_ms == pytest.approx(limit_ms)
     assert row.excess_ms == pytest.approx(work.ms - limit_ms)
+
+
+def test_kernels_that_are_shorter_than_their_launches_are_bound_by_these() -> None:
+    row = layer_row(layer(LAUNCHES), LIMITS)
+    assert row.launch_ms == pytest.approx(10 * 5e-3)
+    assert row.launch_ms > row.ms
 
 
 def test_forward_and_backward_have_limits_of_their_own() -> None:
@@ -37,10 +43,10 @@ def test_sum_of_rows_adds_work_and_limits() -> None:
     rows = [layer_row(layer(work), LIMITS) for work in (COMPUTE, MEMORY, LAUNCHES)]
     step = sum_rows("step", rows)
     assert step.num_layers == 3
-    assert step.limit_ms == pytest.approx(5.05)
+    assert step.limit_ms == pytest.approx(5.0001)
     assert step.ms == pytest.approx(5.52)
     assert step.bound == "memory"
-    assert step.kernels == 13
+    assert step.launch_ms == pytest.approx(13 * 5e-3)
 
 
 def test_kinds_are_grouped_and_parts_of_the_step_are_not() -> None:

@@ -133,7 +133,7 @@ def test_plots_are_deterministic(tmp_path: Path) -> None:
 
 def test_roofline_is_drawn_once_per_record(tmp_path: Path) -> None:
     paths = draw_plots([page_jobs.roofline(), page_jobs.roofline(), page_jobs.compute_bound()], tmp_path)
-    assert names(paths) == [f"resnet50-amp-fp16-roofline{number}.{kind}" for number in ("", "-2") for kind in ("png", "svg")]
+    assert names(paths) == [f"resnet50-amp-fp16-256-roofline{number}.{kind}" for number in ("", "-2") for kind in ("png", "svg")]
 
 
 def test_roofline_shows_layers_with_flops_and_the_time_of_all() -> None:

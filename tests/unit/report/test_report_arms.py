@@ -147,6 +147,18 @@ def test_start_is_not_mentioned_without_compilation_or_a_clear_winner() -> None:
     assert "ahead after" not in stream.getvalue()
 
 
+def test_roofline_of_each_arm_is_on_the_verbose_page() -> None:
+    (measured,) = PAGE_JOBS["roofline"]().records
+    job = job_of_arms([replace(arm(1.2, UNEVEN, precision="fp32"), roofline=measured.roofline), arm(1.0)], "precision")
+    texts = []
+    for verbose in (False, True):
+        stream = io.StringIO()
+        render_run(job, make_console(stream, 80), None, verbose=verbose)
+        texts.append(stream.getvalue())
+    assert ["-v shows that of each arm" in text for text in texts] == [True, False]
+    assert ["layer1.0.conv1" in text for text in texts] == [False, True]
+
+
 def test_tied_arms_are_both_named_and_the_first_is_suggested() -> None:
     tied = job_of_arms([arm(2.0, precision="fp32"), arm(2.0, UNEVEN, precision="tf32"), arm(4.0, precision="o2")], "precision")
     stream = io.StringIO()

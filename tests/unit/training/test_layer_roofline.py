@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import torch
 from launches import TORCHRUN
 from residual_net import Net
 from torch import Tensor, nn
+from torch.profiler import profile
+from torch.utils.checkpoint import checkpoint
 from training import BATCH, CLASSES, SIDE, config, session, tiny_net, world_of_one
 
 from ddpbench.bench.preflight import resolve_and_check
@@ -20,7 +23,9 @@ from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.roofline import LayerWork
+from ddpbench.training import roofline
 from ddpbench.training.layer_tracker import GRADIENTS, OPTIMIZER, OTHER, LayerTracker
+from ddpbench.training.profiler import PROFILED_STEPS
 from ddpbench.training.roofline import LOSS, measure_layers
 from ddpbench.workloads.model_cost import model_cost
 
@@ -62,7 +67,8 @@ def test_every_layer_of_a_small_net_is_measured() -> None:
     assert set(layers) - PARTS == {"0", "1", "2", "3", "5"}  # Flatten is a view
     assert layers["0"].backward.flops == layers["0"].forward.flops  # images need no gradient
     assert layers["5"].backward.flops == 2 * layers["5"].forward.flops
-    assert layers[OPTIMIZER].forward.num_bytes >= 4 * 5 * sum(each.numel() for each in tiny_net().parameters())  # reads 3, writes 2
+    parameters = sum(each.numel() for each in tiny_net().parameters())
+    assert layers[OPTIMIZER].forward.num_bytes == pytest.approx(4 * 5 * parameters, rel=0.1)  # reads 3, writes 2
 
 
 def test_additions_belong_to_their_block() -> None:
@@ -77,6 +83,51 @@ def test_additions_belong_to_their_block() -> None:
 def test_layers_under_autocast_are_measured() -> None:
     layers = layers_of(tiny_net(), precision="amp-bf16")
     check_layers(layers, tiny_net())
+
+
+def test_times_of_layers_add_up_to_those_of_all_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    windows: list[profile] = []
+
+    def recorded(**settings: Any) -> profile:
+        windows.append(profile(**settings))
+        return windows[-1]
+
+    monkeypatch.setattr(roofline, "profile", recorded)
+    layers = layers_of(tiny_net())
+    (window,) = windows
+    operators = [event for event in window.events() or [] if event.name.startswith("aten::")]
+    all_ms = sum(event.self_cpu_time_total for event in operators) / 1e3
+    assert total(layers, "ms") * PROFILED_STEPS == pytest.approx(all_ms, rel=0.05)  # without modules that only make views
+    backward = [event.self_cpu_time_total for event in operators if event.name == "aten::convolution_backward"]
+    assert layers["0"].backward.ms * PROFILED_STEPS >= sum(backward) / 1e3 > 0
+
+
+def test_profiler_without_kernels_gives_no_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roofline, "time_layers", lambda *_: defaultdict(roofline.Timed))
+    assert layers_of(tiny_net()) == {}
+
+
+class Recomputed(nn.Module):
+    """A block that is computed again in the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(3 * SIDE * SIDE, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
+        self.head = nn.Linear(64, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        flat = images.flatten(1).requires_grad_()
+        out: Tensor = self.head(checkpoint(self.block, flat, use_reentrant=False))
+        return out
+
+
+def test_recomputed_layers_keep_their_names() -> None:
+    layers = layers_of(Recomputed())
+    first, head = layers["block.0"], layers["head"]
+    assert first.backward.flops == 3 * first.forward.flops  # again, and both gradients
+    assert first.backward.ms > 0
+    assert head.backward.flops == 2 * head.forward.flops
+    assert OTHER not in layers or layers[OTHER].backward.flops == 0
 
 
 class SharedLayer(nn.Module):
@@ -125,11 +176,12 @@ def test_two_ranks_record_the_layers_of_rank_0(launch: Callable[..., Any], resul
     done = launch([*TORCHRUN, *words, "-o", str(results)])
     assert done.returncode == 0, done.stderr
     (path,) = results.glob("*.json")
-    roofline = json.loads(path.read_text())["records"][0]["roofline"]
-    layers = {layer["name"]: layer for layer in roofline["layers"]}
+    recorded = json.loads(path.read_text())["records"][0]["roofline"]
+    layers = {layer["name"]: layer for layer in recorded["layers"]}
     assert layers["layer4.1.conv2"]["backward"]["flops"] > 0
     assert layers[GRADIENTS]["backward"]["ms"] > 0
-    assert all(value > 0 for value in roofline["limits"].values())
+    assert all(value > 0 for value in recorded["limits"].values())
+    assert layers[GRADIENTS]["backward"]["num_bytes"] == pytest.approx(4 * 2 * 11_689_512, rel=0.05)  # into the buckets
     assert "most above their limit" in done.stdout
 
 

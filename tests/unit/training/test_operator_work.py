@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -51,11 +52,33 @@ def activation(**settings: Any) -> Tensor:
         (lambda x: x[:1].expand(4, 8, 6, 6).clone(), N + N / 4),
         (lambda x: torch.empty_like(x).copy_(x), 2 * N),
         (lambda x: torch.ones_like(x), N),
+        (lambda x: torch.mul(x, 2, out=torch.empty_like(x)), 2 * N),
+        (lambda x: torch._foreach_copy_([torch.empty_like(x)], [x]), 2 * N),
+        (lambda x: torch._foreach_zero_([x]), N),
+        (lambda x: torch._foreach_add_([x], 1.0), 2 * N),
+        (lambda x: x[torch.tensor([0, 2])], 2 * N / 2 + 4),  # two of four images, and their positions, int64
         (lambda x: x.view(4, -1).t().reshape(-1)[3:].detach(), 2 * N),  # reshape copies
         (lambda x: x.view(4, -1).unsqueeze(0).transpose(0, 1), 0),
         (lambda x: torch.empty(4, 8), 0),
     ],
-    ids=["add", "relu_", "add_", "zero_", "cast", "expanded", "copy", "ones_like", "reshape", "views", "empty"],
+    ids=[
+        "add",
+        "relu_",
+        "add_",
+        "zero_",
+        "cast",
+        "expanded",
+        "copy",
+        "ones_like",
+        "out",
+        "foreach_copy_",
+        "foreach_zero_",
+        "foreach_add_",
+        "index",
+        "reshape",
+        "views",
+        "empty",
+    ],
 )
 def test_elementwise_operators_read_and_write_each_element_once(run: Callable[[Tensor], object], values: float) -> None:
     x = activation()
@@ -97,6 +120,19 @@ def test_backward_of_max_pool_does_not_read_its_input() -> None:
     out = functional.max_pool2d(x, 2)
     gradient = torch.ones_like(out)
     assert counted(lambda: torch.autograd.grad(out, x, gradient)) == (0, 4 * (N / 4 + 2 * N / 4 + N))  # positions are int64
+
+
+@pytest.mark.parametrize(("scale", "per_parameter"), [(None, 5), (2.0, 6)])
+def test_fused_sgd_writes_gradients_only_to_unscale_them(scale: float | None, per_parameter: int) -> None:
+    parameter, gradient, momentum = torch.ones(1000), torch.ones(1000), torch.ones(1000)
+    settings = {"weight_decay": 0.0, "momentum": 0.9, "lr": 0.1, "dampening": 0.0, "nesterov": False, "maximize": False}
+    grad_scale = None if scale is None else torch.tensor(scale)
+    run = partial(torch._fused_sgd_, [parameter], [gradient], [momentum], is_first_step=False, grad_scale=grad_scale, **settings)
+    assert counted(run)[1] == pytest.approx(4 * 1000 * per_parameter, rel=0.01)
+
+
+def test_sparse_tensors_have_no_bytes() -> None:
+    assert counted(lambda: torch.sparse_coo_tensor(torch.tensor([[0]]), torch.ones(1), (4,), check_invariants=True).coalesce())[1] < 100
 
 
 def test_matrix_product_counts_two_flops_per_multiply_add() -> None:
