@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 from ddpbench.bench.arm import ROOFLINE, Arm
@@ -34,7 +34,7 @@ class RunJobSpec(JobSpec):
     def __init__(self, open_journal: JournalFactory, render: PageRenderer, compares_loaders: bool) -> None:
         super().__init__(open_journal, render)
         self._compares_loaders = compares_loaders
-        self._limits: Mapping[str, DeviceLimits] = {}  # by precision; empty without --roofline
+        self._limits: Sequence[DeviceLimits] = ()  # of each arm; empty without --roofline
 
     def before_rounds(self, context: JobContext) -> None:
         if context.configs[0].roofline:
@@ -80,27 +80,28 @@ def profile_arm(context: JobContext, arms: Sequence[Arm], index: int) -> None:
         journal.update_arm(index, kernel_activity=activity)
 
 
-def measure_device_limits(context: JobContext) -> dict[str, DeviceLimits]:
-    """Limits of this rank's device for the precision of each arm. Before any arm: they need its memory, and launches without a profiler."""
+def measure_device_limits(context: JobContext) -> list[DeviceLimits]:
+    """Limits of the device of each arm on this rank. Before any arm: they need its memory, and launches without a profiler."""
     context.enter_phase(ROOFLINE, "measuring the limits of the device")
     set_num_threads(context.configs[0].threads)
-    by_dtype: dict[str, DeviceLimits] = {}
-    for config in context.configs:
-        dtype = PRECISIONS[config.precision].compute_dtype
-        by_dtype[dtype] = by_dtype.get(dtype) or measure_limits(context.world.device, dtype)
-    context.world.device.empty_cache()
-    return {config.precision: by_dtype[PRECISIONS[config.precision].compute_dtype] for config in context.configs}
+    settings = [(config.device, PRECISIONS[config.precision].compute_dtype) for config in context.configs]
+    limits: dict[tuple[str, str], DeviceLimits] = {}
+    for device_type, dtype in dict.fromkeys(settings):
+        device = context.world.for_device(device_type).device
+        limits[device_type, dtype] = measure_limits(device, dtype)
+        device.empty_cache()
+    return [limits[each] for each in settings]
 
 
-def measure_rooflines(context: JobContext, arms: Sequence[Arm], limits: Mapping[str, DeviceLimits]) -> None:
+def measure_rooflines(context: JobContext, arms: Sequence[Arm], limits: Sequence[DeviceLimits]) -> None:
     """Measure the roofline of each arm that has run, one at a time on the device. The record has that of rank 0."""
-    for index, arm in enumerate(arms):
+    for index, (arm, limits_of_arm) in enumerate(zip(arms, limits, strict=True)):
         if arm.is_finished or arm.warmup is None:
             continue
         context.progress.stage(ROOFLINE)
         load_exclusively(arm, arms)
         layers = arm.measure_layers()
         if context.journal and layers:
-            context.journal.update_arm(index, roofline=Roofline(layers=layers, limits=limits[arm.config.precision]))
+            context.journal.update_arm(index, roofline=Roofline(layers=layers, limits=limits_of_arm))
         elif context.journal:
             print_note("no roofline: torch.profiler saw no kernels")

@@ -55,17 +55,17 @@ def measure_layers(session: Session) -> list[LayerWork]:
     """
     names = {module: name for name, module in session.model.named_modules()} | {session.loss_fn: LOSS}
     tracker = LayerTracker(names)
-    is_cuda = torch.cuda.is_initialized()
-    with tracker.track(), OperatorCounter(tracker, "cuda" if is_cuda else "cpu") as counter:
+    device = session.world.device.torch_device.type
+    with tracker.track(), OperatorCounter(tracker, device) as counter:
         session.train(1)
     timed = time_layers(session, tracker)
-    kinds = {name: type(module).__name__ for module, name in names.items() if name != LOSS}
     if not any(measured.ms for measured in timed.values()):
         return []
+    kinds = {name: type(module).__name__ for module, name in names.items() if name != LOSS}
 
     def work(place: Place) -> Work:
         counted, measured = counter.counted[place], timed[place]
-        kernels = measured.kernels / PROFILED_STEPS if is_cuda else counted.operators
+        kernels = measured.kernels / PROFILED_STEPS if device == "cuda" else counted.operators
         return Work(flops=counted.flops, num_bytes=counted.num_bytes, kernels=kernels, ms=measured.ms / PROFILED_STEPS)
 
     layers = [
@@ -111,7 +111,7 @@ class OperatorCounter(TorchDispatchMode):
 
 def time_layers(session: Session, tracker: LayerTracker) -> defaultdict[Place, Timed]:
     """Time of every layer in PROFILED_STEPS steps: of its kernels, on a CPU of its operators."""
-    is_cuda = torch.cuda.is_initialized()
+    is_cuda = session.world.device.is_cuda
     activities = {ProfilerActivity.CPU}
     if is_cuda:
         activities.add(ProfilerActivity.CUDA)

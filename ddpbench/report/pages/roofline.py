@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rich.text import Text
 
@@ -14,8 +15,8 @@ from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_item
 from ddpbench.report.pages.header import labelled_lines
 
 HEADING = ["roofline", "GFLOP", "GB", "FLOP/B", "ms", "limit", "reached", "bound by"]
-
 ALIGN = "<>>>>>><"
+
 MAX_NAME = 22
 """Longest name of a layer in the table; of a longer path the end is shown."""
 
@@ -29,22 +30,23 @@ def roofline_lines(record: Record, page: Page, verbose: bool) -> Iterator[Text]:
     if roofline is None:
         return
     step = sum_rows("step", layer_rows(roofline))
-    shown = [*(layer_rows(roofline) if verbose else kind_rows(roofline)), step]
+    kinds = {layer.name: layer.kind for layer in roofline.layers}
+    layers = [replace(row, name=_name(row.name, kinds.get(row.name, ""))) for row in layer_rows(roofline)]
+    shown = [*(layers if verbose else kind_rows(roofline)), step]
     head, *lines = align_columns([HEADING, *(_cells(row, step) for row in shown)], ALIGN, page)
     yield from styled([head], LABEL)
     yield from styled(lines)
     yield from styled(wrap_items("  ", _legend(roofline.limits, step, record.environment.device_type == "cuda"), page))
     decimals = step_decimals(step.ms)
-    kinds = {layer.name: layer.kind for layer in roofline.layers}
     costliest = [row for row in costliest_layers(roofline) if round(row.excess_ms, decimals)]
     if costliest:
-        layers = [f"{_with_kind(row.name, kinds.get(row.name))} {format_decimals(row.excess_ms, decimals)} ms" for row in costliest]
-        yield from labelled_lines("most above their limit", layers, page)
+        named = [f"{_name(row.name, kinds.get(row.name, ''))} {format_decimals(row.excess_ms, decimals)} ms" for row in costliest]
+        yield from labelled_lines("most above their limit", named, page)
 
 
-def _with_kind(name: str, kind: str | None) -> str:
-    """``layer1.0.conv2 (Conv2d)``; a part of the step and the whole model have no class beside their name."""
-    return f"{name} ({kind})" if kind else name
+def _name(name: str, kind: str) -> str:
+    """``layer1.0.conv2``; with its class, ``features.0 (Conv2d)``, if the module has only a number."""
+    return f"{name} ({kind})" if kind and name.rpartition(".")[2].isdecimal() else name
 
 
 def _shorten(name: str) -> str:
