@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ddpbench.record.roofline import DeviceLimits, LayerWork, Roofline, Work
@@ -21,12 +21,18 @@ class RooflineRow:
     """Counted work of one layer or of several, its time, and the least time that the device needs for it, both by what binds them."""
 
     name: str
+    kind: str  # class of the module; empty for a part of the step, and for several kinds
     num_layers: int
     flops: float
     num_bytes: float
     launch_ms: float  # that the host needs to launch its kernels
     ms_by_bound: Mapping[Bound, float]
     limit_ms_by_bound: Mapping[Bound, float]
+
+    @property
+    def label(self) -> str:
+        """The name, with the number of layers if there are several."""
+        return f"{self.num_layers} {self.name}" if self.num_layers > 1 else self.name
 
     @property
     def ms(self) -> float:
@@ -54,37 +60,25 @@ class RooflineRow:
 
 
 def layer_row(layer: LayerWork, limits: DeviceLimits) -> RooflineRow:
-    """The row of one layer."""
-    ms, limit_ms = defaultdict[Bound, float](float), defaultdict[Bound, float](float)
-    passes = layer.forward, layer.backward
-    for work in passes:
-        compute_ms, memory_ms = work.flops / limits.matmul_tflops / 1e9, work.num_bytes / limits.copy_gb_per_s / 1e6
-        bound: Bound = "compute" if compute_ms > memory_ms else "memory"
-        if launch_ms(work, limits) > work.ms:
-            bound = "launches"
-        ms[bound] += work.ms
-        limit_ms[bound] += max(compute_ms, memory_ms)
-    return RooflineRow(
-        name=layer.name or layer.kind,
-        num_layers=1,
-        flops=sum(work.flops for work in passes),
-        num_bytes=sum(work.num_bytes for work in passes),
-        launch_ms=sum(launch_ms(work, limits) for work in passes),
-        ms_by_bound=ms,
-        limit_ms_by_bound=limit_ms,
-    )
+    """The row of one layer: its forward and its backward pass, each with a limit of its own."""
+    passes = sum_rows(layer.name or layer.kind, [_pass_row(work, limits) for work in (layer.forward, layer.backward)])
+    return replace(passes, kind=layer.kind, num_layers=1)
 
 
-def launch_ms(work: Work, limits: DeviceLimits) -> float:
-    """Milliseconds that the host needs at least to launch the kernels of ``work``."""
-    return work.kernels * limits.launch_us / 1e3
+def _pass_row(work: Work, limits: DeviceLimits) -> RooflineRow:
+    """The row of one pass of one layer, without a name."""
+    compute_ms, memory_ms = work.flops / limits.matmul_tflops / 1e9, work.num_bytes / limits.copy_gb_per_s / 1e6
+    launch_ms = work.kernels * limits.launch_us / 1e3
+    bound: Bound = "launches" if launch_ms > work.ms else "compute" if compute_ms > memory_ms else "memory"
+    limit_ms = max(compute_ms, memory_ms)
+    return RooflineRow("", "", 1, work.flops, work.num_bytes, launch_ms, {bound: work.ms}, {bound: limit_ms})
 
 
-def sum_rows(name: str, rows: Iterable[RooflineRow]) -> RooflineRow:
+def sum_rows(name: str, rows: Sequence[RooflineRow]) -> RooflineRow:
     """One row for several."""
-    rows = list(rows)
     return RooflineRow(
         name=name,
+        kind="",
         num_layers=sum(row.num_layers for row in rows),
         flops=sum(row.flops for row in rows),
         num_bytes=sum(row.num_bytes for row in rows),
@@ -110,8 +104,8 @@ def layer_rows(roofline: Roofline) -> list[RooflineRow]:
 def kind_rows(roofline: Roofline) -> list[RooflineRow]:
     """One row per class of module, and one per part of the step outside of the model; the slowest first."""
     by_kind: defaultdict[str, list[RooflineRow]] = defaultdict(list)
-    for layer, row in zip(roofline.layers, layer_rows(roofline), strict=True):
-        by_kind[layer.kind or layer.name].append(row)
+    for row in layer_rows(roofline):
+        by_kind[row.kind or row.name].append(row)
     return sorted((sum_rows(kind, rows) for kind, rows in by_kind.items()), key=lambda row: -row.ms)
 
 

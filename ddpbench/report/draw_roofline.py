@@ -41,14 +41,13 @@ def draw_roofline(record: Record, roofline: Roofline) -> Figure:
 
 def _draw_layers(axes: Axes, roofline: Roofline) -> None:
     rows = layer_rows(roofline)
-    kinds = {layer.name: layer.kind or layer.name for layer in roofline.layers}
-    computing = [(kinds.get(row.name, row.name), row) for row in rows if row.flops and row.ms]
-    for at, kind in enumerate(dict.fromkeys(kind for kind, _ in computing)):
-        _draw_points(axes, [row for each, row in computing if each == kind], label=kind, marker=MARKERS[at % 7], color=COLORS[at % 7])
+    computing = [row for row in rows if row.flops and row.ms]
+    for at, kind in enumerate(dict.fromkeys(row.kind or row.name for row in computing)):
+        alike = [row for row in computing if (row.kind or row.name) == kind]
+        _draw_points(axes, alike, label=kind, marker=MARKERS[at % 7], color=COLORS[at % 7])
     step = sum_rows("step", rows)
     _draw_points(axes, [step], label="step", marker="*", color="black", size=14)
-    x = [row.intensity for _, row in computing] + [step.intensity]
-    _draw_limits(axes, roofline.limits, x)
+    _draw_limits(axes, roofline.limits, [row.intensity for row in (*computing, step)])
     axes.set_xscale("log")
     axes.set_yscale("log")
     set_log_ticks(axes.xaxis, axes.get_xlim())
@@ -75,7 +74,6 @@ def _draw_limits(axes: Axes, limits: DeviceLimits, intensities: Sequence[float])
 
 def _draw_times(axes: Axes, rows: Sequence[RooflineRow]) -> None:
     shown = [*rows[:MAX_BARS], *([sum_rows("others", rows[MAX_BARS:])] if len(rows) > MAX_BARS else [])]
-    names = [f"{row.num_layers} {row.name}" if row.num_layers > 1 else row.name for row in shown]
     places = range(len(shown))
     left = [0.0] * len(shown)
     for bound, (color, hatch) in BOUND_STYLES.items():
@@ -84,7 +82,7 @@ def _draw_times(axes: Axes, rows: Sequence[RooflineRow]) -> None:
             axes.barh(places, widths, left=left, color=color, hatch=hatch, edgecolor="black", linewidth=0.6, label=f"limit: {bound}")
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.barh(places, [row.ms for row in shown], height=0.35, color="none", edgecolor=COLORS[1], linewidth=1.8, label="measured")
-    axes.set_yticks(places, [escape_mathtext(name) for name in names])
+    axes.set_yticks(places, [escape_mathtext(row.label) for row in shown])
     axes.invert_yaxis()
     axes.set_xlabel("ms per step")
     axes.grid(visible=False, axis="y")

@@ -104,8 +104,8 @@ def _writes(operator: Any, argument: Any, kwargs: Mapping[str, Any]) -> bool:
 
 def _are_views(operator: Any, results: list[Tensor], given: list[Tensor]) -> bool:
     """Whether every result shares the memory of an argument, and none is changed."""
-    if operator._schema.is_mutable or not results:
-        return not operator._schema.is_mutable
+    if operator._schema.is_mutable:
+        return False
     places = {_place(tensor) for tensor in given}
     return all(_place(tensor) in places for tensor in results)
 

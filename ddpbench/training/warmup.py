@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal
 
@@ -29,10 +26,6 @@ Drivers load, cuDNN benchmarks and compilers compile during it.
 """
 
 
-CACHE_COUNTERS = "fxgraph_cache_hit", "fxgraph_cache_miss"
-"""Of inductor: graphs that it found in its cache on disk, and graphs that it compiled."""
-
-
 def first_step_timeout_s(config: ResolvedConfig) -> float:
     """Maximum seconds for the first step."""
     return config.hang_timeout * (FIRST_STEP_TIMEOUT_FACTOR if config.compile == "off" else COMPILE_TIMEOUT_FACTOR)
@@ -49,8 +42,8 @@ def warm_up(
     them waits for the others in a collective.
     """
     start_s = perf_counter()
-    with observe_compile_cache(session.compiled) as cache:
-        first_batch_s, seen, step_s = _first_step(session)
+    lookups_before = _cache_lookups(session)
+    first_batch_s, seen, step_s = _first_step(session)
     first_step_s = perf_counter() - start_s
     config, world = session.config, session.world
     window, max_windows = (1, 1) if config.fresh else (config.warmup, MAX_WARMUP_WINDOWS)
@@ -68,34 +61,25 @@ def warm_up(
         first_step_s=first_step_s,
         warmup_steps=steps,
         warmup_converged=converged,
-        compile_cache=cache.state,
+        compile_cache=_cache_state(lookups_before, _cache_lookups(session)),
     )
     return warmup, session.observe_precision(seen), step_s
 
 
-@dataclass
-class CompileCache:
-    """What torch.compile found in its cache of kernels on disk: ``warm`` if all, ``cold`` if not, None if it compiled nothing."""
-
-    state: Literal["cold", "warm"] | None = None
-
-
-@contextmanager
-def observe_compile_cache(compiled: bool) -> Iterator[CompileCache]:
-    """Observe the cache of the compilations inside; nothing if not ``compiled``."""
-    found = CompileCache()
-    if not compiled:
-        yield found
-        return
+def _cache_lookups(session: Session) -> tuple[int, int]:
+    """Graphs that inductor has found in its cache on disk so far, and graphs that it has compiled; 0 if the model is not compiled."""
+    if not session.compiled:
+        return 0, 0
     from torch._dynamo.utils import counters  # importing it takes a second
 
-    hits, misses = (counters["inductor"][name] for name in CACHE_COUNTERS)
-    yield found
-    hits_after, misses_after = (counters["inductor"][name] for name in CACHE_COUNTERS)  # the first compilation replaces the counter
-    if misses_after > misses:
-        found.state = "cold"
-    elif hits_after > hits:
-        found.state = "warm"
+    lookups = counters["inductor"]
+    return lookups["fxgraph_cache_hit"], lookups["fxgraph_cache_miss"]
+
+
+def _cache_state(before: tuple[int, int], after: tuple[int, int]) -> Literal["cold", "warm"] | None:
+    """``warm`` if every compilation in between found its kernels in the cache, ``cold`` if not, None if there was none."""
+    (hits_before, misses_before), (hits, misses) = before, after
+    return "cold" if misses > misses_before else "warm" if hits > hits_before else None
 
 
 def warm_up_again(session: Session, limit_s: float | None = None) -> None:

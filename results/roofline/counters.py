@@ -28,7 +28,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "1x1 convolution": (lambda: nn.Conv2d(64, 256, 1, bias=False), (64, 56, 56)),
     "3x3 convolution": (lambda: nn.Conv2d(64, 64, 3, padding=1, bias=False), (64, 56, 56)),
     "batch norm": (lambda: nn.BatchNorm2d(256), (256, 56, 56)),
-    "ReLU": (lambda: nn.ReLU(), (256, 56, 56)),
+    "ReLU": (nn.ReLU, (256, 56, 56)),
     "max-pool": (lambda: nn.MaxPool2d(3, 2, 1), (64, 112, 112)),
 }
 """Layers of ResNet-50 with the shape of their input, without the batch."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from rich.text import Text
 
@@ -30,23 +29,23 @@ def roofline_lines(record: Record, page: Page, verbose: bool) -> Iterator[Text]:
     if roofline is None:
         return
     step = sum_rows("step", layer_rows(roofline))
-    kinds = {layer.name: layer.kind for layer in roofline.layers}
-    layers = [replace(row, name=_name(row.name, kinds.get(row.name, ""))) for row in layer_rows(roofline)]
-    shown = [*(layers if verbose else kind_rows(roofline)), step]
-    head, *lines = align_columns([HEADING, *(_cells(row, step) for row in shown)], ALIGN, page)
+    layers = [(_shorten(_name(row)), row) for row in layer_rows(roofline)]
+    kinds = [(row.label, row) for row in kind_rows(roofline)]
+    shown = [*(layers if verbose else kinds), (step.name, step)]
+    head, *lines = align_columns([HEADING, *(_cells(name, row, step) for name, row in shown)], ALIGN, page)
     yield from styled([head], LABEL)
     yield from styled(lines)
     yield from styled(wrap_items("  ", _legend(roofline.limits, step, record.environment.device_type == "cuda"), page))
     decimals = step_decimals(step.ms)
     costliest = [row for row in costliest_layers(roofline) if round(row.excess_ms, decimals)]
     if costliest:
-        named = [f"{_name(row.name, kinds.get(row.name, ''))} {format_decimals(row.excess_ms, decimals)} ms" for row in costliest]
+        named = [f"{_name(row)} {format_decimals(row.excess_ms, decimals)} ms" for row in costliest]
         yield from labelled_lines("most above their limit", named, page)
 
 
-def _name(name: str, kind: str) -> str:
+def _name(row: RooflineRow) -> str:
     """``layer1.0.conv2``; with its class, ``features.0 (Conv2d)``, if the module has only a number."""
-    return f"{name} ({kind})" if kind and name.rpartition(".")[2].isdecimal() else name
+    return f"{row.name} ({row.kind})" if row.name.rpartition(".")[2].isdecimal() else row.name
 
 
 def _shorten(name: str) -> str:
@@ -54,12 +53,11 @@ def _shorten(name: str) -> str:
     return name if len(name) <= MAX_NAME else f"...{name[3 - MAX_NAME :]}"
 
 
-def _cells(row: RooflineRow, step: RooflineRow) -> list[str]:
+def _cells(name: str, row: RooflineRow, step: RooflineRow) -> list[str]:
     """The cells of one row, with the decimals that suit those of ``step``."""
-    is_group = row.num_layers > 1 and row is not step
     gflop, gigabytes = row.flops / 1e9, row.num_bytes / 1e9
     return [
-        f"  {row.num_layers} {row.name}" if is_group else f"  {_shorten(row.name)}",
+        f"  {name}",
         format_decimals(gflop, step_decimals(step.flops / 1e9)) if gflop else MISSING,
         format_decimals(gigabytes, step_decimals(step.num_bytes / 1e9)) if gigabytes else MISSING,
         format_rounded(row.intensity, 2) if gflop else MISSING,
