@@ -43,6 +43,7 @@ from ddpbench.report.messages.roles import role_name
 from ddpbench.report.progress import count_progress
 from ddpbench.training.precision import check_precision_supported
 from ddpbench.training.session import fuse_kernels
+from ddpbench.training.step_graph import check_graph_supported
 from ddpbench.workloads import registry as workloads
 from ddpbench.workloads.init_model import init_model
 from ddpbench.workloads.model_cost import workload_cost
@@ -88,8 +89,10 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
     if config.engine == "accelerate":
         require_modules("engine 'accelerate'", "accelerate")
     check_precision_supported(PRECISIONS[config.precision], device, config.engine, config.static_loss_scale)
-    if config.roofline and config.compile != "off":
-        raise UsageError("--roofline cannot measure a compiled model: its kernels belong to no layer", "use --compile off")
+    if config.roofline and (config.compile != "off" or (config.cuda_graph and device.is_cuda)):
+        raise UsageError("--roofline needs an eager model: compiled and replayed kernels belong to no layer", "use --compile off --no-cuda-graph")
+    if config.cuda_graph and device.is_cuda:
+        check_graph_supported(config)
     if config.cores and config.cores * rank_env.local_world_size > usable_cores():
         raise UsageError(
             f"--cores {config.cores} for {pluralize(rank_env.local_world_size, 'rank')} exceeds {pluralize(usable_cores(), 'usable core')}",
@@ -209,6 +212,7 @@ def note_unused_flags(requested: Sequence[Config], resolved: Sequence[ResolvedCo
     note(["hw_decoder_load"], lambda arm: not loader_spec(arm.loader).needs_gpu, "without a GPU decoder", "add --loader dali-gpu")
     torch_kernels = "on CPUs, without channels-last, or with --compile"
     note(["fused_kernels"], lambda arm: not arm.runs_fused_kernels(world.device.is_cuda), torch_kernels, "remove it")
+    note(["cuda_graph"], lambda arm: not world.device.is_cuda, "on a CPU", "remove it")
     note(["pin_memory"], _controls_its_copies, "with this loader", "remove it")
 
 

@@ -50,7 +50,7 @@ class Device:
             torch.cuda.reset_peak_memory_stats(self.torch_device)
 
     def empty_cache(self) -> None:
-        """Release cached memory, so that the next arm is not charged for it."""
+        """Release cached memory, so that the next arm is not charged for it. CUDA graphs captured before become invalid."""
         self.free_cublas_workspaces()
         if self.is_cuda:
             torch.cuda.empty_cache()
@@ -84,14 +84,14 @@ class Device:
         peak = torch.cuda.max_memory_allocated(self.torch_device) if self.is_cuda else peak_rss_bytes()
         return f"peak {'-' if peak is None else _format_gib(peak)} of {_format_gib(self.total_bytes)} GiB{requested_text}"
 
-    def memory_stats(self, worker_pids: list[int], retries_before: int, workspace_bytes: int | None) -> Memory:
-        """Peak device memory since ``reset_peak_memory_stats``, and current host memory."""
+    def memory_stats(self, worker_pids: list[int], retries_before: int, workspace_bytes: int | None, min_peak_bytes: int = 0) -> Memory:
+        """Peak device memory since ``reset_peak_memory_stats``, at least ``min_peak_bytes``, and current host memory."""
         worker_rss = [rss for pid in worker_pids if (rss := rss_bytes(pid)) is not None]
         host_rss_bytes, workers_rss_bytes = rss_bytes(os.getpid()), sum(worker_rss) if worker_rss else None
         if not self.is_cuda:
             return Memory(device_total_bytes=self.total_bytes, host_rss_bytes=host_rss_bytes, workers_rss_bytes=workers_rss_bytes)
         return Memory(
-            allocated_bytes=torch.cuda.max_memory_allocated(self.torch_device),
+            allocated_bytes=max(min_peak_bytes, torch.cuda.max_memory_allocated(self.torch_device)),
             reserved_bytes=torch.cuda.max_memory_reserved(self.torch_device),
             workspace_bytes=workspace_bytes,
             process_bytes=self.gpu.process_memory_bytes() if self.gpu else None,

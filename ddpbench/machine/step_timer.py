@@ -103,6 +103,8 @@ class CudaStepTimer:
         self._host.begin(steps)
 
     def mark(self, phase: int) -> None:
+        if torch.cuda.is_current_stream_capturing():  # nothing runs
+            return
         self._events[self._slot + phase].record(self._stream)
         if phase == OPTIMIZER:
             self._slot += len(PHASES)

@@ -69,6 +69,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     fused_kernels: Annotated[
         bool, Flag(TRAINING, "fused kernels of BatchNorm, addition, ReLU and max-pool, on a GPU in channels-last format")
     ] = False
+    cuda_graph: Annotated[bool, Flag(TRAINING, "replay forward, backward and update as CUDA graphs, on a GPU")] = False
     set_to_none: Annotated[bool, Flag(TRAINING, "set gradients to None after each step instead of zeroing them")] = True
     log_loss: Annotated[bool, Flag(TRAINING, "call loss.item() every step, which forces a synchronisation")] = False
     seed: Annotated[Annotated[int, Meta(ge=0, lt=2**32)], Flag(TRAINING, "random seed for weights, data and shuffling")] = 0

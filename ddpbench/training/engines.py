@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,10 +15,14 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpbench.distributed.world import World
+from ddpbench.machine.step_timer import StepTimer
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.registry import PrecisionSpec
+from ddpbench.training.loss_tracker import IsSkipped, SkippedUpdates
 from ddpbench.training.master_weights import MasterWeights
 from ddpbench.training.precision import autocast, make_loss_scaler
+from ddpbench.training.step import Engine, LossFn
+from ddpbench.training.step_graph import GraphedEngine
 
 BROADCAST_FLAG = "forward_sync_buffers" if "forward_sync_buffers" in signature(DistributedDataParallel).parameters else "broadcast_buffers"
 """DDP's parameter for broadcasting buffers before each forward; renamed in torch 2.15."""
@@ -24,37 +30,23 @@ BROADCAST_FLAG = "forward_sync_buffers" if "forward_sync_buffers" in signature(D
 COMM_HOOKS = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 
 
-class Engine(Protocol):
-    """What the training loop needs: ``model`` to call, and methods that process the loss."""
+class EagerEngine(ABC):
+    """An engine whose steps run operator by operator."""
 
     model: nn.Module
-    master_dtype: str  # dtype of the master weights; empty if the optimizer updates the model's parameters directly
+    warmup_steps = 1
+    peak_bytes = 0
 
+    @abstractmethod
     def autocast(self) -> AbstractContextManager[Any]:
-        """The context of the forward pass."""
+        """As in ``Engine``."""
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """Compute the gradients of ``loss``, averaged over ranks."""
-
-    def update(self) -> None:
-        """Step the optimizer, unless the scaler skips it.
-
-        Then set gradients to None, or to zero if configured.
-        """
-
-    def scaler_state(self) -> dict[str, Any]:
-        """The loss scaler's state; empty without one.
-
-        Synchronises with the device: never call it while timing.
-        """
-
-    def load_scaler_state(self, state: Mapping[str, Any]) -> None: ...
-
-    def reset(self) -> None:
-        """Reset master weights and loss scale, after the model's parameters were reset."""
+    def forward(self, images: torch.Tensor, labels: torch.Tensor, loss_fn: LossFn) -> torch.Tensor:
+        with self.autocast():
+            return loss_fn(self.model(images), labels)
 
 
-class TorchEngine:
+class TorchEngine(EagerEngine):
     """Plain torch with DistributedDataParallel.
 
     Uses the bare model without a process group or with engine ``none``.
@@ -68,6 +60,7 @@ class TorchEngine:
         self._device = world.device
         self._scaler = make_loss_scaler(spec, world.device, config.static_loss_scale)
         self._initial_scaler_state = self._scaler.state_dict()
+        self._skipped = SkippedUpdates(optimizer)
         self._master_weights = MasterWeights(model, optimizer)
         self._set_to_none = config.set_to_none
         self.master_dtype = self._master_weights.dtype
@@ -93,13 +86,14 @@ class TorchEngine:
     def backward(self, loss: torch.Tensor) -> None:
         self._scaler.scale(loss).backward()
 
-    def update(self) -> None:
+    def update(self) -> IsSkipped:
         self._master_weights.copy_grads_in()
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._master_weights.copy_weights_out()
         self._optimizer.zero_grad(set_to_none=self._set_to_none)
         self._master_weights.zero_grad(set_to_none=self._set_to_none)
+        return self._skipped.pop()
 
     def scaler_state(self) -> dict[str, Any]:
         return self._scaler.state_dict()
@@ -114,7 +108,7 @@ class TorchEngine:
         self.load_scaler_state(self._initial_scaler_state)
 
 
-class AccelerateEngine:
+class AccelerateEngine(EagerEngine):
     """Hugging Face Accelerate.
 
     Its Accelerator wraps model and optimizer, and owns autocast and the scaler.
@@ -138,6 +132,7 @@ class AccelerateEngine:
         )
         mixed = {None: "no", "float16": "fp16", "bfloat16": "bf16", "float32": "no"}[spec.autocast_dtype]
         self._accelerator = Accelerator(mixed_precision=mixed, cpu=not world.device.is_cuda, kwargs_handlers=[ddp])
+        self._skipped = SkippedUpdates(optimizer)
         self.model, self._optimizer = self._accelerator.prepare(model, optimizer)
         self._set_to_none = config.set_to_none
         self._initial_scaler_state = self.scaler_state()
@@ -149,9 +144,10 @@ class AccelerateEngine:
     def backward(self, loss: torch.Tensor) -> None:
         self._accelerator.backward(loss)
 
-    def update(self) -> None:
+    def update(self) -> IsSkipped:
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=self._set_to_none)
+        return self._skipped.pop()
 
     def scaler_state(self) -> dict[str, Any]:
         return self._accelerator.scaler.state_dict() if self._accelerator.scaler else {}
@@ -175,7 +171,10 @@ def bucket_bytes(model: nn.Module) -> list[int]:
     return [int(size) for size in (logging_data.get("rebuilt_bucket_sizes") or logging_data.get("bucket_sizes") or "").split(", ") if size]
 
 
-def make_engine(model: nn.Module, optimizer: torch.optim.Optimizer, config: ResolvedConfig, spec: PrecisionSpec, world: World) -> Engine:
+def make_engine(
+    model: nn.Module, optimizer: torch.optim.Optimizer, config: ResolvedConfig, spec: PrecisionSpec, world: World, timer: StepTimer
+) -> Engine:
     """The engine that ``config`` selects."""
     kind = AccelerateEngine if config.engine == "accelerate" else TorchEngine
-    return kind(model, optimizer, config, spec, world)
+    build = partial(kind, model, optimizer, config, spec, world)
+    return GraphedEngine(build, timer, world) if config.cuda_graph and world.device.is_cuda else build()

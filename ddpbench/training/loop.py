@@ -10,8 +10,8 @@ from torch import nn
 
 from ddpbench.data.loader import Loader
 from ddpbench.machine.step_timer import BACKWARD, BROADCAST, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER, SYNC, StepTimer
-from ddpbench.training.engines import Engine
 from ddpbench.training.loss_tracker import LossTracker
+from ddpbench.training.step import Engine
 
 
 class TimedModel(nn.Module):
@@ -43,13 +43,11 @@ def train(steps: int, loader: Loader, engine: Engine, loss_fn: nn.Module, timer:
     for _ in range(steps):
         images, labels = loader.next_batch(mark_data)
         timer.mark(HOST_TO_DEVICE)
-        with engine.autocast():
-            loss = loss_fn(engine.model(images), labels)  # TimedModel marks the end of the broadcast
+        loss = engine.forward(images, labels, loss_fn)  # TimedModel marks the end of the broadcast
         timer.mark(FORWARD)
         engine.backward(loss)  # mark_last_gradient marks the end of backward
         timer.mark(SYNC)
-        engine.update()
-        loss_tracker.record_step(loss)
+        loss_tracker.record_step(loss, engine.update())
         timer.mark(OPTIMIZER)
 
 

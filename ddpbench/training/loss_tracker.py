@@ -14,40 +14,51 @@ SCALAR_BYTES = 8
 INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+IsSkipped = torch.Tensor | bool
+"""Whether the loss scaler skips an update: a tensor on the device, not 0 if it does, where the device decides."""
+
+
+class SkippedUpdates:
+    """Finds out whether the loss scaler skips an update."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._is_skipped: IsSkipped = True
+        optimizer.register_step_pre_hook(self._begin_update)
+
+    def _begin_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """If the scaler skips an update, it passes ``found_inf`` to a fused optimizer, and does not call any other."""
+        found_inf = getattr(optimizer, "found_inf", None)
+        self._is_skipped = False if found_inf is None else found_inf
+
+    def pop(self) -> IsSkipped:
+        """Whether the update since the last call was skipped."""
+        is_skipped, self._is_skipped = self._is_skipped, True
+        return is_skipped
+
+
 class LossTracker:
     """Keeps references to all losses and loss-scaler decisions of a round.
 
     ``finish`` reads them. With ``log_loss`` the host also waits for every loss, like a script that prints it.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, log_loss: bool) -> None:
+    def __init__(self, log_loss: bool) -> None:
         self._log_loss = log_loss
         self._losses: list[torch.Tensor] = []
-        self._updates: list[torch.Tensor | bool] = []
-        self._update_applied: torch.Tensor | bool = False
-        optimizer.register_step_pre_hook(self._record_update)
-
-    def _record_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        """Record whether the optimizer applies this update.
-
-        If the scaler skips an update, it passes ``found_inf`` to a fused optimizer, and does not call any other.
-        """
-        found_inf = getattr(optimizer, "found_inf", None)
-        self._update_applied = True if found_inf is None else found_inf
+        self._skipped: list[IsSkipped] = []
 
     def reset(self) -> None:
         """Start a new round."""
         self._losses.clear()
-        self._updates.clear()
+        self._skipped.clear()
 
-    def record_step(self, loss: torch.Tensor) -> None:
-        """Record one issued step."""
+    def record_step(self, loss: torch.Tensor, is_skipped: IsSkipped) -> None:
+        """Record one issued step, and whether its update is skipped."""
         kept = loss.detach()
         if kept.untyped_storage().nbytes() > SCALAR_BYTES:
             kept = kept.clone()  # MSELoss's mean is a view of the storage of all its squares, which must not be kept alive
         self._losses.append(kept)
-        self._updates.append(self._update_applied)
-        self._update_applied = False
+        self._skipped.append(is_skipped)
         if self._log_loss:
             loss.item()
 
@@ -57,13 +68,12 @@ class LossTracker:
         ``checksum_before`` and ``checksum_after`` are checksums of the parameters.
         """
         losses = torch.stack(self._losses).double().tolist()
-        skipped = [step for step, update in enumerate(self._updates) if (update is False or (update is not True and bool(update)))]
         return Numerics(
             first_loss=_finite(losses[0]),
             last_loss=_finite(losses[-1]),
             mean_loss=_finite(sum(losses) / len(losses)),
             nonfinite_step=next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None),
-            skipped_steps=skipped,
+            skipped_steps=[step for step, is_skipped in enumerate(self._skipped) if is_skipped],
             loss_scale=loss_scale,
             params_checksum_before=checksum_before,
             params_checksum_after=checksum_after,

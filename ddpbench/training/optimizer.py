@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -35,6 +36,9 @@ def make_optimizer(model: nn.Module, config: ResolvedConfig) -> torch.optim.Opti
     settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, **IMPLEMENTATIONS[config.optimizer_impl]}
     if config.optimizer == "sgd":
         settings["momentum"] = config.momentum
+    elif config.cuda_graph and config.device == "cuda":
+        settings["capturable"] = True
+        warnings.filterwarnings("ignore", "This instance was constructed with capturable=True")  # in the steps before the capture
     optimizer = OPTIMIZERS[config.optimizer](masters or model.parameters(), **settings)
     if masters:
         add_to_optimizer_state(optimizer, masters)

@@ -92,11 +92,13 @@ class Session:
         self.compiled = config.compile != "off"
         self.timer = make_step_timer(marker, self._device.torch_device)
         self._optimizer = make_optimizer(self.model, config)
-        self.engine = make_engine(TimedModel(compile_model(self.model, config), self.timer), self._optimizer, config, spec, world)
+        self.engine = make_engine(
+            TimedModel(compile_model(self.model, config), self.timer), self._optimizer, config, spec, world, self.timer
+        )
         if offloaded:
             self.load(offloaded)
         self._schedule = LRSchedule(self._optimizer, config)
-        self._loss_tracker = LossTracker(self._optimizer, config.log_loss)
+        self._loss_tracker = LossTracker(config.log_loss)
         self.loss_fn = loss_fn
         self._loader = loader
         self._workspace_bytes: int | None = None
@@ -182,7 +184,7 @@ class Session:
             host_issue_ms=timings.host_issue_ms,
             cpu_s=busy_s,
             thread_cpu_s=thread_s,
-            memory=self._device.memory_stats(self._loader.worker_pids(), retries, self._workspace_bytes),
+            memory=self._device.memory_stats(self._loader.worker_pids(), retries, self._workspace_bytes, self.engine.peak_bytes),
             numerics=self._loss_tracker.finish(self.loss_scale(), checksum_before, self._parameter_checksum()),
             health=health_stats,
             loader_stats=loader_stats and loader_stats.prepend_skipped_files(previous_stats),

@@ -43,13 +43,13 @@ def warm_up(
     """
     start_s = perf_counter()
     lookups_before = _cache_lookups(session)
-    first_batch_s, seen, step_s = _first_step(session)
+    first_batch_s, seen, step_s, steps = _first_steps(session)
     first_step_s = perf_counter() - start_s
     config, world = session.config, session.world
     window, max_windows = (1, 1) if config.fresh else (config.warmup, MAX_WARMUP_WINDOWS)
     min_windows = min(max_windows, min_windows)
     limit_s = limit_s or WARMUP_LIMIT_S[world.device.torch_device.type]
-    steps, converged = 2, False
+    converged = False
     for number in range(max_windows):
         if number >= min_windows and (converged or world.all_max(perf_counter() - start_s) > limit_s):
             break
@@ -88,16 +88,16 @@ def warm_up_again(session: Session, limit_s: float | None = None) -> None:
     Restores caches, clocks and the allocator. ``limit_s`` as for ``warm_up``.
     """
     start_s = perf_counter()
-    _first_step(session)
+    _first_steps(session)
     config, world = session.config, session.world
     if not config.fresh and not (limit_s and world.all_max(perf_counter() - start_s) > limit_s):
         _window_s(session, config.warmup)
 
 
-def _first_step(session: Session) -> tuple[float, StepObservation, float]:
-    """Train one observed step, install the mark of the end of backward, and train another step.
+def _first_steps(session: Session) -> tuple[float, StepObservation, float, int]:
+    """Train one observed step, install the mark of the end of backward, and train another step, or as many as the engine needs.
 
-    Returns the seconds that the first step waited for its batch, the observation, and the seconds of the second step.
+    Returns the seconds that the first step waited for its batch, the observation, the seconds of a later step, and the number of steps.
     """
     with observe_step(session.model, session.compiled) as seen:
         session.train(1)
@@ -106,9 +106,10 @@ def _first_step(session: Session) -> tuple[float, StepObservation, float]:
     first_batch_s = session.timer.host_data_ms()[0] / 1e3
     if not session.compiled:
         session.measure_workspaces()
-    step_s = session.train(1)  # a compiled model compiles here
+    more = session.engine.warmup_steps
+    step_s = session.train(more) / more  # a compiled model compiles here
     session.marker.timeout_s = session.config.hang_timeout
-    return first_batch_s, seen, step_s
+    return first_batch_s, seen, step_s, 1 + more
 
 
 def _window_s(session: Session, steps: int) -> float:

@@ -29,7 +29,7 @@ TrainingRule = Callable[[CommandBuilder, AnalysisInput], Remedy | None]
 
 def fewer_launches(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
     """Against a host that is too slow to issue kernels: CUDA graphs, then more work per kernel."""
-    if builder.record.config.compile == "off" and not builder.has_flag("compile"):
+    if builder.record.config.compile == "off" and not builder.has_flag("compile") and not builder.record.config.cuda_graph:
         command = builder.command(compile=("off", "reduce-overhead"))
         return Remedy(code="cuda-graphs", command=command, scenario=Scenario(compile="reduce-overhead"))
     command, batch_size = larger_batch_command(builder, inputs), 2 * builder.record.config.batch_size

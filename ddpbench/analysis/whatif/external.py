@@ -48,7 +48,7 @@ def collect_measurements(job: Job, others: Sequence[Job] = ()) -> ExternalMeasur
             _require_comparable(record, baseline, other is job)
             candidates += [_candidate_from_arm(record)] if record.loader_benchmarks else []
             is_step = record.config.loader == SYNTHETIC and record.rounds and record.role in (RUN, COMPUTE_ONLY)
-            if is_step and record.config.fused_kernels == baseline.config.fused_kernels:  # which no scenario changes
+            if is_step and _runs_same_kernels(record, baseline):
                 steps[_step_key(record)] = step_times_s(record)
         candidates += other.diagnosis.alternative_loaders if other.diagnosis else []
         if other is not job and other.diagnosis and other.diagnosis.loader_benchmarks:
@@ -59,6 +59,12 @@ def collect_measurements(job: Job, others: Sequence[Job] = ()) -> ExternalMeasur
 def _by_setting(candidates: Sequence[AlternativeLoader]) -> dict[tuple[str, float | None], AlternativeLoader]:
     """Index by setting; of several with the same setting the last wins."""
     return {(each.loader, each.hw_decoder_load): each for each in candidates}
+
+
+def _runs_same_kernels(record: Record, baseline: Record) -> bool:
+    """Whether both have the same settings that change the kernels of a step, or how they are launched, and that no scenario changes."""
+    ours, other = record.config, baseline.config
+    return (ours.fused_kernels, ours.cuda_graph) == (other.fused_kernels, other.cuda_graph)
 
 
 def _step_key(record: Record) -> tuple[str, int, str]:

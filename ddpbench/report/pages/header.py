@@ -48,7 +48,7 @@ def _transport_name(transport: Transport) -> str:
 
 DESCRIBED_FIELDS = frozenset(
     {"precision", "batch_size", "image_size", "optimizer", "optimizer_impl", "lr", "momentum", "weight_decay", "channels_last", "seed"}
-    | {"fused_kernels", "loader", "data_dir", "workers", "engine", "device", "threads", "broadcast_buffers"}
+    | {"fused_kernels", "cuda_graph", "loader", "data_dir", "workers", "engine", "device", "threads", "broadcast_buffers"}
     | {"warmup", "steps", "rounds"}
 )
 """Fields that the header describes in words; others are shown as flags if they differ from their default."""
@@ -173,6 +173,8 @@ def _training(record: Record) -> Iterator[HeaderItem]:
     yield "channels_last", "channels-last" if config.channels_last else "channels-first"
     if config.runs_fused_kernels(record.environment.device_type == "cuda"):
         yield "fused_kernels", "fused kernels"
+    if config.cuda_graph and record.environment.device_type == "cuda":
+        yield "cuda_graph", f"CUDA graphs{' (gradient sync counts as backward, broadcast as forward)' if uses_ddp(record) else ''}"
 
 
 def _without_ddp_items(records: Sequence[Record]) -> Iterator[HeaderItem]:

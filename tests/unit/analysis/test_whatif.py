@@ -318,8 +318,9 @@ def test_steps_are_borrowed_for_combined_changes() -> None:
     assert gain(job, full, fused, precision="fp32") < 0.5
 
 
-def test_steps_of_other_kernels_are_not_borrowed() -> None:
-    full = diagnosis(None, config=replace(TORCH, precision="fp32", fused_kernels=True))
+@pytest.mark.parametrize("setting", ["fused_kernels", "cuda_graph"])
+def test_steps_of_other_kernels_are_not_borrowed(setting: str) -> None:
+    full = diagnosis(None, config=replace(TORCH, precision="fp32", **{setting: True}))
     job = diagnosis(None, cpu_ms={"decode": 0.1})
     assert missing(job, full, precision="fp32") == missing(job, precision="fp32")
 

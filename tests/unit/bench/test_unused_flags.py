@@ -68,6 +68,7 @@ def test_flags_unused_by_the_loader_are_listed(capsys: pytest.CaptureFixture[str
             {"fused_kernels": True},
             "--fused-kernels has no effect on CPUs, without channels-last, or with --compile; remove it",
         ),
+        ("resnet18", {"cuda_graph": True}, "--cuda-graph has no effect on a CPU; remove it"),
         ("disc-mlp-2", {"workers": 4}, "--workers has no effect when the whole dataset is on the device; remove it"),
         ("resnet18", {"loader": "torch", "workers": 0, "prefetch": 4}, "--prefetch has no effect without workers; use -j 1 or more"),
         ("mnist-cnn", {"loader": "torch", "skip_bad": 2}, "--skip-bad has no effect on datasets without image files; remove it"),

@@ -36,12 +36,16 @@ def test_header_states_whether_ddp_wraps_the_model(ranks: int, engine: str, laun
     assert text in printed
 
 
-def test_header_shows_fused_kernels_where_they_run() -> None:
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [("fused_kernels", "  fused kernels"), ("cuda_graph", "  CUDA graphs (gradient sync counts as backward, broadcast as forward)")],
+)
+def test_header_states_how_kernels_run_on_a_gpu(setting: str, text: str) -> None:
     gpu, cpu = run(4, "ddp", True), records.cpu_run()
     for record in (gpu, cpu):
-        record.config = replace(record.config, fused_kernels=True)
+        record.config = replace(record.config, **{setting: True})
     pages = ["\n".join(line.plain for line in header_lines(record, PAGE)) for record in (gpu, cpu)]
-    assert ["  fused kernels" in page for page in pages] == [True, False]
+    assert [text in page for page in pages] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_tracker_leaves_no_hooks_and_ignores_other_modules() -> None:
 def test_compiled_model_is_refused() -> None:
     rank_env = RankEnv(host="here")
     device = open_device("cpu", rank_env, share_gpu=False)
-    with pytest.raises(UsageError, match="--roofline cannot measure a compiled model"):
+    with pytest.raises(UsageError, match="--roofline needs an eager model"):
         resolve_and_check(Config(workload="mnist-cnn", device="cpu", roofline=True, compile="default"), device, rank_env)
 
 

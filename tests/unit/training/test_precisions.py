@@ -18,15 +18,18 @@ from torch import nn
 from training import config, session, tiny_net, world_of_one
 
 from ddpbench.analysis.checks.rules import run_checks
+from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.machine.step_timer import HostStepTimer
 from ddpbench.record.checks import PrecisionMismatch, UnusedLossScale
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import ObservedPrecision, Record
 from ddpbench.record.registry import PRECISION_ALIASES, PRECISIONS, find_precision
-from ddpbench.training.engines import Engine, make_engine
+from ddpbench.training.engines import make_engine
 from ddpbench.training.loss_tracker import parameter_checksum
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.precision import cast_model, check_precision_supported
 from ddpbench.training.session import Session
+from ddpbench.training.step import Engine
 from ddpbench.training.warmup import warm_up
 
 IMPLEMENTATIONS = ("fused", "foreach", "loop")
@@ -123,14 +126,12 @@ def single_weight_model(name: str, **asked: object) -> tuple[nn.Module, torch.op
     nn.init.ones_(model.weight)
     model = cast_model(model, PRECISIONS[name])
     optimizer = make_optimizer(model, settled)
-    return model, optimizer, make_engine(model, optimizer, settled, PRECISIONS[name], world_of_one())
+    return model, optimizer, make_engine(model, optimizer, settled, PRECISIONS[name], world_of_one(), HostStepTimer(ProgressMarker(60.0)))
 
 
 def weight_after(steps: int, model: nn.Module, engine: Engine) -> float:
     for _ in range(steps):
-        with engine.autocast():
-            loss = engine.model(torch.ones(1, 1)).sum()
-        engine.backward(loss)
+        engine.backward(engine.forward(torch.ones(1, 1), torch.ones(1, 1), torch.mul))
         engine.update()
     return next(model.parameters()).item()
 

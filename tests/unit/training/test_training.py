@@ -15,7 +15,7 @@ from ddpbench.machine.backends import get_tf32, set_tf32
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
 from ddpbench.record.trace import PHASES
-from ddpbench.training.loss_tracker import LossTracker, parameter_checksum
+from ddpbench.training.loss_tracker import LossTracker, SkippedUpdates, parameter_checksum
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.warmup import warm_up
 
@@ -86,7 +86,8 @@ def uninitialised_is_nan() -> Iterator[None]:
 
 def skipped_in_twenty(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[int]:
     """Skipped updates of 20 steps, starting at the scaler's default scale, which overflows float16."""
-    scaler, ledger, batches = torch.amp.GradScaler("cpu"), LossTracker(optimizer, log_loss=False), InMemory(torch.device("cpu"))
+    scaler, batches = torch.amp.GradScaler("cpu"), InMemory(torch.device("cpu"))
+    ledger, skipped_updates = LossTracker(log_loss=False), SkippedUpdates(optimizer)
     for _ in range(20):
         with torch.autocast("cpu", torch.float16):
             loss = nn.functional.cross_entropy(model(batches.images), batches.labels, reduction="sum")
@@ -94,7 +95,7 @@ def skipped_in_twenty(model: nn.Module, optimizer: torch.optim.Optimizer) -> lis
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
-        ledger.record_step(loss)
+        ledger.record_step(loss, skipped_updates.pop())
     skipped = ledger.finish(scaler.get_scale(), 0, 1).skipped_steps
     assert 0 in skipped, "the first update must overflow"
     return skipped
@@ -136,7 +137,8 @@ def test_loss_tracker_detects_skips_of_every_implementation() -> None:
     for implementation in ("fused", "foreach", "loop"):
         model = tiny_net()
         optimizer = make_optimizer(model, config(optimizer_impl=implementation))
-        ledger, scaler = LossTracker(optimizer, log_loss=False), torch.amp.GradScaler("cpu", init_scale=1.0)
+        ledger, scaler = LossTracker(log_loss=False), torch.amp.GradScaler("cpu", init_scale=1.0)
+        skipped_updates = SkippedUpdates(optimizer)
         for step in range(3):
             images = torch.ones(2, 3, 16, 16) * (math.inf if step == 1 else 1.0)
             loss = torch.nn.functional.cross_entropy(model.eval()(images), torch.arange(2) % CLASSES)
@@ -144,7 +146,7 @@ def test_loss_tracker_detects_skips_of_every_implementation() -> None:
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
-            ledger.record_step(loss)
+            ledger.record_step(loss, skipped_updates.pop())
         numerics = ledger.finish(None, 0, 1)
         assert (numerics.skipped_steps, numerics.nonfinite_step) == ([1], 1), implementation
 

@@ -1,0 +1,172 @@
+"""The training step as CUDA graphs, which the host launches with three calls instead of one per kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ddpbench.distributed.collectives import guard_oom
+from ddpbench.distributed.world import World
+from ddpbench.machine.step_timer import BACKWARD, BROADCAST, StepTimer
+from ddpbench.record.config import ResolvedConfig
+from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.registry import PRECISIONS
+from ddpbench.training.loss_tracker import IsSkipped
+from ddpbench.training.step import Engine, LossFn
+
+EAGER_STEPS = 11
+"""Steps before the capture. DDP needs as many: in the first ones it rebuilds its buckets and collects statistics."""
+
+
+def check_graph_supported(config: ResolvedConfig) -> None:
+    """Raise UsageError if the step of ``config`` cannot be captured."""
+    if config.engine == "accelerate":
+        raise UsageError("--cuda-graph cannot capture a step of --engine accelerate", "use --engine ddp")
+    if config.schedule != "constant":
+        raise UsageError("--cuda-graph replays one learning rate, which --schedule changes", "use --schedule constant")
+    if config.compile not in ("off", "default"):
+        raise UsageError(f"--compile {config.compile} already uses CUDA graphs", "use --compile default with --cuda-graph")
+    if not config.set_to_none:
+        raise UsageError("--cuda-graph needs gradients that are set to None", "remove --no-set-to-none")
+    if PRECISIONS[config.precision].loss_scaling and config.optimizer_impl != "fused":
+        raise UsageError(
+            f"--optimizer-impl {config.optimizer_impl} waits for the loss scaler, which a graph cannot", "use --optimizer-impl fused"
+        )
+
+
+@dataclass(frozen=True)
+class StepGraphs:
+    """The graphs of a step, the tensors that they read, and those that they write."""
+
+    images: Tensor
+    labels: Tensor
+    loss: Tensor
+    is_skipped: IsSkipped
+    forward: torch.cuda.CUDAGraph
+    backward: torch.cuda.CUDAGraph
+    update: torch.cuda.CUDAGraph
+    peak_bytes: int  # of device memory during the capture: replays allocate none
+
+    @classmethod
+    def capture(cls, engine: Engine, stream: torch.cuda.Stream, images: Tensor, labels: Tensor, loss_fn: LossFn) -> StepGraphs:
+        """Capture a step on batches like this one. Nothing runs.
+
+        Raises:
+            BenchError: Something in the step cannot be captured.
+        """
+        images, labels, pool = images.clone(), labels.clone(), torch.cuda.graph_pool_handle()
+        forward, backward, update = (torch.cuda.CUDAGraph() for _ in range(3))
+
+        def captured(graph: torch.cuda.CUDAGraph) -> AbstractContextManager[None]:
+            # other threads, such as NCCL's watchdog, may call CUDA meanwhile
+            return torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
+
+        torch.cuda.reset_peak_memory_stats(stream.device)
+        try:
+            with torch.cuda.stream(stream):  # which a failed capture does not leave
+                with captured(forward):
+                    loss = engine.forward(images, labels, loss_fn)
+                with captured(backward):
+                    engine.backward(loss)
+                with captured(update):
+                    is_skipped = engine.update()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as problem:
+            raise BenchError(f"--cuda-graph cannot capture this step: {_first_cause(problem)}", "remove --cuda-graph") from problem
+        peak_bytes = torch.cuda.max_memory_allocated(stream.device)
+        return cls(images, labels, loss.detach(), is_skipped, forward, backward, update, peak_bytes)
+
+
+def _first_cause(problem: BaseException) -> str:
+    """The first line of the error that came first: later ones say that the capture has failed."""
+    while problem.__context__ is not None:
+        problem = problem.__context__
+    return str(problem).partition("\n")[0]
+
+
+class GraphedEngine:
+    """Replays forward, backward and update of an eager engine. Gradient sync is part of the backward graph, and counts as backward.
+
+    The engine is built on the stream of the capture, as DDP must be, and its first steps run there, whose phases are not timed rightly.
+    Batches are copied into the tensors that the graphs read.
+    """
+
+    warmup_steps = EAGER_STEPS + 1
+
+    def __init__(self, build: Callable[[], Engine], timer: StepTimer, world: World) -> None:
+        self._timer, self._world, self._device = timer, world, world.device.torch_device
+        self._stream = torch.cuda.Stream(self._device)
+        with self._on_capture_stream():
+            self._eager = build()
+        self.model, self.master_dtype = self._eager.model, self._eager.master_dtype
+        self._steps = 0
+        self._graphs: StepGraphs | None = None
+
+    @contextmanager
+    def _on_capture_stream(self) -> Iterator[None]:
+        """Run there, in order with the current stream."""
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            yield
+        current.wait_stream(self._stream)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Peak of device memory in a step."""
+        return self._graphs.peak_bytes if self._graphs else 0
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        return self._eager.autocast()
+
+    def forward(self, images: Tensor, labels: Tensor, loss_fn: LossFn) -> Tensor:
+        """The loss of a batch. The call after EAGER_STEPS steps captures the graphs.
+
+        Raises:
+            BenchError: Something in the step cannot be captured.
+            OutOfMemory: A graph does not fit, on every rank if on one.
+        """
+        self._steps += 1
+        if self._steps <= EAGER_STEPS:
+            with self._on_capture_stream():
+                return self._eager.forward(images, labels, loss_fn)
+        if self._graphs is None:
+            capture = partial(StepGraphs.capture, self._eager, self._stream, images, labels, loss_fn)
+            self._graphs = guard_oom(self._world, "while capturing a step", capture)
+        self._timer.mark(BROADCAST)  # of buffers: it is part of the forward graph
+        self._graphs.images.copy_(images)
+        self._graphs.labels.copy_(labels)
+        self._graphs.forward.replay()
+        return self._graphs.loss.clone()
+
+    def backward(self, loss: Tensor) -> None:
+        if self._graphs is None:
+            with self._on_capture_stream():
+                self._eager.backward(loss)
+        else:
+            self._graphs.backward.replay()
+            self._timer.mark(BACKWARD)
+
+    def update(self) -> IsSkipped:
+        if self._graphs is None:
+            with self._on_capture_stream():
+                return self._eager.update()
+        self._graphs.update.replay()
+        is_skipped = self._graphs.is_skipped
+        return is_skipped.clone() if isinstance(is_skipped, Tensor) else is_skipped
+
+    def scaler_state(self) -> dict[str, Any]:
+        return self._eager.scaler_state()
+
+    def load_scaler_state(self, state: Mapping[str, Any]) -> None:
+        self._eager.load_scaler_state(state)
+
+    def reset(self) -> None:
+        self._eager.reset()

@@ -1,0 +1,134 @@
+"""Trainings with ``--cuda-graph`` are those without it: losses, skipped updates, marks of phases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from training import InMemory, config, tiny_net, world_of_one
+
+from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.training.session import Session
+from ddpbench.training.step_graph import EAGER_STEPS, GraphedEngine, check_graph_supported
+from ddpbench.training.warmup import warm_up
+
+STEPS = 8
+
+
+class Alternating(InMemory):
+    """Two batches in turn."""
+
+    def next_batch(self, on_host_ready: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
+        self.images, self.labels = self.images.neg(), self.labels.flip(0)
+        return super().next_batch(on_host_ready)
+
+
+def opened(cuda_graph: bool, model: nn.Module | None = None, **settings: Any) -> Session:
+    world, settled = world_of_one("cuda"), config("cuda", cuda_graph=cuda_graph, **{"fresh": True, **settings})
+    loader = Alternating(world.device.torch_device)
+    return Session(settled, model or tiny_net(), nn.CrossEntropyLoss(), loader, world, ProgressMarker(60.0))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"precision": "fp32"},
+        {"precision": "amp-fp16"},
+        {"precision": "amp-fp16", "static_loss_scale": 128.0},
+        {"precision": "amp-bf16"},
+        {"precision": "o2"},
+        {"precision": "amp-fp16", "optimizer": "adam"},
+        {"precision": "fp32", "optimizer_impl": "foreach"},
+        {"precision": "fp32", "log_loss": True},
+    ],
+    ids=str,
+)
+def test_training_in_a_graph_is_that_without(settings: dict[str, Any]) -> None:
+    ends = []
+    for cuda_graph in (False, True):
+        live = opened(cuda_graph, **settings)
+        live.train(EAGER_STEPS + 1)
+        assert not cuda_graph or (isinstance(live.engine, GraphedEngine) and live.engine.peak_bytes > 0)
+        found = live.run_round(STEPS, max_drain_s=0)
+        assert found.numerics.nonfinite_step is None
+        assert all(len(times) == STEPS and min(times) >= 0 for times in found.phases_ms.values())
+        parameters = torch.cat([parameter.detach().float().flatten() for parameter in live.model.parameters()])
+        ends.append((found.numerics.first_loss, found.numerics.last_loss, parameters))
+        live.close()
+    plain, graphed = ends
+    assert graphed[:2] == pytest.approx(plain[:2], rel=0.01)
+    torch.testing.assert_close(graphed[2], plain[2], rtol=0.01, atol=1e-3)
+
+
+@pytest.mark.cuda
+def test_updates_that_the_scaler_skips_in_a_graph_are_recorded() -> None:
+    skipped = []
+    for cuda_graph in (False, True):
+        live = opened(cuda_graph, precision="amp-fp16")
+        live.train(EAGER_STEPS + 1)
+        live.engine.load_scaler_state({**live.engine.scaler_state(), "scale": 2.0**20})
+        skipped.append(live.run_round(STEPS, max_drain_s=0).numerics.skipped_steps)
+        live.close()
+    assert skipped[0] == skipped[1]
+    assert 0 < len(skipped[1]) < STEPS
+
+
+@pytest.mark.cuda
+def test_warm_up_of_a_fresh_training_ends_after_the_capture() -> None:
+    live = opened(True, precision="amp-fp16")
+    warmup, _, _ = warm_up(live)
+    assert warmup.warmup_steps > EAGER_STEPS
+    assert live.engine.peak_bytes > 0
+    live.close()
+
+
+@pytest.mark.cuda
+def test_training_from_scratch_in_the_same_graphs_starts_again() -> None:
+    live = opened(True, precision="amp-fp16")
+    weights = {name: tensor.clone() for name, tensor in live.model.state_dict().items()}
+    live.train(EAGER_STEPS + 1)
+    losses = []
+    for _ in range(2):
+        live.reset(weights, lambda: Alternating(live.world.device.torch_device))
+        losses.append(live.run_round(STEPS, max_drain_s=0).numerics.last_loss)
+    assert losses[0] == losses[1]
+    live.close()
+
+
+class Waits(nn.Module):
+    """Waits for the device, which a graph cannot."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (1.0 if x.sum().item() else 2.0)
+
+
+@pytest.mark.cuda
+def test_step_that_cannot_be_captured_is_named_and_the_stream_left() -> None:
+    live, current = opened(True, nn.Sequential(tiny_net(), Waits()), precision="fp32"), torch.cuda.current_stream()
+    with pytest.raises(BenchError, match=r"--cuda-graph cannot capture this step: .*captur"):
+        live.train(EAGER_STEPS + 1)
+    assert torch.cuda.current_stream() == current
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"engine": "accelerate"}, "cannot capture a step of --engine accelerate"),
+        ({"schedule": "linear"}, "--schedule changes"),
+        ({"compile": "reduce-overhead"}, "already uses CUDA graphs"),
+        ({"set_to_none": False}, "set to None"),
+        ({"precision": "amp-fp16", "optimizer_impl": "foreach"}, "waits for the loss scaler"),
+    ],
+)
+def test_step_that_cannot_be_a_graph_is_refused(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        check_graph_supported(config(cuda_graph=True, **settings))
+
+
+def test_step_of_a_plain_training_can_be_a_graph() -> None:
+    check_graph_supported(config(cuda_graph=True, precision="amp-fp16"))
