@@ -85,12 +85,15 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
     spec = workloads.find_workload(requested.workload)
     require_modules(f"workload '{spec.name}'", *spec.modules)
     spec.input_shape(requested.image_size)
+    workload_cost(requested.workload, requested.image_size or spec.image_size)
     config = resolve_config(requested, device.is_cuda, rank_env.local_world_size)
     if config.engine == "accelerate":
         require_modules("engine 'accelerate'", "accelerate")
     check_precision_supported(PRECISIONS[config.precision], device, config.engine, config.static_loss_scale)
     if config.roofline and (config.compile != "off" or (config.cuda_graph and device.is_cuda)):
-        raise UsageError("--roofline needs an eager model: compiled and replayed kernels belong to no layer", "use --compile off --no-cuda-graph")
+        raise UsageError(
+            "--roofline needs an eager model: compiled and replayed kernels belong to no layer", "use --compile off --no-cuda-graph"
+        )
     if config.cuda_graph and device.is_cuda:
         check_graph_supported(config)
     if config.cores and config.cores * rank_env.local_world_size > usable_cores():
@@ -101,7 +104,6 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
     if config.epochs and config.loader == SYNTHETIC:
         raise UsageError("--epochs needs a finite dataset; synthetic data is endless", "use --steps N or --data-dir DIR")
     check_loader(config, spec.dataset, spec.classes, rank_env.world_size)
-    workload_cost(config.workload, config.image_size)
     if config.runs_fused_kernels(device.is_cuda):
         fuse_kernels(init_model(spec.model, config.image_size, spec.classes, config.seed), config.workload)
     return config
@@ -212,7 +214,7 @@ def note_unused_flags(requested: Sequence[Config], resolved: Sequence[ResolvedCo
     note(["hw_decoder_load"], lambda arm: not loader_spec(arm.loader).needs_gpu, "without a GPU decoder", "add --loader dali-gpu")
     torch_kernels = "on CPUs, without channels-last, or with --compile"
     note(["fused_kernels"], lambda arm: not arm.runs_fused_kernels(world.device.is_cuda), torch_kernels, "remove it")
-    note(["cuda_graph"], lambda arm: not world.device.is_cuda, "on a CPU", "remove it")
+    note(["fast", "cuda_graph"], lambda arm: not world.device.is_cuda, "on a CPU", "remove it")
     note(["pin_memory"], _controls_its_copies, "with this loader", "remove it")
 
 
@@ -228,6 +230,11 @@ def _controls_its_copies(config: ResolvedConfig) -> bool:
     return loader_spec(config.loader).on_device or config.loader == REPLAY
 
 
+def _is_given(value: object, default: object) -> bool:
+    """Whether a flag asks for something: turning off what is off by default does not."""
+    return value != default and not (default is None and value is False)
+
+
 def _note_if_unused(
     requested: Sequence[Config],
     resolved: Sequence[ResolvedConfig],
@@ -239,7 +246,7 @@ def _note_if_unused(
     flags = [
         field.negated_option if field.default is True else field.option
         for field in flag_fields(Config)
-        if field.name in names and any(getattr(config, field.name) != field.default for config in requested)
+        if field.name in names and any(_is_given(getattr(config, field.name), field.default) for config in requested)
     ]
     if flags and all(map(is_unused, resolved)):
         have = "has" if len(flags) == 1 else "have"

@@ -36,6 +36,8 @@ def resolve_config(config: Config, cuda: bool, local_world_size: int) -> Resolve
         "image_size": spec.image_size,
         "optimizer_impl": "fused",
         "channels_last": spec.convolutional,
+        "fused_kernels": False,
+        "cuda_graph": False,
         "workers": default_workers(loader_spec(loader), config.cores or usable_cores() / local_world_size),
         "warmup": 10 if cuda else 2,
     }
@@ -47,7 +49,12 @@ def resolve_config(config: Config, cuda: bool, local_world_size: int) -> Resolve
         known["workers"] = 1  # this loader makes no batches in the main thread
     if loader == REPLAY:
         known["pin_memory"] = True  # replayed batches always wait in pinned memory
-    return ResolvedConfig(**{**msgspec.structs.asdict(config), **known, **unset})
+    resolved = ResolvedConfig(**{**msgspec.structs.asdict(config), **known, **unset})
+    if not (config.fast and cuda):
+        return resolved
+    from ddpbench.bench.fast import choose_fast_settings  # builds models: the launcher, which resolves no --fast, imports no torch
+
+    return choose_fast_settings(config, resolved)
 
 
 def default_loader(config: Config, spec: WorkloadSpec) -> str:

@@ -66,10 +66,18 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         bool | None, Flag(TRAINING, "channels-last (NHWC) memory format", automatic="on for convolutional networks")
     ] = None
     compile: Annotated[Literal["off", "default", "reduce-overhead", "max-autotune"], Flag(TRAINING, "torch.compile mode")] = "off"
+    fast: Annotated[bool, Flag(TRAINING, "choose the fastest settings known for the workload on a GPU; those you set stay")] = False
     fused_kernels: Annotated[
-        bool, Flag(TRAINING, "fused kernels of BatchNorm, addition, ReLU and max-pool, on a GPU in channels-last format")
-    ] = False
-    cuda_graph: Annotated[bool, Flag(TRAINING, "replay forward, backward and update as CUDA graphs, on a GPU")] = False
+        bool | None,
+        Flag(
+            TRAINING,
+            "fused kernels of BatchNorm, addition, ReLU and max-pool, on a GPU in channels-last format",
+            automatic="off; on with --fast",
+        ),
+    ] = None
+    cuda_graph: Annotated[
+        bool | None, Flag(TRAINING, "replay forward, backward and update as CUDA graphs, on a GPU", automatic="off; on with --fast")
+    ] = None
     set_to_none: Annotated[bool, Flag(TRAINING, "set gradients to None after each step instead of zeroing them")] = True
     log_loss: Annotated[bool, Flag(TRAINING, "call loss.item() every step, which forces a synchronisation")] = False
     seed: Annotated[Annotated[int, Meta(ge=0, lt=2**32)], Flag(TRAINING, "random seed for weights, data and shuffling")] = 0
@@ -215,6 +223,8 @@ class ResolvedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     momentum: Annotated[float, Meta(ge=0, lt=1)]
     weight_decay: Annotated[float, NonNegative]
     channels_last: bool
+    fused_kernels: bool = False
+    cuda_graph: bool = False
     loader: EntryName
     workers: Annotated[int, NonNegative]
     warmup: Annotated[int, Positive]

@@ -34,7 +34,7 @@ class EagerEngine(ABC):
     """An engine whose steps run operator by operator."""
 
     model: nn.Module
-    warmup_steps = 1
+    warmup_steps = 0
     peak_bytes = 0
 
     @abstractmethod

@@ -20,7 +20,7 @@ class Engine(Protocol):
 
     model: nn.Module
     master_dtype: str  # dtype of the master weights; empty if the optimizer updates the model's parameters directly
-    warmup_steps: int  # after which its steps run as later ones do
+    warmup_steps: int  # after the first step, until steps run as later ones do
 
     @property
     def peak_bytes(self) -> int:

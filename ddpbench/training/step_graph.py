@@ -32,6 +32,8 @@ def check_graph_supported(config: ResolvedConfig) -> None:
         raise UsageError("--cuda-graph replays one learning rate, which --schedule changes", "use --schedule constant")
     if config.compile not in ("off", "default"):
         raise UsageError(f"--compile {config.compile} already uses CUDA graphs", "use --compile default with --cuda-graph")
+    if config.share_gpu and config.engine != "none":
+        raise UsageError("--cuda-graph cannot capture gradient sync over gloo, which --share-gpu needs", "use --engine none")
     if not config.set_to_none:
         raise UsageError("--cuda-graph needs gradients that are set to None", "remove --no-set-to-none")
     if PRECISIONS[config.precision].loss_scaling and config.optimizer_impl != "fused":
@@ -76,19 +78,21 @@ class StepGraphs:
                     engine.backward(loss)
                 with captured(update):
                     is_skipped = engine.update()
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as problem:
-            raise BenchError(f"--cuda-graph cannot capture this step: {_first_cause(problem)}", "remove --cuda-graph") from problem
+            cause = _first_cause(problem)
+            if "out of memory" in str(cause):
+                raise torch.OutOfMemoryError(str(cause)) from problem
+            reason = str(cause).partition("\n")[0]
+            raise BenchError(f"--cuda-graph cannot capture this step: {reason}", "use --no-cuda-graph") from problem
         peak_bytes = torch.cuda.max_memory_allocated(stream.device)
         return cls(images, labels, loss.detach(), is_skipped, forward, backward, update, peak_bytes)
 
 
-def _first_cause(problem: BaseException) -> str:
-    """The first line of the error that came first: later ones say that the capture has failed."""
+def _first_cause(problem: BaseException) -> BaseException:
+    """The error that came first: later ones say that the capture has failed."""
     while problem.__context__ is not None:
         problem = problem.__context__
-    return str(problem).partition("\n")[0]
+    return problem
 
 
 class GraphedEngine:
@@ -98,7 +102,7 @@ class GraphedEngine:
     Batches are copied into the tensors that the graphs read.
     """
 
-    warmup_steps = EAGER_STEPS + 1
+    warmup_steps = EAGER_STEPS  # after the first step: the last of them captures
 
     def __init__(self, build: Callable[[], Engine], timer: StepTimer, world: World) -> None:
         self._timer, self._world, self._device = timer, world, world.device.torch_device

@@ -337,6 +337,8 @@ def requested_config(config: ResolvedConfig) -> Config:
         "image_size",
         "optimizer_impl",
         "channels_last",
+        "fused_kernels",
+        "cuda_graph",
         "loader",
         "workers",
         "warmup",

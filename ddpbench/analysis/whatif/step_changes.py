@@ -33,7 +33,8 @@ def with_compile(state: PipelineState, mode: str, context: WhatIfContext) -> Pip
     if (steps := _measured_steps(context, state.precision, state.batch_size, mode)) is not None:
         return replace(state, compile=mode, step_times_s=steps)
     activity = _kernel_activity(state, context)
-    if mode != "reduce-overhead" or state.compile != "off" or activity is None:
+    in_graph = context.inputs.record.config.cuda_graph
+    if mode != "reduce-overhead" or state.compile != "off" or activity is None or in_graph:
         command = context.builder.command(loader=(SYNTHETIC,), compile=(state.compile, mode))
         raise MissingMeasurementError(MissingMeasurement(code="step-compiled", compile_mode=mode), command)
     kernel_fraction = activity.kernel_ms / activity.step_ms

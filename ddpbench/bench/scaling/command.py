@@ -51,9 +51,11 @@ def rank_ladder(world_size: int, ranks_per_node: int) -> list[int]:
 
 
 def check_can_scale(config: Config, rank_env: RankEnv) -> None:
-    """Raises UsageError if there is nothing to scale: a single rank, or an engine other than DDP."""
+    """Raises UsageError if there is nothing to scale: a single rank, an engine other than DDP, or a graph that hides gradient sync."""
     if config.engine != "ddp":
         raise UsageError(f"scale analyses DDP and does not support --engine {config.engine}", "remove --engine")
+    if config.cuda_graph:
+        raise UsageError("scale times gradient sync, which a CUDA graph hides", "remove --cuda-graph")
     if rank_env.world_size == 1:
         raise UsageError("scale needs at least two ranks", "use --gpus N, or torchrun --nproc_per_node=N -m ddpbench scale WORKLOAD")
 
@@ -68,7 +70,7 @@ def scaling_arms(
     ranks = rank_counts[-1]
     if strong_batch:
         check_batch_divides(strong_batch, rank_counts)
-    synthetic = msgspec.structs.replace(requested, loader=SYNTHETIC, data_dir=None, download=False)
+    synthetic = msgspec.structs.replace(requested, loader=SYNTHETIC, data_dir=None, download=False, cuda_graph=False)
 
     def shared(config: Config, num_ranks: int) -> Config:
         return msgspec.structs.replace(config, batch_size=strong_batch // num_ranks) if strong_batch else config

@@ -48,10 +48,13 @@ def _transport_name(transport: Transport) -> str:
 
 DESCRIBED_FIELDS = frozenset(
     {"precision", "batch_size", "image_size", "optimizer", "optimizer_impl", "lr", "momentum", "weight_decay", "channels_last", "seed"}
-    | {"fused_kernels", "cuda_graph", "loader", "data_dir", "workers", "engine", "device", "threads", "broadcast_buffers"}
+    | {"fast", "fused_kernels", "cuda_graph", "loader", "data_dir", "workers", "engine", "device", "threads", "broadcast_buffers"}
     | {"warmup", "steps", "rounds"}
 )
 """Fields that the header describes in words; others are shown as flags if they differ from their default."""
+
+FAST_SETTINGS = {"compile": "compiled kernels", "fused_kernels": "fused kernels", "cuda_graph": "CUDA graphs"}
+"""What ``--fast`` chooses: fields, and what they turn on."""
 
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
@@ -68,6 +71,7 @@ def header_lines(record: Record, page: Page) -> Iterator[Text]:
     yield from styled(wrap_items("ddpbench  ", texts_in_common(title), page, gap="  "), LABEL, len("ddpbench"))
     yield from styled(wrap_items("", texts_in_common(machine), page, gap="     "))
     yield from labelled_lines("data", texts_in_common([("", _description(record)), *loader_items(record)]), page)
+    yield from labelled_lines("fast", _fast_choices(record), page)
     yield from labelled_lines("conf", texts_in_common([*_settings(record), *_warmup_and_round_items(record)]), page)
 
 
@@ -175,6 +179,19 @@ def _training(record: Record) -> Iterator[HeaderItem]:
         yield "fused_kernels", "fused kernels"
     if config.cuda_graph and record.environment.device_type == "cuda":
         yield "cuda_graph", f"CUDA graphs{' (gradient sync counts as backward, broadcast as forward)' if uses_ddp(record) else ''}"
+
+
+def _fast_choices(record: Record) -> Iterator[str]:
+    """What ``--fast`` has chosen, and what it found set."""
+    requested, config = record.requested, record.config
+    if not config.fast or requested is None:
+        return
+    for name, text in FAST_SETTINGS.items():
+        chosen, given = getattr(config, name), getattr(requested, name)
+        if chosen not in (False, "off") and given in (None, "off"):
+            yield text
+        elif given not in (None, "off"):
+            yield f"{_flag(next(field for field in flag_fields(Config) if field.name == name), given)} as you set it"
 
 
 def _without_ddp_items(records: Sequence[Record]) -> Iterator[HeaderItem]:

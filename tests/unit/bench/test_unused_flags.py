@@ -79,6 +79,11 @@ def test_unused_flag_is_listed_with_a_hint(workload: str, given: dict[str, Any],
     assert capsys.readouterr().err == f"ddpbench: note: {note}\n"
 
 
+def test_switch_that_turns_off_what_is_off_is_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    noted([Config(workload="resnet18", fused_kernels=False, cuda_graph=False)], unjoined_world("none"))
+    assert capsys.readouterr().err == ""
+
+
 def test_flag_used_by_one_arm_is_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
     noted([Config(workload="resnet18", loader=loader, workers=4) for loader in ("synthetic", "torch")], unjoined_world("none"))
     assert capsys.readouterr().err == ""

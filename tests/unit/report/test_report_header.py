@@ -8,6 +8,7 @@ import pytest
 import records
 from msgspec.structs import replace
 
+from ddpbench.record.config import Config
 from ddpbench.record.record import Record
 from ddpbench.report.layout import Page
 from ddpbench.report.pages.header import header_lines, shared_header_lines
@@ -46,6 +47,21 @@ def test_header_states_how_kernels_run_on_a_gpu(setting: str, text: str) -> None
         record.config = replace(record.config, **{setting: True})
     pages = ["\n".join(line.plain for line in header_lines(record, PAGE)) for record in (gpu, cpu)]
     assert [text in page for page in pages] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen", "line"),
+    [
+        ({}, {"fused_kernels": True, "cuda_graph": True}, "fast  fused kernels   CUDA graphs"),
+        ({"cuda_graph": False}, {"fused_kernels": True}, "fast  fused kernels   --no-cuda-graph as you set it"),
+        ({}, {"compile": "default", "cuda_graph": True}, "fast  compiled kernels   CUDA graphs"),
+    ],
+)
+def test_header_lists_what_fast_has_chosen(given: dict[str, bool], chosen: dict[str, object], line: str) -> None:
+    record = run(4, "ddp", True)
+    record.requested = replace(Config(workload="resnet50", fast=True), **given)
+    record.config = replace(record.config, fast=True, **{"cuda_graph": False, **chosen})
+    assert line in [line.plain for line in header_lines(record, PAGE)]
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,7 @@ def test_step_that_cannot_be_captured_is_named_and_the_stream_left() -> None:
         ({"schedule": "linear"}, "--schedule changes"),
         ({"compile": "reduce-overhead"}, "already uses CUDA graphs"),
         ({"set_to_none": False}, "set to None"),
+        ({"share_gpu": True}, "cannot capture gradient sync over gloo"),
         ({"precision": "amp-fp16", "optimizer_impl": "foreach"}, "waits for the loss scaler"),
     ],
 )

@@ -1,0 +1,67 @@
+"""The settings that ``--fast`` chooses: those known to be fastest for a workload on a GPU, one rule each. What the user has set stays.
+
+``results/kernels`` has the measurements behind the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from msgspec.structs import replace
+
+from ddpbench.record.config import Config, ResolvedConfig
+from ddpbench.record.errors import UsageError
+from ddpbench.training.session import fuse_kernels
+from ddpbench.training.step_graph import check_graph_supported
+from ddpbench.workloads.init_model import init_model
+from ddpbench.workloads.registry import find_workload
+
+COMPILED_WORKLOADS = frozenset({"vgg16-cifar10"})
+"""Their feature maps are so small that compiled kernels in a graph are faster than the fused ones."""
+
+Rule = Callable[[Config, ResolvedConfig], ResolvedConfig]
+"""Changes a resolved configuration where the requested one leaves a setting open."""
+
+
+def choose_fast_settings(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
+    """``resolved``, for a GPU, with the fastest settings that ``requested`` leaves open."""
+    for rule in RULES:
+        resolved = rule(requested, resolved)
+    return resolved
+
+
+def compile_small_maps(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
+    is_open = requested.compile == "off" and not requested.fused_kernels and requested.engine != "accelerate"
+    return replace(resolved, compile="default") if is_open and resolved.workload in COMPILED_WORKLOADS else resolved
+
+
+def fuse_norms(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
+    fused = replace(resolved, fused_kernels=True)
+    is_open = requested.fused_kernels is None and fused.runs_fused_kernels(is_cuda=True)
+    return fused if is_open and has_norms_to_fuse(resolved.workload, resolved.image_size) else resolved
+
+
+def capture_step(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
+    if requested.cuda_graph is not None:
+        return resolved
+    try:
+        check_graph_supported(resolved)
+    except UsageError:
+        return resolved
+    return replace(resolved, cuda_graph=True)
+
+
+RULES: tuple[Rule, ...] = (compile_small_maps, fuse_norms, capture_step)
+
+
+@cache
+def has_norms_to_fuse(workload: str, image_size: int | None) -> bool:
+    """Whether the fused kernels can run any BatchNorm of this workload."""
+    spec = find_workload(workload)
+    model = init_model(spec.model, image_size, spec.classes, seed=0)
+    try:
+        fuse_kernels(model, workload)
+    except UsageError:
+        return False
+    return True

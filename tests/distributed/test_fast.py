@@ -1,0 +1,34 @@
+"""``--fast`` on GPUs: under DDP with NCCL, in one job with the same training without it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from launches import only_job
+
+GPUS = torch.cuda.device_count()
+ON_GPUS = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={GPUS}", "-m", "ddpbench"]
+SMALL = ["--amp", "--image-size", "64", "-b", "8", "--steps", "12", "--rounds", "2"]
+
+
+@pytest.mark.cuda
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    "flags", [[], ["--no-broadcast-buffers"], ["--static-graph"], ["--comm-hook", "fp16"], ["--engine", "no-sync"]], ids=" ".join
+)
+def test_fast_run_trains_like_a_plain_one(flags: list[str], launch: Callable[..., Any], tmp_path: Path) -> None:
+    done = launch([*ON_GPUS, "resnet18", *SMALL, *flags, "--fast", "--no-fast", "-o", str(tmp_path)], timeout=180)
+    assert done.returncode == 0, done.stderr
+    fast, plain = sorted(only_job(tmp_path).records, key=lambda record: not record.config.fast)
+    assert (fast.config.fused_kernels, fast.config.cuda_graph) == (True, True)
+    assert (plain.config.fused_kernels, plain.config.cuda_graph) == (False, False)
+    for ours, theirs in zip(fast.rounds, plain.rounds, strict=True):
+        assert ours.params_in_sync or "no-sync" in flags
+        for trace, other in zip(ours.traces, theirs.traces, strict=True):
+            assert trace.numerics.nonfinite_step is None
+            assert trace.numerics.last_loss == pytest.approx(other.numerics.last_loss, rel=0.1, abs=0.1)

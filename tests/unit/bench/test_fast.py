@@ -1,0 +1,41 @@
+"""``--fast`` chooses settings by rules, and leaves what the user has set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ddpbench.bench.resolve import resolve_config
+from ddpbench.record.config import Config
+
+
+def chosen(workload: str, cuda: bool = True, **given: Any) -> tuple[bool, bool, str]:
+    """Fused kernels, CUDA graph and compile mode."""
+    arm = resolve_config(Config(workload=workload, precision="amp-fp16", **{"fast": True, **given}), cuda, local_world_size=1)
+    return arm.fused_kernels, arm.cuda_graph, arm.compile
+
+
+@pytest.mark.parametrize(
+    ("workload", "given", "settings"),
+    [
+        ("resnet18", {}, (True, True, "off")),
+        ("resnet18", {"fast": False}, (False, False, "off")),
+        ("resnet18", {"cuda": False}, (False, False, "off")),
+        ("mnist-cnn", {}, (False, True, "off")),
+        ("disc-mlp-5", {}, (False, True, "off")),
+        ("vgg16-cifar10", {}, (False, True, "default")),
+        ("vgg16-cifar10", {"fused_kernels": True}, (True, True, "off")),
+        ("resnet18", {"fused_kernels": False}, (False, True, "off")),
+        ("resnet18", {"cuda_graph": False}, (True, False, "off")),
+        ("resnet18", {"compile": "default"}, (False, True, "default")),
+        ("resnet18", {"compile": "reduce-overhead"}, (False, False, "reduce-overhead")),
+        ("resnet18", {"channels_last": False}, (False, True, "off")),
+        ("resnet18", {"schedule": "linear"}, (True, False, "off")),
+        ("resnet18", {"engine": "accelerate"}, (True, False, "off")),
+        ("resnet18", {"optimizer_impl": "foreach"}, (True, False, "off")),
+        ("resnet18", {"share_gpu": True}, (True, False, "off")),
+    ],
+)
+def test_rules_fill_in_what_is_open(workload: str, given: dict[str, Any], settings: tuple[bool, bool, str]) -> None:
+    assert chosen(workload, **given) == settings
