@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,10 +39,13 @@ from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import REPLAY, SYNTHETIC, find_loader
 from ddpbench.record.record import DatasetInfo, ObservedPrecision, Round, Warmup
-from ddpbench.record.roofline import LayerWork
+from ddpbench.record.registry import PRECISIONS
+from ddpbench.record.roofline import FusedWork, LayerWork
 from ddpbench.record.trace import Trace
 from ddpbench.training.evaluate import evaluate_accuracy
+from ddpbench.training.fused_work import count_fused_work
 from ddpbench.training.loop import LOSSES
+from ddpbench.training.precision import cast_model
 from ddpbench.training.profiler import profile_kernel_ms
 from ddpbench.training.roofline import measure_layers
 from ddpbench.training.session import OffloadedState, Session
@@ -293,6 +296,16 @@ class Arm:
         assert self._session is not None, "activate() comes first"
         self._marker.enter(ROOFLINE)
         return measure_layers(self._session)
+
+    def count_fused_work(self, layers: Sequence[LayerWork]) -> FusedWork:
+        """What the fused kernels would replace of the measured ``layers``. Raises what a model raises that needs values of tensors."""
+        assert self._session is not None, "activate() comes first"
+        return count_fused_work(self._session, layers, self._model_to_count)
+
+    def _model_to_count(self) -> nn.Module:
+        """A new model on the host, in the dtypes of this arm."""
+        model = init_model(self._spec.model, self.config.image_size, self._spec.classes, self.config.seed)
+        return cast_model(model.train(), PRECISIONS[self.config.precision])
 
     def _choose_steps_per_round(self, step_s: float) -> int:
         if (requested := requested_steps_per_round(self.config, self._steps_per_epoch())) is not None:

@@ -31,6 +31,17 @@ def choose_fast_settings(requested: Config, resolved: ResolvedConfig) -> Resolve
     return resolved
 
 
+def resolve_fast(requested: Config, config: ResolvedConfig) -> ResolvedConfig:
+    """``config``, which ``requested`` resolves to, with ``--fast``."""
+    return choose_fast_settings(requested, replace(config, fast=True))
+
+
+def can_predict_fast(requested: Config, config: ResolvedConfig) -> bool:
+    """Whether ``--fast`` would run fused kernels in CUDA graphs, whose gain is predicted, and ``config`` runs neither."""
+    fast = resolve_fast(requested, config)
+    return fast.fused_kernels and fast.cuda_graph and fast.compile == "off" and not (config.fused_kernels or config.cuda_graph)
+
+
 def compile_small_maps(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
     is_open = requested.compile == "off" and not requested.fused_kernels and requested.engine != "accelerate"
     return replace(resolved, compile="default") if is_open and resolved.workload in COMPILED_WORKLOADS else resolved

@@ -83,9 +83,15 @@ def twin_of(tensor: Tensor) -> Tensor:
     gradient, so with one there is no second output; a hook that is registered later sees only the gradient of the first.
     """
     second: Tensor | None = getattr(tensor, "_ddpbench_twin", None)
-    if second is None or second.grad_fn is not tensor.grad_fn or not second.is_set_to(tensor):
+    if second is None or second.grad_fn is not tensor.grad_fn or not _shares_values(second, tensor):
         return tensor
     return tensor if tensor._backward_hooks or tensor.retains_grad else second
+
+
+def _shares_values(one: Tensor, other: Tensor) -> bool:
+    """Whether both are the same elements of the same memory, as ``Tensor.is_set_to`` says of tensors that are not fake."""
+    views = [(each.untyped_storage()._cdata, each.storage_offset(), each.shape, each.stride()) for each in (one, other)]
+    return views[0] == views[1]
 
 
 def norm_relu_pool(y: Tensor, norm: nn.BatchNorm2d, stats: Tensor) -> Tensor:

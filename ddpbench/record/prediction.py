@@ -43,6 +43,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         Literal["off", "default", "reduce-overhead", "max-autotune"] | None,
         Flag(TRAINING, "torch.compile mode", automatic=UNCHANGED, sweep=False),
     ] = None
+    fast: Annotated[
+        bool | None, Flag(TRAINING, "the fastest settings known for the workload on a GPU", automatic=UNCHANGED, sweep=False)
+    ] = None
     gpus: Annotated[Annotated[int, Meta(ge=1, le=MAX_RANKS)] | None, Flag(RANKS, "number of ranks", automatic=UNCHANGED, sweep=False)] = (
         None
     )
@@ -74,6 +77,7 @@ AssumptionCode = Literal[
     "no-read-wait",  # files in memory are read without a wait
     "no-overlapped-copy",  # copies from pageable memory do not overlap with training
     "same-copies",  # copies and interference take as long with another precision
+    "fused-kernels",  # fused kernels move the counted bytes as fast as a copy, and CUDA graphs close the gaps between all kernels
     "cuda-graphs",  # CUDA graphs close the gaps between kernels and leave the kernels unchanged
     "same-image-load",  # with another batch size a worker and its copy take as long per image
     "same-image-time",  # ... and so does the device; gradient sync takes as long per step
@@ -108,6 +112,7 @@ MeasurementCode = Literal[
     "step-without-sync",
     "step-in-precision",  # ``precision``
     "step-compiled",  # by ``compile_mode``
+    "step-fast",  # with ``--fast``
     "unexplained-step",  # what makes the simulated step ``simulated_ratio`` times the measured one
 ]
 """A measurement that a prediction may require."""

@@ -33,8 +33,16 @@ class DeviceLimits(msgspec.Struct, frozen=True, kw_only=True):
     launch_us: NonZero  # from one small operator to the next
 
 
+class FusedWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What the fused kernels would replace in a step, and the bytes that they would read and write instead."""
+
+    replaced_ms: Milliseconds
+    num_bytes: Amount
+
+
 class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     """A step of rank 0, layer by layer in the order of the forward pass."""
 
     layers: list[LayerWork]
     limits: DeviceLimits
+    fused: FusedWork | None = None  # set if the kernels can run, and a diagnosis asks for them

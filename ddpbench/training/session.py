@@ -135,6 +135,10 @@ class Session:
         """Updates of the schedule that are done."""
         return self._schedule.updates_done
 
+    def next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loader's next batch, which no step trains on."""
+        return self._loader.next_batch(lambda: None)
+
     def train(self, steps: int) -> float:
         """Train ``steps`` steps and wait for the device; returns the seconds."""
         start_s = perf_counter()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddpbench.distributed.collectives import guard_oom
+from ddpbench.distributed.collectives import run_on_all_ranks
 from ddpbench.distributed.world import World
 from ddpbench.machine.step_timer import BACKWARD, BROADCAST, StepTimer
 from ddpbench.record.config import ResolvedConfig
@@ -134,8 +134,7 @@ class GraphedEngine:
         """The loss of a batch. The call after EAGER_STEPS steps captures the graphs.
 
         Raises:
-            BenchError: Something in the step cannot be captured.
-            OutOfMemory: A graph does not fit, on every rank if on one.
+            ConfigFailed: Something in the step cannot be captured, or a graph does not fit; on every rank if on one.
         """
         self._steps += 1
         if self._steps <= EAGER_STEPS:
@@ -143,7 +142,7 @@ class GraphedEngine:
                 return self._eager.forward(images, labels, loss_fn)
         if self._graphs is None:
             capture = partial(StepGraphs.capture, self._eager, self._stream, images, labels, loss_fn)
-            self._graphs = guard_oom(self._world, "while capturing a step", capture)
+            self._graphs = run_on_all_ranks(self._world, capture)
         self._timer.mark(BROADCAST)  # of buffers: it is part of the forward graph
         self._graphs.images.copy_(images)
         self._graphs.labels.copy_(labels)

@@ -141,7 +141,11 @@ def test_background_loader_round_measures_slowdown_and_delivery() -> None:
     asked = Config(workload="situations.workloads:light_cifar", loader="situations.spoilt:far_away", workers=1, device="cpu")
     settled = resolve_config(asked, False, 1)
     scene = DiagnosisContext(
-        JobContext([settled], world_of_one(), ProgressMarker(60.0), None, NullProgress(), perf_counter()), settled, LoaderFactories(), 0.3
+        JobContext([settled], world_of_one(), ProgressMarker(60.0), None, NullProgress(), perf_counter()),
+        asked,
+        settled,
+        LoaderFactories(),
+        0.3,
     )
     timed = round_with_background_loader(scene, settled)
     assert timed is not None
@@ -158,7 +162,11 @@ def test_background_loader_round_that_runs_out_of_memory_is_skipped() -> None:
     asked = Config(workload="misbehaving:exhausts", loader="situations.spoilt:far_away", workers=1, device="cpu")
     settled = resolve_config(asked, False, 1)
     scene = DiagnosisContext(
-        JobContext([settled], world_of_one(), ProgressMarker(60.0), None, NullProgress(), perf_counter()), settled, LoaderFactories(), 0.3
+        JobContext([settled], world_of_one(), ProgressMarker(60.0), None, NullProgress(), perf_counter()),
+        asked,
+        settled,
+        LoaderFactories(),
+        0.3,
     )
     with pytest.raises(ConfigFailed, match=r"^out of memory: "):
         round_with_background_loader(scene, settled)

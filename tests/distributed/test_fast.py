@@ -32,3 +32,20 @@ def test_fast_run_trains_like_a_plain_one(flags: list[str], launch: Callable[...
         for trace, other in zip(ours.traces, theirs.traces, strict=True):
             assert trace.numerics.nonfinite_step is None
             assert trace.numerics.last_loss == pytest.approx(other.numerics.last_loss, rel=0.1, abs=0.1)
+
+
+@pytest.mark.cuda
+@pytest.mark.timeout(320)
+def test_diagnosis_of_compute_bound_training_predicts_and_tries_fast(launch: Callable[..., Any], tmp_path: Path) -> None:
+    words = ["diagnose", "resnet18", "--amp", "--image-size", "128", "-b", "512", "--loader", "dali-gpu", "-o", str(tmp_path)]
+    done = launch([*ON_GPUS, *words], timeout=300)
+    assert done.returncode == 0, done.stderr
+    job = only_job(tmp_path)
+    if job.records[0].verdict is None or job.records[0].verdict.kind != "compute-bound":
+        pytest.skip("the loader is slower than this GPU")
+    assert job.diagnosis
+    (prediction,) = (each for each in job.diagnosis.predictions if each.scenario.fast)
+    assert prediction.gain
+    assert prediction.gain > 1.05
+    (tried,) = (record for record in job.records if record.role.scenario and record.role.scenario.fast)
+    assert (tried.config.fused_kernels, tried.config.cuda_graph, tried.status) == (True, True, "ok")

@@ -24,6 +24,7 @@ RemedyCode = Literal[
     "decode-on-device",
     "without-loader",  # a comparison that shows what the loader costs
     "cuda-graphs",
+    "fast",
     "larger-batch",
     "less-sync",
     "faster-compute",

@@ -9,10 +9,12 @@ from math import ceil
 from ddpbench.analysis.command import TOP_COMMAND, CommandBuilder
 from ddpbench.analysis.cpu_demand import cpu_demand, oversubscribed_node
 from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.remedies.loader_rules import MIN_WORTHWHILE_GAIN
 from ddpbench.analysis.remedies.remedy import FewerRanks, LargerBatch, Remedy
 from ddpbench.analysis.run_length import MIN_ROUNDS, is_too_short_for_verdict, required_length
 from ddpbench.analysis.straggler import Straggler
 from ddpbench.analysis.summary import compute_dtype
+from ddpbench.analysis.whatif.query import gain_predictor
 from ddpbench.record.loaders import DEFAULT_LOADER, SYNTHETIC, loader_spec
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Record
@@ -49,17 +51,29 @@ def less_sync(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
 
 
 def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
-    """For a device that is busy computing: tensor cores, then fused kernels, then a larger batch; else a diagnosis of a loader."""
+    """For a device that is busy computing: tensor cores, fused or compiled kernels, a larger batch; else a diagnosis of a loader."""
     record, config, cuda = builder.record, builder.record.config, builder.record.environment.device_type == "cuda"
     in_float32 = record.observed_precision is not None and compute_dtype(record.observed_precision) in ("float32", "tf32")
     if in_float32 and (cuda or not builder.has_flag("precision")):  # CPUs without bfloat16 units are slower with it
         half = "amp-fp16" if cuda else "amp-bf16"
         return Remedy(code="faster-compute", command=builder.command(precision=(config.precision, half)))
+    if fast := fast_settings(builder, inputs):
+        return fast
     if cuda and config.compile == "off" and not builder.has_flag("compile"):
         return Remedy(code="faster-compute", command=builder.command(compile=("off", "default")))
     if cuda and (command := larger_batch_command(builder, inputs)):
         return Remedy(code="faster-compute", command=command)
     return measure_loader(builder)
+
+
+def fast_settings(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
+    """Fused kernels and CUDA graphs, if a diagnosis has counted what they replace, and predicts a gain."""
+    compute_only, scenario = inputs.controls.compute_only, Scenario(fast=True)
+    if compute_only is None or compute_only.roofline is None or compute_only.roofline.fused is None:
+        return None
+    gain = gain_predictor(inputs, builder)(scenario)
+    command = builder.command(fast=(False, True))
+    return Remedy(code="fast", command=command, scenario=scenario, gain=gain) if gain and gain >= MIN_WORTHWHILE_GAIN else None
 
 
 def measure_loader(builder: CommandBuilder) -> Remedy | None:

@@ -14,7 +14,7 @@ from ddpbench.analysis.whatif.batches import scale_times
 from ddpbench.analysis.whatif.context import WhatIfContext
 from ddpbench.analysis.whatif.loader_changes import with_handoff, with_hw_decoder_load, with_loader, with_pin_memory
 from ddpbench.analysis.whatif.state import PipelineState
-from ddpbench.analysis.whatif.step_changes import with_batch_size, with_compile, with_precision
+from ddpbench.analysis.whatif.step_changes import with_batch_size, with_compile, with_fast, with_precision
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import DEFAULT_LOADER, loader_spec
 from ddpbench.record.prediction import Assumption, MissingMeasurement, Scenario
@@ -49,6 +49,7 @@ def _present_value(name: str, state: PipelineState, context: WhatIfContext) -> o
         "hw_decoder_load": config.hw_decoder_load,
         "precision": state.precision,
         "compile": state.compile,
+        "fast": state.fast,
         "batch_size": state.batch_size,
         "data_in_memory": False,
         "pin_memory": config.pin_memory if context.on_gpu else None,
@@ -150,6 +151,7 @@ SETTERS: Mapping[str, Callable[..., PipelineState]] = {
     "hw_decoder_load": with_hw_decoder_load,
     "precision": with_precision,
     "compile": with_compile,
+    "fast": with_fast,
     "batch_size": with_batch_size,
     "data_in_memory": with_data_in_memory,
     "workers": with_workers,
@@ -160,7 +162,7 @@ SETTERS: Mapping[str, Callable[..., PipelineState]] = {
     "cores_per_gpu": with_cores_per_gpu,
 }
 """Setters by field of Scenario, in the order of application: the loader before its workers, these before pinned memory, precision and
-compile before batch size.
+how its kernels run before batch size.
 """
 
 assert SETTERS.keys() == {field.name for field in msgspec.structs.fields(Scenario)}

@@ -60,6 +60,7 @@ def measured_state(inputs: AnalysisInput) -> PipelineState:
         loader=config.loader,
         precision=config.precision,
         compile=config.compile,
+        fast=config.fast,
         batch_size=config.batch_size,
         ranks=record.world_size,
         ranks_per_node=node.ranks,

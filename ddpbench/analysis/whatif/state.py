@@ -22,6 +22,7 @@ class PipelineState:
     loader: str
     precision: str
     compile: str
+    fast: bool
     batch_size: int  # images per rank and step
     ranks: int
     ranks_per_node: int

@@ -1,10 +1,10 @@
-"""What-if changes of the compute-only step: precision, compile mode and batch size."""
+"""What-if changes of the compute-only step: precision, compile mode, fused kernels and batch size."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import log2
+from math import fsum, log2
 from statistics import fmean
 
 from ddpbench.analysis.controls import step_s
@@ -12,6 +12,7 @@ from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
 from ddpbench.analysis.whatif.batches import scale_times
 from ddpbench.analysis.whatif.context import WhatIfContext
 from ddpbench.analysis.whatif.state import PipelineState
+from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.prediction import Assumption, MissingMeasurement
 from ddpbench.record.record import KernelActivity
@@ -43,9 +44,32 @@ def with_compile(state: PipelineState, mode: str, context: WhatIfContext) -> Pip
     ).with_assumptions(Assumption(code="cuda-graphs", log_error=0.1))
 
 
+def with_fast(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
+    """Change to the settings of ``--fast``: the layers that fused kernels replace take the time in which a copy moves the counted bytes.
+
+    Gradient sync of several ranks stays, but a shorter backward may hide less of it.
+    """
+    if not context.on_gpu:
+        raise UsageError("--fast changes nothing on a CPU", "drop --fast")
+    compute_only, config = context.inputs.controls.compute_only, context.inputs.record.config
+    roofline = compute_only.roofline if compute_only else None
+    measured_s = step_s(compute_only)
+    same_settings = (state.precision, state.compile, state.batch_size) == (config.precision, config.compile, config.batch_size)
+    if not (wanted and same_settings and roofline and roofline.fused and measured_s):
+        raise MissingMeasurementError(MissingMeasurement(code="step-fast"), context.builder.diagnose_command())
+    step_ms = 1e3 * measured_s
+    if state.ranks == 1:  # of several, the step contains communication, which stays
+        step_ms = min(step_ms, fsum(work.ms for layer in roofline.layers for work in (layer.forward, layer.backward)))
+    fused_ms = roofline.fused.num_bytes / roofline.limits.copy_gb_per_s / 1e6
+    ratio = (step_ms - roofline.fused.replaced_ms + fused_ms) / (1e3 * measured_s)
+    return replace(
+        state, fast=True, step_times_s=[[min(ratio, 1.0) * span for span in each] for each in state.step_times_s]
+    ).with_assumptions(Assumption(code="fused-kernels", log_error=0.08 if state.ranks == 1 else 0.15))
+
+
 def with_batch_size(state: PipelineState, batch_size: int, context: WhatIfContext) -> PipelineState:
-    factor = batch_size / state.batch_size
-    steps = _measured_steps(context, state.precision, batch_size, state.compile)
+    factor, config = batch_size / state.batch_size, context.inputs.record.config
+    steps = None if state.fast and not config.fast else _measured_steps(context, state.precision, batch_size, state.compile)
     if steps is not None:
         assumption = Assumption(code="same-image-load")
     else:
@@ -81,7 +105,7 @@ def _kernel_activity(state: PipelineState, context: WhatIfContext) -> KernelActi
     None if ``state`` has another precision or compile mode.
     """
     compute_only, config = context.inputs.controls.compute_only, context.inputs.record.config
-    same_settings = (state.precision, state.compile) == (config.precision, config.compile)
+    same_settings = (state.precision, state.compile, state.fast) == (config.precision, config.compile, config.fast)
     return compute_only.kernel_activity if compute_only and same_settings else None
 
 

@@ -45,7 +45,7 @@ def run_diagnosis(request: Request, options: DiagnoseOptions = DEFAULT_DIAGNOSE_
 
     run_job(
         build_request(arms, {}, request.output, request.command),
-        DiagnoseJobSpec(open_journal, config.time_limit, [arm.role for arm in arms], options.verify),
+        DiagnoseJobSpec(open_journal, config, [arm.role for arm in arms], options.verify),
     )
 
 

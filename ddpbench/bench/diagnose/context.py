@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ddpbench.bench.diagnose.loaders import LoaderFactories
 from ddpbench.bench.job_spec import JobContext
 from ddpbench.bench.round_plan import RoundPlan
-from ddpbench.record.config import ResolvedConfig
+from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.roles import Measurement, SkipReason
 
 ACTIVATION_S = 2.0
@@ -20,7 +20,8 @@ class DiagnosisContext:
     """One diagnosis on one rank."""
 
     job_context: JobContext
-    config: ResolvedConfig  # of the run that is diagnosed
+    requested: Config  # of the run that is diagnosed
+    config: ResolvedConfig  # what it resolves to
     loader_factories: LoaderFactories
     window_s: float  # length of a loader benchmark
     loader_batch_s: float = 0.0  # loader benchmark's time per batch on the slowest rank, a lower bound of the run's step

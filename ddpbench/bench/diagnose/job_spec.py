@@ -10,6 +10,7 @@ from ddpbench.bench.arm import Arm
 from ddpbench.bench.diagnose import round_plans
 from ddpbench.bench.diagnose.alternatives import ALTERNATIVE_LOADERS, alternative_configs
 from ddpbench.bench.diagnose.context import DiagnosisContext, DiagnosisExperiment
+from ddpbench.bench.diagnose.fast_work import measure_fast_work
 from ddpbench.bench.diagnose.loaders import LoaderFactories
 from ddpbench.bench.diagnose.measurements import (
     H2D_COPIES,
@@ -27,6 +28,7 @@ from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.bench.run import profile_arm
 from ddpbench.bench.time_budget import WRAP_UP_S, TimeBudget
 from ddpbench.data.loader import LoaderFactory
+from ddpbench.record.config import Config
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.record import Record
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role, SkippedMeasurement
@@ -41,6 +43,9 @@ AFTER_ROUNDS = (H2D_COPIES, LOADER_ON_ONE_RANK, LOADER_STAGES, ALTERNATIVE_LOADE
 """Storage comes last, because it evicts files from the page cache."""
 
 PROFILE_S = 5.0
+FAST_WORK_S = 15.0
+"""Approximate seconds to measure what ``--fast`` is predicted from."""
+
 MAX_AFTER_ROUNDS_FRACTION = 0.3
 """Maximum fraction of the time that is reserved for what comes after the rounds."""
 
@@ -48,7 +53,7 @@ MAX_AFTER_ROUNDS_FRACTION = 0.3
 class DiagnoseJobSpec(JobSpec):
     """One diagnosis on one rank, with the ``roles`` of its control runs in the order of the arms.
 
-    With ``verify``, trying the predictions gets its share of ``limit_s``.
+    With ``verify``, trying the predictions gets its share of the time limit of ``requested``.
     """
 
     _budget: TimeBudget
@@ -56,8 +61,9 @@ class DiagnoseJobSpec(JobSpec):
     _experiments_s: float
     """These three are set by ``before_rounds``, which receives the job context."""
 
-    def __init__(self, open_journal: JournalFactory, limit_s: float | None, roles: Sequence[Role], verify: bool) -> None:
+    def __init__(self, open_journal: JournalFactory, requested: Config, roles: Sequence[Role], verify: bool) -> None:
         super().__init__(open_journal, render_diagnosis)
+        self._requested, limit_s = requested, requested.time_limit
         self.loader_factories = LoaderFactories()
         default_limit_s = DIAGNOSIS_S + (VERIFY_S if verify else 0.0)
         self._limit_s, self._roles = DIAGNOSIS_S * (limit_s or default_limit_s) / default_limit_s, roles
@@ -67,9 +73,9 @@ class DiagnoseJobSpec(JobSpec):
     def before_rounds(self, context: JobContext) -> None:
         """Measure the idle nodes, then the loader without training; its pace determines the length of the rounds."""
         self._budget = TimeBudget(self._limit_s, context.start, context.world, WRAP_UP_S * min(1.0, self._time_scale))
-        self._context = DiagnosisContext(
-            context, context.configs[self._roles.index(BASELINE)], self.loader_factories, LOADER_WINDOW_S * self._time_scale
-        )
+        config = context.configs[self._roles.index(BASELINE)]
+        window_s = LOADER_WINDOW_S * self._time_scale
+        self._context = DiagnosisContext(context, self._requested, config, self.loader_factories, window_s)
         for experiment in BEFORE_ROUNDS:
             self._run_experiment(experiment)
         context.marker.enter("checking other loaders")
@@ -103,7 +109,10 @@ class DiagnoseJobSpec(JobSpec):
         return max(0.0, self._budget.remaining_s() - self._experiments_s)
 
     def after_rounds(self, context: JobContext, arms: Sequence[Arm]) -> None:
-        """Run the experiments that need idle devices, then verify and profile; the profiler comes last as it slows every launch."""
+        """Run the experiments that need idle devices, then verify and profile.
+
+        The profiler slows every later launch. Before the trials, it runs only for a training that does not wait for launches.
+        """
         for arm in arms:
             arm.park()
         self.loader_factories.close()
@@ -115,6 +124,8 @@ class DiagnoseJobSpec(JobSpec):
             self._run_experiment(experiment)
         if self._verify_s:
             self._budget.extend(self._verify_s)
+            if self._verify_s >= 3 * FAST_WORK_S and COMPUTE_ONLY in self._roles:
+                measure_fast_work(self._context, arms, self._roles.index(COMPUTE_ONLY))
             left_s = self._budget.remaining_s() - self._profile_s
             if not verify_predictions(
                 self._context, left_s, round_plans.DIAGNOSE_ROUND_S * self._time_scale, round_plans.DIAGNOSE_WARMUP_S * self._time_scale

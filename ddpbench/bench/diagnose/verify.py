@@ -16,6 +16,7 @@ from ddpbench.analysis.whatif.outcome import config_fields, is_runnable
 from ddpbench.analysis.whatif.query import diagnosed_input, predict_gain
 from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.diagnose.context import ACTIVATION_S, DiagnosisContext
+from ddpbench.bench.fast import resolve_fast
 from ddpbench.bench.journal import Journal
 from ddpbench.bench.preflight import new_record
 from ddpbench.bench.progress_text import log_round
@@ -87,6 +88,8 @@ def plan_trials(
     trials = [Trial(BASELINE_REPEAT, present, context.loader_paced(plan, present))]
     for prediction in candidates:
         config = msgspec.structs.replace(present, **config_fields(prediction.scenario))
+        if config.fast and not present.fast:
+            config = resolve_fast(context.requested, config)
         batches = present.batch_size / config.batch_size  # batches per present batch with the same number of images
         trial_plan = context.loader_paced(replace(plan, dry_run=True), config, batches * (prediction.gain or 1.0))
         trials.append(Trial(trial_role(prediction.scenario), config, trial_plan))

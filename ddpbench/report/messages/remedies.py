@@ -38,6 +38,7 @@ NAMES: Mapping[RemedyCode, str] = {
     "pinned-memory-and-worker": "num_workers=1, pin_memory=True",
     "decode-on-device": 'torchvision.io.decode_jpeg(..., device="cuda")',
     "without-loader": "no loader",
+    "fast": "--fast",
     "less-sync": "cheaper gradient sync",
     "faster-compute": "faster compute, not faster data loading",
     "inspect-straggler": "inspect the straggler",
@@ -55,6 +56,7 @@ REASONS: Mapping[RemedyCode, str] = {
     "pinned-memory": "copies from pinned memory overlap training",
     "pinned-memory-and-worker": "not predicted; without workers, the trainer process would pin each batch itself and wait for it",
     "without-loader": "upper limit: no batch is loaded or copied",
+    "fast": "fused kernels move fewer bytes, and CUDA graphs launch all kernels of a step at once",
     "cuda-graphs": "CUDA graphs launch all kernels of a step at once",
     "larger-batch": "more work per launched kernel",
 }

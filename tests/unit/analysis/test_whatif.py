@@ -27,9 +27,11 @@ from diagnoses import (
 )
 from msgspec.structs import replace
 
-from ddpbench.analysis.controls import baseline_of
+from ddpbench.analysis.controls import baseline_of, step_s
 from ddpbench.analysis.cpu_demand import all_cores_workers
+from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.pipeline.model import PipelineModel, pipeline_model
+from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
 from ddpbench.analysis.whatif.gain import MAX_RESIDUAL, GainEstimate, model_error
 from ddpbench.analysis.whatif.query import WhatIfAnswer, answer_whatif, diagnosed_input
@@ -41,6 +43,7 @@ from ddpbench.record.io import load, save
 from ddpbench.record.prediction import MissingMeasurement, Scenario
 from ddpbench.record.record import Job, KernelActivity
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT
+from ddpbench.record.roofline import DeviceLimits, FusedWork, LayerWork, Roofline, Work
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.whatif import render_whatif
 
@@ -283,6 +286,56 @@ def test_cuda_graphs_reduce_the_step_to_its_kernels() -> None:
     job = DIAGNOSES["launch-bound"][0]()
     assert gain(job, compile="reduce-overhead", workers=30, cores_per_gpu=64) == pytest.approx(44.4 / 21.0, rel=0.05)
     assert missing(job, compile="max-autotune") == MissingMeasurement(code="step-compiled", compile_mode="max-autotune")
+
+
+def with_layers(job: Job, fused: FusedWork | None) -> Job:
+    """``job`` with the roofline of its compute-only run: 20 of its 44.4 ms in layers that fused kernels would replace."""
+    nothing = Work(flops=0, num_bytes=0, kernels=0, ms=0)
+    layers = [
+        LayerWork(name=name, kind="", forward=Work(flops=0, num_bytes=1e9, kernels=1, ms=ms), backward=nothing)
+        for name, ms in (("conv", 23.0), ("bn", 20.0))
+    ]
+    limits = DeviceLimits(matmul_tflops=700.0, copy_gb_per_s=4000.0, launch_us=4.0)
+    job.records[1].roofline = Roofline(layers=layers, limits=limits, fused=fused)
+    return job
+
+
+def test_fused_kernels_take_the_time_of_a_copy_of_their_bytes() -> None:
+    fused = FusedWork(replaced_ms=20.0, num_bytes=40e9)  # 10 ms
+    one = with_layers(diagnosis(None, ranks=1, cpu_ms={"decode": 0.1}), fused)
+    step_ms = 1e3 * (step_s(one.records[1]) or 0.0)
+    assert gain(one, fast=True) == pytest.approx(step_ms / (23 + 10), rel=0.04)  # copies stay
+    assert "fused-kernels" in codes(whatif(one, fast=True).estimate)
+
+
+def test_fused_kernels_leave_the_gradient_sync_of_several_ranks() -> None:
+    fused = FusedWork(replaced_ms=20.0, num_bytes=40e9)
+    several = with_layers(diagnosis(None, cpu_ms={"decode": 0.1}), fused)
+    step_ms = 1e3 * (step_s(several.records[1]) or 0.0)
+    assert gain(several, fast=True) == pytest.approx(step_ms / (step_ms - 10), rel=0.04)
+
+
+def test_fast_is_a_remedy_of_a_compute_bound_diagnosis_if_it_gains() -> None:
+    codes_of = []
+    for num_bytes in (40e9, 78e9):  # 10 ms, and 19.5 ms of 20
+        job = with_layers(diagnosis(None, ranks=1, cpu_ms={"decode": 0.1}), FusedWork(replaced_ms=20.0, num_bytes=num_bytes))
+        judge_all(job)
+        inputs, builder = diagnosed_input(job)
+        assert inputs.record.verdict
+        assert inputs.record.verdict.kind == "compute-bound"
+        codes_of.append([remedy.code for remedy in recommend(builder, inputs, inputs.record.verdict)])
+    assert codes_of == [["fast"], ["faster-compute"]]
+
+
+def test_fast_keeps_its_gain_with_another_batch_size() -> None:
+    job = with_layers(diagnosis(None, ranks=1, cpu_ms={"decode": 0.1}), FusedWork(replaced_ms=20.0, num_bytes=40e9))
+    larger = diagnosis(None, ranks=1, config=replace(TORCH, batch_size=512), work={phase: 2 * span for phase, span in WORK.items()})
+    assert gain(job, larger, fast=True, batch_size=512) == pytest.approx(gain(job, fast=True), rel=0.05)
+
+
+def test_fast_is_not_predicted_without_measured_layers() -> None:
+    assert missing(diagnosis(None), fast=True) == MissingMeasurement(code="step-fast")
+    assert missing(with_layers(diagnosis(None), None), fast=True) == MissingMeasurement(code="step-fast")
 
 
 def test_launch_bound_step_gains_from_larger_batch() -> None:

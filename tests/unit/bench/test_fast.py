@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ddpbench.bench.fast import can_predict_fast
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.record.config import Config
 
@@ -39,3 +40,22 @@ def chosen(workload: str, cuda: bool = True, **given: Any) -> tuple[bool, bool, 
 )
 def test_rules_fill_in_what_is_open(workload: str, given: dict[str, Any], settings: tuple[bool, bool, str]) -> None:
     assert chosen(workload, **given) == settings
+
+
+@pytest.mark.parametrize(
+    ("workload", "given", "is_predicted"),
+    [
+        ("resnet18", {}, True),
+        ("resnet18", {"fused_kernels": False}, False),
+        ("resnet18", {"cuda_graph": False}, False),
+        ("resnet18", {"fused_kernels": True}, False),
+        ("resnet18", {"schedule": "linear"}, False),
+        ("vgg16-cifar10", {}, False),
+        ("mnist-cnn", {}, False),
+    ],
+)
+def test_fast_is_predicted_only_for_fused_kernels_in_graphs_that_the_user_left_open(
+    workload: str, given: dict[str, Any], is_predicted: bool
+) -> None:
+    requested = Config(workload=workload, precision="amp-fp16", **given)
+    assert can_predict_fast(requested, resolve_config(requested, True, local_world_size=1)) is is_predicted

@@ -37,7 +37,7 @@ def test_budget_can_be_extended() -> None:
 def seen(batch_s: float, workers: int = 8) -> DiagnosisContext:
     """A diagnosis with a measured time per batch."""
     config = resolve_config(Config(workload="resnet50", workers=workers), True, 1)
-    return DiagnosisContext(None, config, LoaderFactories(), 2.0, batch_s)  # type: ignore[arg-type]
+    return DiagnosisContext(None, Config(workload="resnet50"), config, LoaderFactories(), 2.0, batch_s)  # type: ignore[arg-type]
 
 
 def test_fast_loader_gets_interleaved_single_rounds() -> None:

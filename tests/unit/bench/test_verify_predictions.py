@@ -28,6 +28,7 @@ from ddpbench.bench.diagnose.verify import TRIALS_KEY, expected_time_s, plan_tri
 from ddpbench.bench.job_spec import JobContext
 from ddpbench.bench.journal import Journal
 from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.record.config import Config
 from ddpbench.record.prediction import MissingMeasurement, Prediction, Scenario
 from ddpbench.record.record import Fault, Job
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, trial_role
@@ -180,7 +181,7 @@ def test_cuda_graphs_are_predicted_only_with_kernel_activity() -> None:
 
 def wanted_s(batch_s: float, cures: int) -> float:
     """Expected time of ``cures`` trials with 8 workers and ``batch_s`` per batch."""
-    scene = DiagnosisContext(None, replace(TORCH, workers=8), LoaderFactories(), 2.0, batch_s)  # type: ignore[arg-type]
+    scene = DiagnosisContext(None, Config(workload="resnet50"), replace(TORCH, workers=8), LoaderFactories(), 2.0, batch_s)  # type: ignore[arg-type]
     promised = [Prediction(scenario=Scenario(workers=8 + more), gain=1.5) for more in range(1, 1 + cures)]
     return expected_time_s(plan_trials(scene, promised, available_s=55.0, round_s=1.5, warmup_s=3.0, never_shortened=False))
 
@@ -192,7 +193,7 @@ def test_number_of_trials_is_limited_by_time() -> None:
 
 
 def test_trial_rounds_are_complete_or_reported_as_short() -> None:
-    scene = DiagnosisContext(None, replace(TORCH, workers=8), LoaderFactories(), 2.0, 0.3)  # type: ignore[arg-type]
+    scene = DiagnosisContext(None, Config(workload="resnet50"), replace(TORCH, workers=8), LoaderFactories(), 2.0, 0.3)  # type: ignore[arg-type]
     promised = [Prediction(scenario=Scenario(workers=12), gain=1.5)]
     whole, short = (
         [
@@ -229,7 +230,7 @@ def test_all_ranks_pass_the_same_progress_marks_in_trials(tmp_path: Path) -> Non
         world, pulse = world_of_one(), ProgressMarker(60.0)
         world.store.set(TRIALS_KEY, "[]")
         ground = JobContext([TORCH], world, pulse, journal, NullProgress(), perf_counter())
-        assert verify_predictions(DiagnosisContext(ground, TORCH, LoaderFactories(), 2.0), 0.0, 1.5, 3.0)
+        assert verify_predictions(DiagnosisContext(ground, Config(workload="resnet50"), TORCH, LoaderFactories(), 2.0), 0.0, 1.5, 3.0)
         passed.append((pulse.marks_passed, pulse.phase))
     assert passed[0] == passed[1] == (1, "predicting")
 

@@ -173,6 +173,7 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
         "--compile reduce-overhead",
         "CUDA graphs launch all kernels of a step at once",
     ),
+    (Remedy(code="fast"), GPUS, "--fast", "fused kernels move fewer bytes, and CUDA graphs launch all kernels of a step at once"),
     (LargerBatch(batch_size=512), GPUS, "--batch-size 512", "more work per launched kernel"),
     (Remedy(code="less-sync"), GPUS, "cheaper gradient sync", ""),
     (Remedy(code="faster-compute"), GPUS, "faster compute, not faster data loading", ""),

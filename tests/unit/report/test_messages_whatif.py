@@ -44,6 +44,10 @@ ASSUMPTIONS = [
     (Assumption(code="no-read-wait"), "files in memory have no read wait"),
     (Assumption(code="no-overlapped-copy"), "copies from pageable memory do not overlap training"),
     (Assumption(code="same-copies"), "copies and interference take as long in another precision"),
+    (
+        Assumption(code="fused-kernels"),
+        "fused kernels move the counted bytes as fast as a copy; CUDA graphs remove the gaps between kernels",
+    ),
     (Assumption(code="cuda-graphs"), "CUDA graphs remove the gaps between kernels and do not change the kernels"),
     (Assumption(code="same-image-load"), "worker and copy time per image stay the same"),
     (Assumption(code="same-image-time"), "device and workers take as long per image, gradient sync as long per step"),
@@ -52,6 +56,7 @@ ASSUMPTIONS = [
 ]
 
 MEASUREMENTS = [
+    (MissingMeasurement(code="step-fast"), "a step with --fast"),
     (MissingMeasurement(code="loader-benchmark", loader="tensor"), "throughput and CPU cost of tensor"),
     (
         MissingMeasurement(code="loader-benchmark", loader="dali-gpu", hw_decoder_load=0.99),

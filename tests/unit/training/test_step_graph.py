@@ -11,7 +11,7 @@ from torch import nn
 from training import InMemory, config, tiny_net, world_of_one
 
 from ddpbench.machine.progress_marker import ProgressMarker
-from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.errors import ConfigFailed, UsageError
 from ddpbench.training.session import Session
 from ddpbench.training.step_graph import EAGER_STEPS, GraphedEngine, check_graph_supported
 from ddpbench.training.warmup import warm_up
@@ -110,7 +110,7 @@ class Waits(nn.Module):
 @pytest.mark.cuda
 def test_step_that_cannot_be_captured_is_named_and_the_stream_left() -> None:
     live, current = opened(True, nn.Sequential(tiny_net(), Waits()), precision="fp32"), torch.cuda.current_stream()
-    with pytest.raises(BenchError, match=r"--cuda-graph cannot capture this step: .*captur"):
+    with pytest.raises(ConfigFailed, match=r"--cuda-graph cannot capture this step: .*captur"):
         live.train(EAGER_STEPS + 1)
     assert torch.cuda.current_stream() == current
 

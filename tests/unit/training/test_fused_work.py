@@ -1,0 +1,99 @@
+"""What the fused kernels would replace is counted without running them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from residual_net import Net
+from torch import nn
+from training import config, session, world_of_one
+
+from ddpbench.kernels import deferred
+from ddpbench.record.config import ResolvedConfig
+from ddpbench.record.errors import UsageError
+from ddpbench.record.registry import PRECISIONS
+from ddpbench.record.roofline import FusedWork, LayerWork
+from ddpbench.training.fused_work import count_fused_work
+from ddpbench.training.precision import cast_model
+from ddpbench.training.roofline import measure_layers
+from ddpbench.training.session import Session
+from ddpbench.workloads.init_model import clone
+
+
+def counted(model: nn.Module, device: str = "cpu", **settings: Any) -> tuple[Session, list[LayerWork], FusedWork]:
+    live = session(world_of_one(device), config(device, **settings), model)
+    live.set_schedule_length(100, 100)
+    live.train(3)
+    layers = measure_layers(live)
+    return (
+        live,
+        layers,
+        count_fused_work(live, layers, lambda: cast_model(clone(model, torch.device("cpu")), PRECISIONS[live.config.precision])),
+    )
+
+
+def check_replaced(layers: list[LayerWork], fused: FusedWork) -> None:
+    """Norms, activations, pools and additions are replaced; convolutions and gradients stay."""
+    replaced = [layer for layer in layers if layer.kind and not layer.forward.flops]
+    assert fused.replaced_ms == pytest.approx(sum(work.ms for layer in replaced for work in (layer.forward, layer.backward)))
+
+
+def bytes_of(layers: list[LayerWork]) -> float:
+    """Bytes of all layers of the model, forward and backward."""
+    return sum(work.num_bytes for layer in layers if layer.kind for work in (layer.forward, layer.backward))
+
+
+def check_bytes(plain: list[LayerWork], running: list[LayerWork], fused: FusedWork) -> None:
+    """The count is what the running kernels move: all bytes of the fused model, less those of what stays."""
+    stays = sum(work.num_bytes for layer in plain if layer.kind and layer.forward.flops for work in (layer.forward, layer.backward))
+    assert bytes_of(running) - stays == pytest.approx(fused.num_bytes, rel=0.01)
+
+
+def test_norms_and_additions_are_replaced_and_the_model_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[object] = []
+    monkeypatch.setattr(
+        deferred, "batch_statistics_of", lambda y, norm, run=deferred.batch_statistics_of: (runs.append(y), run(y, norm))[1]
+    )
+    before = {name: type(module) for name, module in Net().named_modules()}
+    live, layers, fused = counted(Net())
+    check_replaced(layers, fused)
+    assert runs
+    assert all(isinstance(y, torch._subclasses.FakeTensor) for y in runs)
+    assert {name: type(module) for name, module in live.model.named_modules()} == before
+    assert not any(isinstance(tensor, torch._subclasses.FakeTensor) for tensor in live.model.state_dict().values())
+    live.train(1)
+    live.close()
+
+
+def test_model_without_anything_to_fuse_is_refused() -> None:
+    with pytest.raises(UsageError, match="cannot fuse anything"):
+        counted(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4)))
+
+
+def run_fused(device: str, **settings: Any) -> list[LayerWork]:
+    """The layers of a training that runs the fused kernels."""
+    live = session(world_of_one(device), config(device, fused_kernels=True, **settings), Net())
+    live.set_schedule_length(100, 100)
+    live.train(3)
+    layers = measure_layers(live)
+    live.close()
+    return layers
+
+
+@pytest.mark.slow
+def test_counted_bytes_are_those_that_interpreted_kernels_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    live, layers, fused = counted(Net())
+    live.close()
+    monkeypatch.setattr(ResolvedConfig, "runs_fused_kernels", lambda self, _: self.fused_kernels)
+    check_bytes(layers, run_fused("cpu"), fused)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "amp-fp16", "amp-bf16", "o2"])
+def test_counted_bytes_are_those_that_the_kernels_move(precision: str) -> None:
+    live, layers, fused = counted(Net(), "cuda", precision=precision)
+    live.close()
+    check_replaced(layers, fused)
+    check_bytes(layers, run_fused("cuda", precision=precision), fused)
