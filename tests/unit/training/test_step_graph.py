@@ -12,6 +12,7 @@ from training import InMemory, config, tiny_net, world_of_one
 
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.errors import ConfigFailed, UsageError
+from ddpbench.training.loop import mark_last_gradient
 from ddpbench.training.session import Session
 from ddpbench.training.step_graph import EAGER_STEPS, GraphedEngine, check_graph_supported
 from ddpbench.training.warmup import warm_up
@@ -30,7 +31,9 @@ class Alternating(InMemory):
 def opened(cuda_graph: bool, model: nn.Module | None = None, **settings: Any) -> Session:
     world, settled = world_of_one("cuda"), config("cuda", cuda_graph=cuda_graph, **{"fresh": True, **settings})
     loader = Alternating(world.device.torch_device)
-    return Session(settled, model or tiny_net(), nn.CrossEntropyLoss(), loader, world, ProgressMarker(60.0))
+    session = Session(settled, model or tiny_net(), nn.CrossEntropyLoss(), loader, world, ProgressMarker(60.0))
+    mark_last_gradient(next(session.model.parameters()), session.timer)
+    return session
 
 
 @pytest.mark.cuda
