@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -79,6 +79,7 @@ class StepGraphs:
                 with captured(update):
                     is_skipped = engine.update()
         except RuntimeError as problem:
+            _end_failed_capture(stream.device, pool)
             cause = _first_cause(problem)
             if "out of memory" in str(cause):
                 raise torch.OutOfMemoryError(str(cause)) from problem
@@ -86,6 +87,14 @@ class StepGraphs:
             raise BenchError(f"--cuda-graph cannot capture this step: {reason}", "use --no-cuda-graph") from problem
         peak_bytes = torch.cuda.max_memory_allocated(stream.device)
         return cls(images, labels, loss.detach(), is_skipped, forward, backward, update, peak_bytes)
+
+
+def _end_failed_capture(device: torch.device, pool: tuple[int, int]) -> None:
+    """End what torch leaves begun: its allocator would never free memory that two streams have used, and random numbers would fail."""
+    with suppress(RuntimeError):  # it was not begun, or has ended
+        torch._C._cuda_endAllocateToPool(device.index, pool)  # no public API
+    generator = torch.cuda.default_generators[device.index]
+    generator.graphsafe_set_state(generator.clone_state())
 
 
 def _first_cause(problem: BaseException) -> BaseException:

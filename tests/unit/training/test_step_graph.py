@@ -111,11 +111,19 @@ class Waits(nn.Module):
 
 
 @pytest.mark.cuda
-def test_step_that_cannot_be_captured_is_named_and_the_stream_left() -> None:
+def test_step_that_cannot_be_captured_is_named_and_the_next_training_unharmed() -> None:
     live, current = opened(True, nn.Sequential(tiny_net(), Waits()), precision="fp32"), torch.cuda.current_stream()
     with pytest.raises(ConfigFailed, match=r"--cuda-graph cannot capture this step: .*captur"):
         live.train(EAGER_STEPS + 1)
+    live.close()
     assert torch.cuda.current_stream() == current
+    before = torch.cuda.memory_allocated()
+    noise = torch.randn(1 << 20, device="cuda")
+    noise.record_stream(torch.cuda.Stream())
+    del noise
+    torch.cuda.synchronize()
+    torch.randn(1, device="cuda")  # an allocation looks for blocks that other streams have finished with
+    assert torch.cuda.memory_allocated() - before < 1 << 20
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,109 @@
+"""How much later ddpbench ends its first training step than a bare script with the same kernels: seconds since the launch.
+
+    python results/harness-tax/first_step.py resnet50 512 first-step.json [--compile default] [--times 3]
+
+Launches the bare loop of ``bare.py`` and ``ddpbench run`` in turn, each time under torchrun: first with empty caches of Triton, inductor
+and the CUDA driver, then again with the caches that the cold launches have filled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from time import time
+
+CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
+LAUNCHED, SIDES = "LAUNCHED_AT_S", ("bare", "ddpbench")
+
+
+def report_first_step() -> None:
+    """End this process, and with it the launch, after printing the seconds since the launch."""
+    print(f"first step {time() - float(os.environ[LAUNCHED]):.3f}", flush=True)
+    os._exit(0)
+
+
+def run_bare(model: str, batch_size: int, compile_mode: str) -> None:
+    import torch
+    from bare import bare_windows
+    from torch import distributed as dist
+
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    dist.init_process_group(device_id=device if device.type == "cuda" else None)
+    torch.backends.cudnn.benchmark = True
+    if compile_mode == "off":
+        from ddpbench.kernels import fuse as prepare
+    else:
+        from torch import compile as prepare
+    next(bare_windows(model, batch_size, device, steps=1, warmup=0, prepare=prepare))
+    report_first_step()
+
+
+def run_ddpbench(model: str, batch_size: int, compile_mode: str) -> None:
+    from ddpbench.training.session import Session
+
+    train = Session.train
+
+    def train_and_report(session: Session, steps: int) -> float:
+        train(session, steps)
+        report_first_step()
+        return 0.0
+
+    Session.train = train_and_report  # type: ignore[method-assign]
+    fast = ["--fast"] if compile_mode == "off" else ["--compile", compile_mode]
+    records = Path(os.environ[CACHES[0]]).parent / "records"
+    sys.argv = ["ddpbench", model, "--amp", "-b", str(batch_size), *fast, "-o", str(records)]
+    runpy.run_module("ddpbench", run_name="__main__", alter_sys=True)
+
+
+def launch(side: str, words: list[str], caches: Path) -> float:
+    """Seconds from the launch to the end of the first step."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1", __file__, *words, "--side", side]
+    environment = {**os.environ, **{name: str(caches / side / name) for name in CACHES}, LAUNCHED: str(time())}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True) as started:
+        try:
+            printed, _ = started.communicate(timeout=300)
+        except subprocess.TimeoutExpired:
+            os.killpg(started.pid, signal.SIGKILL)
+            raise
+    return float(printed.rpartition("first step ")[2])
+
+
+def main(model: str, batch_size: int, target: Path, compile_mode: str, times: int) -> None:
+    """Measure ``times`` launches of each side, cold and cached, and write them to ``target``."""
+    words = [model, str(batch_size), target.name, "--compile", compile_mode]
+    found: dict[str, dict[str, list[float]]] = {state: {side: [] for side in SIDES} for state in ("cold", "cached")}
+    for number in range(times):
+        with tempfile.TemporaryDirectory() as caches:
+            for state in found:
+                for side in SIDES if number % 2 == 0 else reversed(SIDES):
+                    found[state][side].append(launch(side, words, Path(caches)))
+    result = {"command": f"python results/harness-tax/first_step.py {' '.join(words)} --times {times}", "seconds": found}
+    target.write_text(json.dumps(result, indent=1) + "\n")
+    for state, sides in found.items():
+        bare, ours = (median(sides[side]) for side in SIDES)
+        print(f"{model} {batch_size}, {state}: first step of ddpbench after {ours:.1f} s, of the bare script after {bare:.1f} s")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="WORKLOAD")
+    parser.add_argument("batch_size", type=int, metavar="BATCH", help="per GPU")
+    parser.add_argument("target", type=Path, metavar="TARGET.json")
+    parser.add_argument("--compile", dest="compile_mode", default="off", help="off: fused kernels (default: %(default)s)")
+    parser.add_argument("--times", type=int, default=3, help="launches of each (default: %(default)s)")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    settings = vars(parser.parse_args())
+    side = settings.pop("side")
+    if side is None:
+        main(**settings)
+    else:
+        run = run_bare if side == "bare" else run_ddpbench
+        run(settings["model"], settings["batch_size"], settings["compile_mode"])
