@@ -17,8 +17,8 @@ from ddpbench.training.step_graph import check_graph_supported
 from ddpbench.workloads.init_model import init_model
 from ddpbench.workloads.registry import find_workload
 
-COMPILED_WORKLOADS = frozenset({"vgg16-cifar10"})
-"""Their feature maps are so small that compiled kernels in a graph are faster than the fused ones."""
+COMPILED_WORKLOADS = ("vgg16-", "mnist-cnn", "disc-mlp-")
+"""How their names begin. Their tensors are so small that compiled kernels in a graph are faster than fused or plain ones."""
 
 Rule = Callable[[Config, ResolvedConfig], ResolvedConfig]
 """Changes a resolved configuration where the requested one leaves a setting open."""
@@ -42,9 +42,9 @@ def can_predict_fast(requested: Config, config: ResolvedConfig) -> bool:
     return fast.fused_kernels and fast.cuda_graph and fast.compile == "off" and not (config.fused_kernels or config.cuda_graph)
 
 
-def compile_small_maps(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
+def compile_small_tensors(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
     is_open = requested.compile == "off" and not requested.fused_kernels and requested.engine != "accelerate"
-    return replace(resolved, compile="default") if is_open and resolved.workload in COMPILED_WORKLOADS else resolved
+    return replace(resolved, compile="default") if is_open and resolved.workload.startswith(COMPILED_WORKLOADS) else resolved
 
 
 def fuse_norms(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
@@ -63,7 +63,7 @@ def capture_step(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
     return replace(resolved, cuda_graph=True)
 
 
-RULES: tuple[Rule, ...] = (compile_small_maps, fuse_norms, capture_step)
+RULES: tuple[Rule, ...] = (compile_small_tensors, fuse_norms, capture_step)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The bytes that --roofline counts for five layers, beside those that the GPU's counters read.
+"""The bytes that --roofline counts for six layers, beside those that the GPU's counters read.
 
     python results/roofline/counters.py counters-h200.json
 
@@ -30,6 +30,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "batch norm": (lambda: nn.BatchNorm2d(256), (256, 56, 56)),
     "ReLU": (nn.ReLU, (256, 56, 56)),
     "max-pool": (lambda: nn.MaxPool2d(3, 2, 1), (64, 112, 112)),
+    "average pool": (lambda: nn.AdaptiveAvgPool2d(1), (2048, 7, 7)),
 }
 """Layers of ResNet-50 with the shape of their input, without the batch."""
 
