@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ddpbench.record.config import Config
+from ddpbench.record.config import USUAL_VALUES, Config
 from ddpbench.record.environment import Environment
 from ddpbench.record.flags import FlagField, flag_fields, spelled
 from ddpbench.record.loaders import SYNTHETIC
@@ -69,8 +69,8 @@ class CommandBuilder:
         return self._line(["diagnose"], values, (*RUN_LENGTH_FLAGS, *(() if self.kind == "diagnose" else ("time_limit",))))
 
     def has_flag(self, name: str) -> bool:
-        """Whether the user chose the field ``name``: its value is not the default, or the job compares several."""
-        return name in self.swept or getattr(self.requested, name) != getattr(DEFAULT_CONFIG, name)
+        """Whether the user chose the field ``name``: its value is not the usual one, or the job compares several."""
+        return name in self.swept or getattr(self.requested, name) not in (getattr(DEFAULT_CONFIG, name), USUAL_VALUES.get(name))
 
     def _line(self, command: Sequence[str], values: Mapping[str, Sequence[object]], dropped: Sequence[str]) -> str:
         """The launcher, ``command``, the flags of the Config without those in ``dropped`` and ``values``, then the flags of ``values``."""

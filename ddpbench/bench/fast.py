@@ -43,7 +43,7 @@ def can_predict_fast(requested: Config, config: ResolvedConfig) -> bool:
 
 
 def compile_small_tensors(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
-    is_open = requested.compile == "off" and not requested.fused_kernels and requested.engine != "accelerate"
+    is_open = requested.compile is None and not requested.fused_kernels and requested.engine != "accelerate"
     return replace(resolved, compile="default") if is_open and resolved.workload.startswith(COMPILED_WORKLOADS) else resolved
 
 
@@ -63,7 +63,13 @@ def capture_step(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
     return replace(resolved, cuda_graph=True)
 
 
-RULES: tuple[Rule, ...] = (compile_small_tensors, fuse_norms, capture_step)
+def keep_own_buffers(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
+    """Only what other ranks evaluate depends on the broadcast: rank 0, whose model is saved, trains on its own buffers with it, too."""
+    is_open = requested.broadcast_buffers is None and resolved.engine == "ddp" and not resolved.validate
+    return replace(resolved, broadcast_buffers=False) if is_open else resolved
+
+
+RULES: tuple[Rule, ...] = (compile_small_tensors, fuse_norms, capture_step, keep_own_buffers)
 
 
 @cache

@@ -27,7 +27,7 @@ from ddpbench.machine.host import machine_id, usable_cores
 from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.machine.streams import print_note, redirect_stdout
 from ddpbench.machine.variables import EnvVar
-from ddpbench.record.config import Config, ResolvedConfig
+from ddpbench.record.config import USUAL_VALUES, Config, ResolvedConfig
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import flag_fields
 from ddpbench.record.io import check_output_paths
@@ -230,11 +230,6 @@ def _controls_its_copies(config: ResolvedConfig) -> bool:
     return loader_spec(config.loader).on_device or config.loader == REPLAY
 
 
-def _is_given(value: object, default: object) -> bool:
-    """Whether a flag asks for something: turning off what is off by default does not."""
-    return value != default and not (default is None and value is False)
-
-
 def _note_if_unused(
     requested: Sequence[Config],
     resolved: Sequence[ResolvedConfig],
@@ -244,9 +239,9 @@ def _note_if_unused(
     hint: str,
 ) -> None:
     flags = [
-        field.negated_option if field.default is True else field.option
+        field.negated_option if USUAL_VALUES.get(field.name) is True else field.option
         for field in flag_fields(Config)
-        if field.name in names and any(_is_given(getattr(config, field.name), field.default) for config in requested)
+        if field.name in names and any(getattr(config, field.name) not in (None, USUAL_VALUES.get(field.name)) for config in requested)
     ]
     if flags and all(map(is_unused, resolved)):
         have = "has" if len(flags) == 1 else "have"

@@ -36,8 +36,10 @@ def resolve_config(config: Config, cuda: bool, local_world_size: int) -> Resolve
         "image_size": spec.image_size,
         "optimizer_impl": "fused",
         "channels_last": spec.convolutional,
+        "compile": "off",
         "fused_kernels": False,
         "cuda_graph": False,
+        "broadcast_buffers": True,
         "workers": default_workers(loader_spec(loader), config.cores or usable_cores() / local_world_size),
         "warmup": 10 if cuda else 2,
     }

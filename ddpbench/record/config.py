@@ -6,6 +6,7 @@ them back to a command.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -21,6 +22,9 @@ Above0 = Meta(gt=0)
 
 RUN_CONTROL_FIELDS = ("time_limit", "hang_timeout", "profile", "roofline", "strict", "fail_if_data_wait")
 """Fields for time limits, extra output and exit codes. Changing them does not change what is measured."""
+
+
+CompileMode = Literal["off", "default", "reduce-overhead", "max-autotune"]
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,7 +69,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     channels_last: Annotated[
         bool | None, Flag(TRAINING, "channels-last (NHWC) memory format", automatic="on for convolutional networks")
     ] = None
-    compile: Annotated[Literal["off", "default", "reduce-overhead", "max-autotune"], Flag(TRAINING, "torch.compile mode")] = "off"
+    compile: Annotated[
+        CompileMode | None, Flag(TRAINING, "torch.compile mode", automatic="off; default with --fast in the workloads that it speeds up")
+    ] = None
     fast: Annotated[bool, Flag(TRAINING, "choose the fastest settings known for the workload on a GPU; those you set stay")] = False
     fused_kernels: Annotated[
         bool | None,
@@ -118,7 +124,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     engine: Annotated[str, Flag(RANKS, "distributed engine; 'ddpbench list' describes each")] = "ddp"
     device: Annotated[Literal["auto", "cuda", "cpu"], Flag(RANKS, "device to train on", sweep=False)] = "auto"
-    broadcast_buffers: Annotated[bool, Flag(RANKS, "let DDP broadcast BatchNorm buffers before every forward")] = True
+    broadcast_buffers: Annotated[
+        bool | None,
+        Flag(
+            RANKS,
+            "let DDP broadcast BatchNorm buffers before every forward",
+            automatic="on; off with --fast, unless accuracy is measured",
+        ),
+    ] = None
     bucket_cap_mb: Annotated[
         Annotated[float, Above0] | None,
         Flag(RANKS, "size of DDP's gradient buckets in MiB", metavar="MiB", automatic="torch's default"),
@@ -223,8 +236,10 @@ class ResolvedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     momentum: Annotated[float, Meta(ge=0, lt=1)]
     weight_decay: Annotated[float, NonNegative]
     channels_last: bool
+    compile: CompileMode = "off"
     fused_kernels: bool = False
     cuda_graph: bool = False
+    broadcast_buffers: bool = True
     loader: EntryName
     workers: Annotated[int, NonNegative]
     warmup: Annotated[int, Positive]
@@ -232,3 +247,9 @@ class ResolvedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def runs_fused_kernels(self, is_cuda: bool) -> bool:
         """Whether the fused kernels are configured and run on this device; otherwise those of torch do."""
         return self.fused_kernels and is_cuda and self.channels_last and self.compile == "off"
+
+
+USUAL_VALUES: Mapping[str, object] = {
+    field.name: field.default for field in msgspec.structs.fields(ResolvedConfig) if field.default is not msgspec.NODEFAULT
+}
+"""Value of each field in a run without flags, by name; fields that depend on the workload have none."""

@@ -81,7 +81,16 @@ def _escape_surrogates(value: object) -> object:
     return [_escape_surrogates(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {}
+def _open_defaults(job: dict[str, Any]) -> None:
+    """Schema 2 had no automatic value of these flags: their defaults mean that they were not set."""
+    for record in job.get("records", []):
+        requested = record.get("requested") or {}
+        for name, default in (("compile", "off"), ("broadcast_buffers", True)):
+            if requested.get(name) == default:
+                requested[name] = None
+
+
+UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {2: _open_defaults}
 """By the schema that it reads: changes a decoded job file in place to the next schema."""
 
 OLDEST_SCHEMA = min(UPGRADES, default=SCHEMA)
@@ -141,7 +150,8 @@ def load(path: Path) -> Job:
     if header.schema < SCHEMA:
         job_data = _decode(path, text, dict[str, Any])
         for schema in range(header.schema, SCHEMA):
-            UPGRADES[schema](job_data)
+            with suppress(AttributeError, KeyError, TypeError):  # an invalid file, whose field is named below
+                UPGRADES[schema](job_data)
             job_data["schema"] = schema + 1
         text = encode_json(job_data)
     job = _decode(path, text, Job)

@@ -22,7 +22,7 @@ from ddpbench.record.text import mask_command
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Verdict
 
-SCHEMA = 2
+SCHEMA = 3
 """Schema version that this release writes."""
 
 

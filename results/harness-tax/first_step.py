@@ -70,9 +70,9 @@ def launch(side: str, words: list[str], caches: Path) -> float:
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True) as started:
         try:
             printed, _ = started.communicate(timeout=300)
-        except subprocess.TimeoutExpired:
-            os.killpg(started.pid, signal.SIGKILL)
-            raise
+        finally:
+            if started.poll() is None:
+                os.killpg(started.pid, signal.SIGKILL)
     return float(printed.rpartition("first step ")[2])
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ddpbench.analysis.cpu_demand import configured_threads, cpu_demand
 from ddpbench.analysis.metrics import SECONDS, time_or_speed_metric
-from ddpbench.record.config import Config
+from ddpbench.record.config import USUAL_VALUES, Config
 from ddpbench.record.environment import Environment, Transport
 from ddpbench.record.flags import FlagField, flag_fields
 from ddpbench.record.loaders import SYNTHETIC, loader_spec
@@ -48,13 +48,19 @@ def _transport_name(transport: Transport) -> str:
 
 DESCRIBED_FIELDS = frozenset(
     {"precision", "batch_size", "image_size", "optimizer", "optimizer_impl", "lr", "momentum", "weight_decay", "channels_last", "seed"}
-    | {"fast", "fused_kernels", "cuda_graph", "loader", "data_dir", "workers", "engine", "device", "threads", "broadcast_buffers"}
+    | {"compile", "fast", "fused_kernels", "cuda_graph", "broadcast_buffers"}
+    | {"loader", "data_dir", "workers", "engine", "device", "threads"}
     | {"warmup", "steps", "rounds"}
 )
 """Fields that the header describes in words; others are shown as flags if they differ from their default."""
 
-FAST_SETTINGS = {"compile": "compiled kernels", "fused_kernels": "fused kernels", "cuda_graph": "CUDA graphs"}
-"""What ``--fast`` chooses: fields, and what they turn on."""
+FAST_SETTINGS = {
+    "compile": "compiled kernels",
+    "fused_kernels": "fused kernels",
+    "cuda_graph": "CUDA graphs",
+    "broadcast_buffers": "no buffer broadcast",
+}
+"""What ``--fast`` chooses: fields, and what it turns on or off."""
 
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
@@ -188,10 +194,10 @@ def _fast_choices(record: Record) -> Iterator[str]:
         return
     for name, text in FAST_SETTINGS.items():
         chosen, given = getattr(config, name), getattr(requested, name)
-        if chosen not in (False, "off") and given in (None, "off"):
-            yield text
-        elif given not in (None, "off"):
+        if given is not None:
             yield f"{_flag(next(field for field in flag_fields(Config) if field.name == name), given)} as you set it"
+        elif chosen != USUAL_VALUES[name]:
+            yield text
 
 
 def _without_ddp_items(records: Sequence[Record]) -> Iterator[HeaderItem]:
@@ -256,6 +262,7 @@ def _settings(record: Record) -> Iterator[HeaderItem]:
     yield "momentum", f"momentum {config.momentum:g}" if config.optimizer == "sgd" else ""
     yield "weight_decay", f"weight decay {config.weight_decay:g}"
     yield "seed", f"seed {config.seed}"
+    yield "compile", "" if config.compile == "off" else f"--compile {config.compile}"
     yield "", "cudnn.benchmark on" if record.environment.device_type == "cuda" else ""
     for field in flag_fields(Config):
         value = getattr(config, field.name)

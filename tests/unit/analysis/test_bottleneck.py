@@ -68,7 +68,7 @@ def test_data_bound_reports_wait_fraction_and_rates() -> None:
     assert found.evidence.loader_samples_per_s == pytest.approx(1130, abs=5)
     assert found.evidence.device_samples_per_s == pytest.approx(6010, abs=5)
     assert next_command(found).startswith("ddpbench diagnose resnet50 --precision amp-fp16 ")
-    assert next_command(found).endswith(" --data-dir /data/imagenet --workers 16 --device cuda --gpus 4")
+    assert next_command(found).endswith(" --data-dir /data/imagenet --workers 16 --device cuda --broadcast-buffers --gpus 4")
     assert (found.cause, found.cause_evidence) == (None, None)
 
 

@@ -28,6 +28,7 @@ def chosen(workload: str, cuda: bool = True, **given: Any) -> tuple[bool, bool, 
         ("gemm-mlp", {}, (False, True, "off")),
         ("vgg16-cifar10", {}, (False, True, "default")),
         ("vgg16-cifar10", {"fused_kernels": True}, (True, True, "off")),
+        ("vgg16-cifar10", {"compile": "off"}, (True, True, "off")),
         ("resnet18", {"fused_kernels": False}, (False, True, "off")),
         ("resnet18", {"cuda_graph": False}, (True, False, "off")),
         ("resnet18", {"compile": "default"}, (False, True, "default")),
@@ -41,6 +42,22 @@ def chosen(workload: str, cuda: bool = True, **given: Any) -> tuple[bool, bool, 
 )
 def test_rules_fill_in_what_is_open(workload: str, given: dict[str, Any], settings: tuple[bool, bool, str]) -> None:
     assert chosen(workload, **given) == settings
+
+
+@pytest.mark.parametrize(
+    ("given", "is_broadcast"),
+    [
+        ({}, False),
+        ({"broadcast_buffers": True}, True),
+        ({"validate": True}, True),
+        ({"engine": "none"}, True),
+        ({"fast": False}, True),
+        ({"fast": False, "broadcast_buffers": False}, False),
+    ],
+)
+def test_ranks_keep_their_own_buffers_unless_they_are_evaluated(given: dict[str, Any], is_broadcast: bool) -> None:
+    requested = Config(workload="resnet18", precision="amp-fp16", **{"fast": True, **given})
+    assert resolve_config(requested, cuda=True, local_world_size=2).broadcast_buffers is is_broadcast
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_unused_flag_is_listed_with_a_hint(workload: str, given: dict[str, Any],
 
 
 def test_switch_that_turns_off_what_is_off_is_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    noted([Config(workload="resnet18", fused_kernels=False, cuda_graph=False)], unjoined_world("none"))
+    noted([Config(workload="resnet18", compile="off", fused_kernels=False, cuda_graph=False)], unjoined_world("none"))
     assert capsys.readouterr().err == ""
 
 

@@ -39,6 +39,9 @@ def test_record_of_schema_2_loads() -> None:
     (record,) = load(SCHEMA_2).records
     assert (record.status, record.world_size, len(record.rounds)) == ("ok", 2, 2)
     assert record.throughput is not None
+    assert record.requested is not None
+    assert (record.requested.compile, record.requested.broadcast_buffers) == (None, None), "flags at their defaults were not set"
+    assert (record.config.compile, record.config.broadcast_buffers) == ("off", True)
 
 
 def test_record_of_schema_1_is_rejected_with_the_version_of_its_writer() -> None:
@@ -56,11 +59,11 @@ def test_older_schemas_are_upgraded_one_by_one(tmp_path: Path, monkeypatch: pyte
     save(job, path)
     older = json.loads(path.read_bytes())
     older["command_name"] = older.pop("kind")
-    older["schema"] = 2
+    older["schema"] = SCHEMA
     path.write_text(json.dumps(older))
-    monkeypatch.setattr(io, "UPGRADES", {2: without_kind})
-    monkeypatch.setattr(io, "SCHEMA", 3)
-    assert load(path) == msgspec.structs.replace(job, schema=3)
+    monkeypatch.setattr(io, "UPGRADES", {SCHEMA: without_kind})
+    monkeypatch.setattr(io, "SCHEMA", SCHEMA + 1)
+    assert load(path) == msgspec.structs.replace(job, schema=SCHEMA + 1)
 
 
 @pytest.mark.parametrize(("files", "jpegs", "folders"), [("jpegs", True, True), ("images", False, True), ("", False, False)])

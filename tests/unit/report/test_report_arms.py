@@ -172,7 +172,7 @@ def test_another_option_is_suggested_if_the_baseline_is_fastest() -> None:
     stream = io.StringIO()
     render_run(slower, make_console(stream, 100), None)
     assert "FASTEST   compile off: " in stream.getvalue()
-    assert "  next  ddpbench resnet50 --precision amp-fp16 --gpus 4 --batch-size 256,512\n" in stream.getvalue()
+    assert "  next  ddpbench resnet50 --precision amp-fp16 --compile off --gpus 4 --batch-size 256,512\n" in stream.getvalue()
 
 
 def test_far_slower_arm_with_few_rounds_is_not_among_the_fastest() -> None:

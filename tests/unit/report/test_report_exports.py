@@ -43,7 +43,7 @@ def test_json_is_indented_with_number_lists_on_one_line() -> None:
     job = PAGE_JOBS["killed"]()
     job.records[0].fault = Fault(message="[1,  2] is « odd »")
     lines = jobs_to_json(job).splitlines()
-    assert lines[:2] == ["{", '  "schema": 2,']
+    assert lines[:2] == ["{", '  "schema": 3,']
     assert '        "message": "[1,  2] is « odd »",' in lines
     assert any(line.strip().startswith('"forward": [13.9, 13.9, ') and line.count("13.9") == 20 for line in lines)
     assert lines[-1] == "}"

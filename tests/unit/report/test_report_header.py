@@ -55,6 +55,8 @@ def test_header_states_how_kernels_run_on_a_gpu(setting: str, text: str) -> None
         ({}, {"fused_kernels": True, "cuda_graph": True}, "fast  fused kernels   CUDA graphs"),
         ({"cuda_graph": False}, {"fused_kernels": True}, "fast  fused kernels   --no-cuda-graph as you set it"),
         ({}, {"compile": "default", "cuda_graph": True}, "fast  compiled kernels   CUDA graphs"),
+        ({}, {"cuda_graph": True, "broadcast_buffers": False}, "fast  CUDA graphs   no buffer broadcast"),
+        ({"compile": "off"}, {"cuda_graph": True}, "fast  --compile off as you set it   CUDA graphs"),
     ],
 )
 def test_header_lists_what_fast_has_chosen(given: dict[str, bool], chosen: dict[str, object], line: str) -> None:
