@@ -1,7 +1,4 @@
-"""The settings that ``--fast`` chooses: those known to be fastest for a workload on a GPU, one rule each. What the user has set stays.
-
-``results/kernels`` has the measurements behind the rules.
-"""
+"""The settings that ``--fast`` chooses: those known to be fastest for a workload on a GPU, one rule each. What the user has set stays."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from ddpbench.training.step_graph import check_graph_supported
 from ddpbench.workloads.init_model import init_model
 from ddpbench.workloads.registry import find_workload
 
-COMPILED_WORKLOADS = ("vgg16-", "mnist-cnn", "disc-mlp-")
+COMPILED_WORKLOADS = ("vgg16-cifar10", "mnist-cnn", "disc-mlp-")
 """How their names begin. Their tensors are so small that compiled kernels in a graph are faster than fused or plain ones."""
 
 Rule = Callable[[Config, ResolvedConfig], ResolvedConfig]
@@ -64,9 +61,12 @@ def capture_step(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
 
 
 def keep_own_buffers(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
-    """Only what other ranks evaluate depends on the broadcast: rank 0, whose model is saved, trains on its own buffers with it, too."""
-    is_open = requested.broadcast_buffers is None and resolved.engine == "ddp" and not resolved.validate
-    return replace(resolved, broadcast_buffers=False) if is_open else resolved
+    """The buffers are statistics of BatchNorm, which training does not read. Those of rank 0, whose model is saved, are never overwritten.
+
+    What the buffers of a user-defined model are is not known.
+    """
+    is_open = requested.broadcast_buffers is None and resolved.engine != "none" and not resolved.validate
+    return replace(resolved, broadcast_buffers=False) if is_open and ":" not in resolved.workload else resolved
 
 
 RULES: tuple[Rule, ...] = (compile_small_tensors, fuse_norms, capture_step, keep_own_buffers)

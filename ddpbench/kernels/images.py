@@ -61,6 +61,7 @@ class ImageConv2d(nn.Conv2d):
             self.training
             and torch.is_grad_enabled()
             and input.dim() == 4
+            and input.shape[1] == CHANNELS
             and input.dtype in DTYPES
             and _compute_dtype(input) in HALF_DTYPES
             and not input.requires_grad

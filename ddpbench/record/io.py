@@ -85,7 +85,7 @@ def _open_defaults(job: dict[str, Any]) -> None:
     """Schema 2 had no automatic value of these flags: their defaults mean that they were not set."""
     for record in job.get("records", []):
         requested = record.get("requested") or {}
-        for name, default in (("compile", "off"), ("broadcast_buffers", True)):
+        for name, default in (("compile", "off"), ("fused_kernels", False), ("broadcast_buffers", True)):
             if requested.get(name) == default:
                 requested[name] = None
 

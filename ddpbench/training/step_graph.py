@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ddpbench.distributed.collectives import run_on_all_ranks
+from ddpbench.distributed.collectives import all_ranks_or_fail, guard_oom
 from ddpbench.distributed.world import World
 from ddpbench.machine.step_timer import BACKWARD, BROADCAST, StepTimer
 from ddpbench.record.config import ResolvedConfig
-from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.errors import BenchError, ConfigFailed, UsageError
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.training.loss_tracker import IsSkipped
 from ddpbench.training.step import Engine, LossFn
@@ -78,28 +77,29 @@ class StepGraphs:
                     engine.backward(loss)
                 with captured(update):
                     is_skipped = engine.update()
-        except RuntimeError as problem:
+        except Exception as problem:
             _end_failed_capture(stream.device, pool)
             cause = _first_cause(problem)
             if "out of memory" in str(cause):
                 raise torch.OutOfMemoryError(str(cause)) from problem
             reason = str(cause).partition("\n")[0]
-            raise BenchError(f"--cuda-graph cannot capture this step: {reason}", "use --no-cuda-graph") from problem
+            raise BenchError(f"--cuda-graph cannot capture this step: {reason}") from problem
         peak_bytes = torch.cuda.max_memory_allocated(stream.device)
         return cls(images, labels, loss.detach(), is_skipped, forward, backward, update, peak_bytes)
 
 
 def _end_failed_capture(device: torch.device, pool: tuple[int, int]) -> None:
-    """End what torch leaves begun: its allocator would never free memory that two streams have used, and random numbers would fail."""
+    """End what torch 2.11 leaves begun: it would never free memory of the graphs or of two streams, and random numbers would fail."""
     with suppress(RuntimeError):  # it was not begun, or has ended
         torch._C._cuda_endAllocateToPool(device.index, pool)  # no public API
+        torch._C._cuda_releasePool(device.index, pool)
     generator = torch.cuda.default_generators[device.index]
     generator.graphsafe_set_state(generator.clone_state())
 
 
 def _first_cause(problem: BaseException) -> BaseException:
-    """The error that came first: later ones say that the capture has failed."""
-    while problem.__context__ is not None:
+    """The error of CUDA that came first: later ones say that the capture has failed."""
+    while isinstance(problem.__context__, RuntimeError):
         problem = problem.__context__
     return problem
 
@@ -143,20 +143,39 @@ class GraphedEngine:
         """The loss of a batch. The call after EAGER_STEPS steps captures the graphs.
 
         Raises:
-            ConfigFailed: Something in the step cannot be captured, or a graph does not fit; on every rank if on one.
+            ConfigFailed: Something in the step cannot be captured; on every rank if on one.
+            OutOfMemory: A graph does not fit; likewise.
         """
         self._steps += 1
         if self._steps <= EAGER_STEPS:
             with self._on_capture_stream():
                 return self._eager.forward(images, labels, loss_fn)
         if self._graphs is None:
-            capture = partial(StepGraphs.capture, self._eager, self._stream, images, labels, loss_fn)
-            self._graphs = run_on_all_ranks(self._world, capture)
+            self._graphs = self._capture(images, labels, loss_fn)
         self._timer.mark(BROADCAST)  # of buffers: it is part of the forward graph
         self._graphs.images.copy_(images)
         self._graphs.labels.copy_(labels)
         self._graphs.forward.replay()
         return self._graphs.loss.clone()
+
+    def _capture(self, images: Tensor, labels: Tensor, loss_fn: LossFn) -> StepGraphs:
+        """The graphs of a step on batches like this one, on all ranks or on none."""
+
+        def attempt() -> StepGraphs | BenchError:
+            try:
+                return StepGraphs.capture(self._eager, self._stream, images, labels, loss_fn)
+            except BenchError as problem:
+                return problem
+
+        def checked() -> StepGraphs:
+            if isinstance(attempted, BenchError):
+                raise attempted
+            return attempted
+
+        attempted = guard_oom(self._world, "during the capture of CUDA graphs", attempt)
+        return all_ranks_or_fail(
+            self._world, checked, str, lambda reason: ConfigFailed(reason or "another rank failed", "use --no-cuda-graph")
+        )
 
     def backward(self, loss: Tensor) -> None:
         if self._graphs is None:

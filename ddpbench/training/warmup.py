@@ -109,7 +109,7 @@ def _first_steps(session: Session) -> tuple[float, StepObservation, float, int]:
     more = session.engine.warmup_steps
     if more:
         session.train(more)
-    step_s = session.train(1)  # a compiled model compiles here
+    step_s = session.train(1)  # a compiled model compiles here, or in the steps before a capture
     session.marker.timeout_s = session.config.hang_timeout
     return first_batch_s, seen, step_s, 2 + more
 

@@ -2,8 +2,8 @@
 
     torchrun --nproc_per_node=1 results/harness-tax/tax.py resnet50 40 out.json [--precision amp-bf16] [--pairs 16] [--fast]
 
-The second argument is the number of steps per window. With ``--fast``, the bare loop has the fused kernels, too, and replays its whole step
-as one CUDA graph. Both trainings stay on the device and take turns, so that the noise of a
+The second argument is the number of steps per window. With ``--fast`` or ``--compile``, the bare loop has the same kernels, and replays its
+whole step as one CUDA graph if ddpbench replays its own. Both trainings stay on the device and take turns, so that the noise of a
 launch cancels in every pair. Prints and writes the ratio of throughputs, ddpbench over bare, with a 95% paired t-interval on the logs.
 """
 
@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from bare import bare_windows, unchanged
@@ -25,28 +25,31 @@ from ddpbench.bench.arm import Arm
 from ddpbench.bench.preflight import prepare_job
 from ddpbench.kernels import fuse
 from ddpbench.machine.progress_marker import ProgressMarker, Watchdog
-from ddpbench.record.config import Config
+from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.request import OutputOptions, Request
+from ddpbench.training.engines import BROADCAST_FLAG
 
 WARMUP = 20
 DTYPES = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}
 
 
-def main(
-    workload: str, steps: int, target: Path, precision: str, pairs: int, batch_size: int | None, fast: bool, compile_mode: str
-) -> None:
+def like(config: ResolvedConfig) -> dict[str, Any]:
+    """Settings of the bare loop for the same kernels and the same DDP as in ``config``."""
+    kernels = torch.compile if config.compile != "off" else fuse if config.fused_kernels else unchanged
+    ddp = {BROADCAST_FLAG: config.broadcast_buffers}
+    return {"dtype": DTYPES[config.precision], "prepare": kernels, "in_graph": config.cuda_graph, **ddp}
+
+
+def main(asked: Config, target: Path, pairs: int) -> None:
     """Measure ``pairs`` pairs of windows and write them to ``target``."""
-    os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # as torch's documentation asks before the capture of DDP
-    asked = Config(workload=workload, precision=precision, steps=steps, batch_size=batch_size, fast=fast, compile=compile_mode)
+    workload, steps = asked.workload, asked.steps or 1
     (config,), world, _ = prepare_job(Request(arms=[asked], output=OutputOptions(output_dir=str(target.parent)), command=sys.argv))
     world.init_process_group()
     marker = ProgressMarker(600.0)
     arm = Arm(config, world, marker)
     arm.activate()
-    images = (config.batch_size or 0) * steps * world.size
-    prepare = fuse if fast else torch.compile if config.compile != "off" else unchanged
-    settings = {"dtype": DTYPES[precision], "prepare": prepare, "in_graph": fast}
-    bare = bare_windows(workload, config.batch_size or 0, world.device.torch_device, steps, WARMUP, **settings)
+    images = config.batch_size * steps * world.size
+    bare = bare_windows(workload, config.batch_size, world.device.torch_device, steps, WARMUP, **like(config))
     next(bare)
     ours: list[float] = []
     theirs: list[float] = []
@@ -99,5 +102,7 @@ if __name__ == "__main__":
     parser.add_argument("--pairs", type=int, default=16, help="of windows (default: %(default)s)")
     parser.add_argument("--batch-size", type=int, help="per GPU (default: the workload's)")
     parser.add_argument("--fast", action="store_true", help="fused kernels in CUDA graphs, in both loops")
-    parser.add_argument("--compile", dest="compile_mode", choices=("off", "default"), default="off", help="in both loops")
-    main(**vars(parser.parse_args()))
+    parser.add_argument("--compile", choices=("off", "default"), help="in both loops")
+    options = vars(parser.parse_args())
+    target, pairs = options.pop("target"), options.pop("pairs")
+    main(Config(**options), target, pairs)

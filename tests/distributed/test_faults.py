@@ -43,6 +43,7 @@ def faulty(start: Callable[..., Any], results: Path, tmp_path: Path) -> Callable
     return run
 
 
+@pytest.mark.slow
 def test_rank_that_raises_is_reported_once(faulty: Callable[..., Any], results: Path) -> None:
     done = faulty("raises", rank=1, step=9)
     assert done.returncode != 0

@@ -91,6 +91,7 @@ def test_engines_are_arms_and_profile_writes_one_trace_per_arm_and_rank(launch: 
     assert all(timed.params_in_sync for record in records for timed in record.rounds)
 
 
+@pytest.mark.slow
 def test_arms_are_interleaved_abba_and_compared_in_one_table(launch: Callable[..., Any], results: Path) -> None:
     arms = ["--precision", "fp32,amp-bf16", "-b", "2,4", "--rounds", "2"]
     done = launch([*PLAIN, "misbehaving:fine", *SMALL, *arms, "-o", str(results)], env=SUPPORT_ENV)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from launches import PLAIN, SUPPORT_ENV, errors, only_job
 
+from ddpbench.bench.resolve import resolve_config
 from ddpbench.bench.scaling.command import check_can_scale, rank_ladder, scaling_arms
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.config import Config
@@ -36,6 +37,14 @@ SMALL = Config(workload="resnet18", batch_size=8)
 )
 def test_world_sizes_double_within_a_node_and_then_by_node(ranks: int, a_node: int, rungs: list[int]) -> None:
     assert rank_ladder(ranks, a_node) == rungs
+
+
+def test_arms_of_fast_training_all_run_without_a_graph() -> None:
+    cells, _, _ = scaling_arms(Config(workload="resnet18", batch_size=8, data_dir="/data", fast=True), [1, 2])
+    resolved = [resolve_config(cell.config, cuda=True, local_world_size=2) for cell in cells]
+    assert {each.cuda_graph for each in resolved} == {False}
+    assert {each.fused_kernels for each in resolved} == {True}
+    assert {each.broadcast_buffers for each in resolved if each.engine != "none"} == {False}
 
 
 def test_scaling_arms_are_world_sizes_and_controls() -> None:

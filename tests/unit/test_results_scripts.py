@@ -127,6 +127,7 @@ def test_script_runs_on_every_gpu(words: str, run: Run, tmp_path: Path) -> None:
     assert run(RESULTS / script, *rest, ranks=torch.cuda.device_count(), gpus=True)
 
 
+@pytest.mark.slow
 def test_bytes_of_layers_are_counted_without_a_gpu(run: Run, tmp_path: Path) -> None:
     run(RESULTS / "roofline" / "counters.py", str(tmp_path / "counters.json"), "--batch", "2")
     layers = {row["layer"]: row for row in json.loads((tmp_path / "counters.json").read_bytes())["layers"]}

@@ -59,7 +59,7 @@ def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | N
         return Remedy(code="faster-compute", command=builder.command(precision=(config.precision, half)))
     if fast := fast_settings(builder, inputs):
         return fast
-    if cuda and config.compile == "off" and not builder.has_flag("compile"):
+    if cuda and config.compile == "off" and not (builder.has_flag("compile") or config.runs_fused_kernels(cuda)):
         return Remedy(code="faster-compute", command=builder.command(compile=("off", "default")))
     if cuda and (command := larger_batch_command(builder, inputs)):
         return Remedy(code="faster-compute", command=command)

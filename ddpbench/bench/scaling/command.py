@@ -70,7 +70,9 @@ def scaling_arms(
     ranks = rank_counts[-1]
     if strong_batch:
         check_batch_divides(strong_batch, rank_counts)
-    synthetic = msgspec.structs.replace(requested, loader=SYNTHETIC, data_dir=None, download=False, cuda_graph=False)
+    if requested.fast:
+        requested = msgspec.structs.replace(requested, cuda_graph=False)  # which would hide gradient sync
+    synthetic = msgspec.structs.replace(requested, loader=SYNTHETIC, data_dir=None, download=False)
 
     def shared(config: Config, num_ranks: int) -> Config:
         return msgspec.structs.replace(config, batch_size=strong_batch // num_ranks) if strong_batch else config

@@ -94,6 +94,8 @@ def shared_header_lines(records: Sequence[Record], page: Page, order: str = "int
     )
     descriptions = dict.fromkeys(_description(each) for each in records if each.data)
     yield from labelled_lines("data", [*descriptions, *texts_in_common(loader_items(record), differing)], page)
+    fast = next((each for each in records if each.config.fast), record)
+    yield from labelled_lines("fast", _fast_choices(fast), page)
     yield from labelled_lines("conf", texts_in_common(_settings(record), differing), page)
 
 
@@ -184,7 +186,7 @@ def _training(record: Record) -> Iterator[HeaderItem]:
     if config.runs_fused_kernels(record.environment.device_type == "cuda"):
         yield "fused_kernels", "fused kernels"
     if config.cuda_graph and record.environment.device_type == "cuda":
-        yield "cuda_graph", f"CUDA graphs{' (gradient sync counts as backward, broadcast as forward)' if uses_ddp(record) else ''}"
+        yield "cuda_graph engine", f"CUDA graphs{' (gradient sync counts as backward, broadcast as forward)' if uses_ddp(record) else ''}"
 
 
 def _fast_choices(record: Record) -> Iterator[str]:
@@ -194,6 +196,8 @@ def _fast_choices(record: Record) -> Iterator[str]:
         return
     for name, text in FAST_SETTINGS.items():
         chosen, given = getattr(config, name), getattr(requested, name)
+        if name == "broadcast_buffers" and not uses_ddp(record):
+            continue
         if given is not None:
             yield f"{_flag(next(field for field in flag_fields(Config) if field.name == name), given)} as you set it"
         elif chosen != USUAL_VALUES[name]:

@@ -60,6 +60,10 @@ def test_ranks_keep_their_own_buffers_unless_they_are_evaluated(given: dict[str,
     assert resolve_config(requested, cuda=True, local_world_size=2).broadcast_buffers is is_broadcast
 
 
+def test_user_defined_models_keep_the_broadcast_of_their_buffers() -> None:
+    assert resolve_config(Config(workload="situations.workloads:light_cifar", fast=True), cuda=True, local_world_size=2).broadcast_buffers
+
+
 @pytest.mark.parametrize(
     ("workload", "given", "is_predicted"),
     [

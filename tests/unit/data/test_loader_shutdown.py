@@ -72,6 +72,7 @@ def test_failed_worker_start_restores_the_sigchld_handler() -> None:
     assert signal.signal(signal.SIGCHLD, before) is before
 
 
+@pytest.mark.slow
 def test_dead_worker_is_reported_with_its_signal(tree: Path) -> None:
     with opened(config("torch", tree, workers=2)) as live:
         take(live, 1)

@@ -194,6 +194,7 @@ def test_worker_exception_is_reported_with_its_location() -> None:
     assert description.location == f"raised in {user_loaders.__file__}:{line}, in a DataLoader worker"
 
 
+@pytest.mark.slow
 def test_dead_user_worker_is_reported_with_its_signal(tmp_path: Path) -> None:
     settled = own("folder", data_dir=sample_datasets.image_tree(tmp_path, images=40), workers=1, batch_size=2)
     with opened(settled) as live:  # type: ignore[arg-type]

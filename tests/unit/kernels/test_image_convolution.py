@@ -95,6 +95,14 @@ def test_where_padding_does_not_apply_torch_runs(
     assert padded_dtypes == []
 
 
+@pytest.mark.parametrize("channels", [1, 6])
+def test_other_numbers_of_channels_fail_as_in_torch(channels: int) -> None:
+    convolution = fuse(nn.Conv2d(3, 8, 3).to(DEVICE, memory_format=torch.channels_last))
+    x = channels_last(torch.randn(2, channels, 8, 8, device=DEVICE))
+    with torch.autocast(DEVICE, torch.float16), pytest.raises(RuntimeError, match="channels"):
+        convolution(x)
+
+
 def test_single_precision_and_evaluation_run_without_padding(padded_dtypes: list[torch.dtype]) -> None:
     convolution = fuse(nn.Conv2d(3, 8, 3).to(DEVICE, memory_format=torch.channels_last))
     x = channels_last(torch.randn(2, 3, 8, 8, device=DEVICE))

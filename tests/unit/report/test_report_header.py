@@ -66,6 +66,13 @@ def test_header_lists_what_fast_has_chosen(given: dict[str, bool], chosen: dict[
     assert line in [line.plain for line in header_lines(record, PAGE)]
 
 
+def test_broadcast_is_no_choice_without_ddp() -> None:
+    record = run(1, "ddp", False)
+    record.requested = Config(workload="resnet50", fast=True)
+    record.config = replace(record.config, fast=True, cuda_graph=True, broadcast_buffers=False)
+    assert "fast  CUDA graphs" in [line.plain for line in header_lines(record, PAGE)]
+
+
 @pytest.mark.parametrize(
     ("ranks", "given", "threads", "text"),
     [

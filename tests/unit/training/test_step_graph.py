@@ -113,11 +113,14 @@ class Waits(nn.Module):
 @pytest.mark.cuda
 def test_step_that_cannot_be_captured_is_named_and_the_next_training_unharmed() -> None:
     live, current = opened(True, nn.Sequential(tiny_net(), Waits()), precision="fp32"), torch.cuda.current_stream()
-    with pytest.raises(ConfigFailed, match=r"--cuda-graph cannot capture this step: .*captur"):
+    with pytest.raises(ConfigFailed, match=r"--cuda-graph cannot capture this step: .*captur") as failed:
         live.train(EAGER_STEPS + 1)
+    assert failed.value.hint == "use --no-cuda-graph"
     live.close()
     assert torch.cuda.current_stream() == current
-    before = torch.cuda.memory_allocated()
+    torch.cuda.empty_cache()
+    before, unused = torch.cuda.memory_allocated(), torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    assert unused < 32 << 20, "the memory of the graphs is free"
     noise = torch.randn(1 << 20, device="cuda")
     noise.record_stream(torch.cuda.Stream())
     del noise
