@@ -104,9 +104,10 @@ def test_training_from_scratch_in_the_same_graphs_starts_again() -> None:
 
 
 class Waits(nn.Module):
-    """Waits for the device, which a graph cannot."""
+    """Allocates 256 MiB, then waits for the device, which a graph cannot."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x.new_empty(64 << 20)
         return x * (1.0 if x.sum().item() else 2.0)
 
 
@@ -120,7 +121,7 @@ def test_step_that_cannot_be_captured_is_named_and_the_next_training_unharmed() 
     assert torch.cuda.current_stream() == current
     torch.cuda.empty_cache()
     before, unused = torch.cuda.memory_allocated(), torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    assert unused < 32 << 20, "the memory of the graphs is free"
+    assert unused < 128 << 20, "the memory of the graphs is free"
     noise = torch.randn(1 << 20, device="cuda")
     noise.record_stream(torch.cuda.Stream())
     del noise
