@@ -25,7 +25,6 @@ for precision in sys.argv[1:]:
         "parameters": parameter_checksum(live.model.parameters()),
         "masters": masters,
         "losses": losses,
-        "skipped": live._loss_tracker._updates.count(False),
     }
     ended[precision] = ranks.gather(mine)
     live.close()
