@@ -59,6 +59,8 @@ def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | N
         return Remedy(code="faster-compute", command=builder.command(precision=(config.precision, half)))
     if fast := fast_settings(builder, inputs):
         return fast
+    if cuda and is_fast_untried(builder, inputs):
+        return Remedy(code="faster-compute", command=builder.command(fast=(False, True)))
     if cuda and config.compile == "off" and not (builder.has_flag("compile") or config.runs_fused_kernels(cuda)):
         return Remedy(code="faster-compute", command=builder.command(compile=("off", "default")))
     if cuda and (command := larger_batch_command(builder, inputs)):
@@ -74,6 +76,14 @@ def fast_settings(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | No
     gain = gain_predictor(inputs, builder)(scenario)
     command = builder.command(fast=(False, True))
     return Remedy(code="fast", command=command, scenario=scenario, gain=gain) if gain and gain >= MIN_WORTHWHILE_GAIN else None
+
+
+def is_fast_untried(builder: CommandBuilder, inputs: AnalysisInput) -> bool:
+    """Whether nothing is known of ``--fast`` for this convolutional network, and it would choose its kernels."""
+    config, compute_only = builder.record.config, inputs.controls.compute_only
+    is_counted = compute_only is not None and compute_only.roofline is not None and compute_only.roofline.fused is not None
+    is_open = not any(builder.has_flag(name) for name in ("fast", "compile", "fused_kernels", "cuda_graph"))
+    return config.channels_last and config.engine != "accelerate" and is_open and not is_counted
 
 
 def measure_loader(builder: CommandBuilder) -> Remedy | None:

@@ -205,7 +205,23 @@ def test_compute_bound_reports_phase_shares() -> None:
     assert isinstance(found.evidence, PhaseShares)
     spent_ms = found.evidence.forward_ms + found.evidence.backward_ms + found.evidence.optimizer_ms
     assert spent_ms / found.evidence.step_ms == pytest.approx(0.96, abs=0.005)
-    assert next_command(found).endswith("--compile off,default")
+    assert next_command(found).endswith("--no-fast --fast")
+
+
+@pytest.mark.parametrize(
+    ("given", "command_end"),
+    [
+        ({}, "--no-fast --fast"),
+        ({"channels_last": False}, "--compile off,default"),
+        ({"cuda_graph": True}, "--compile off,default"),
+        ({"fast": True, "fused_kernels": True, "cuda_graph": True}, "--batch-size 256,512"),
+        ({"compile": "default"}, "--batch-size 256,512"),
+    ],
+)
+def test_compute_bound_convolutional_network_is_offered_fast_settings(given: dict[str, Any], command_end: str) -> None:
+    found = judged(with_config(records.record([WORK]), **given))
+    assert found.kind == "compute-bound"
+    assert next_command(found).endswith(command_end)
 
 
 def test_single_gpu_is_described_in_the_singular() -> None:

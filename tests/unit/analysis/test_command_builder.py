@@ -191,7 +191,7 @@ def test_judged_record_carries_next_command() -> None:
     run = with_requested()
     judge(run)
     assert run.verdict is not None
-    assert records.next_command(run.verdict) == "ddpbench resnet50 --precision amp-fp16 --gpus 4 --compile off,default"
+    assert records.next_command(run.verdict) == "ddpbench resnet50 --precision amp-fp16 --gpus 4 --no-fast --fast"
 
 
 @pytest.mark.parametrize("chosen", [{"compile": "default"}, {}])
