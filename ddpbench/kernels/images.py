@@ -45,7 +45,7 @@ def _padded(images: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class ImageConv2d(nn.Conv2d):
-    """A Conv2d of images with three channels, which runs in half precision with a fourth of zeros. It has no gradient of the images."""
+    """A Conv2d of images with three channels, which runs in half precision with a fourth of zeros, unless they need a gradient."""
 
     def forward(self, input: Tensor) -> Tensor:
         """The convolution of ``input`` (N, 3, H, W)."""
