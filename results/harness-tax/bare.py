@@ -6,7 +6,9 @@ DDP with its buckets as gradient views, fused SGD, in float16 a dynamic loss sca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import gc
+import os
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -92,3 +94,27 @@ def bare_windows(
         if not torch.isfinite(loss):
             raise SystemExit("the loss of the bare loop is not finite: its speed is meaningless")
         yield seconds
+
+
+def start_rank() -> torch.device:
+    """Join the process group of the launch; the device of this rank."""
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # as torch's documentation asks before the capture of DDP
+    dist.init_process_group(device_id=device if device.type == "cuda" else None)
+    return device
+
+
+def windows_in_turn(trainings: Mapping[str, Iterator[float]], rounds: int, device: torch.device) -> dict[str, list[float]]:
+    """Seconds of ``rounds`` windows of each training, of the slowest rank. They take turns, forwards and backwards (ABBA)."""
+    found: dict[str, list[float]] = {name: [] for name in trainings}
+    for number in range(rounds + 1):
+        for name in trainings if number % 2 else reversed(trainings):
+            gc.disable()  # as in ddpbench's rounds
+            seconds = torch.tensor(next(trainings[name]), dtype=torch.float64, device=device)
+            gc.enable()
+            dist.all_reduce(seconds, dist.ReduceOp.MAX)
+            if number:  # the first window may contain what is done once
+                found[name].append(seconds.item())
+    return found

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from itertools import count
 from pathlib import Path
 from statistics import median
 from time import time
@@ -29,11 +30,10 @@ def report_step(number: int) -> None:
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    updates: list[None] = []
+    updates = count(1)
 
     def updated(*_: object) -> None:
-        updates.append(None)
-        if len(updates) == number:
+        if next(updates) == number:
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             print(f"first step {time() - float(os.environ[LAUNCHED]):.3f}", flush=True)

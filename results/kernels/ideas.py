@@ -9,9 +9,7 @@ that the operators of one step move, divided by the measured rate of copies; wha
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,7 +24,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "harness-tax"))
 
-from bare import bare_windows, unchanged
+from bare import bare_windows, start_rank, unchanged, windows_in_turn
 
 from ddpbench.analysis.stats import ratio_of
 from ddpbench.kernels import fuse
@@ -98,29 +96,18 @@ def bytes_per_image(model_name: str, prepare: Callable[[nn.Module], nn.Module], 
 
 def main(model: str, batch_size: int, target: Path, steps: int, rounds: int) -> None:
     """Measure ``rounds`` windows of each training and write them to ``target``."""
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if torch.cuda.is_available() else torch.device("cpu")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # as torch's documentation asks before the capture of DDP
-    dist.init_process_group(device_id=device if device.type == "cuda" else None)
+    device = start_rank()
     configure_backends(tf32=True)
     bytes_per_s = measure_copy_bytes_per_s(describe_device(device))
     moved = {name: bytes_per_image(model, training.prepare, device) for name, training in TRAININGS.items()}
     dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
-    windows = {
+    trainings = {
         name: bare_windows(
             model, batch_size, device, steps, WARMUP, dtype, each.prepare, each.in_graph and device.type == "cuda", **each.settings
         )
         for name, each in TRAININGS.items()
     }
-    step_ms: dict[str, list[float]] = {name: [] for name in TRAININGS}
-    for number in range(rounds + 1):
-        for name in TRAININGS if number % 2 else reversed(TRAININGS):
-            gc.disable()  # as in ddpbench's rounds
-            seconds = next(windows[name])
-            gc.enable()
-            if number:  # the first window may contain what is done once
-                step_ms[name].append(1e3 * seconds / steps)
+    step_ms = {name: [1e3 * each / steps for each in seconds] for name, seconds in windows_in_turn(trainings, rounds, device).items()}
     words = f"{model} {batch_size} {target.name} --steps {steps} --rounds {rounds}"
     result = {
         "command": f"torchrun --nproc_per_node=1 results/kernels/ideas.py {words}",

@@ -10,9 +10,7 @@ windows of the same round, with a 95% t-interval on the logs; writes these and t
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import os
 import sys
 from pathlib import Path
 from statistics import median
@@ -23,7 +21,7 @@ from torch import distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "harness-tax"))
 
-from bare import bare_windows, unchanged
+from bare import bare_windows, start_rank, unchanged, windows_in_turn
 
 from ddpbench.analysis.stats import ratio_of
 from ddpbench.kernels import fuse
@@ -44,22 +42,11 @@ WARMUP = 20
 
 def main(model: str, batch_size: int, target: Path, arms: list[str], dtype: str, steps: int, rounds: int) -> None:
     """Measure ``rounds`` windows of each arm and write them to ``target``."""
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if torch.cuda.is_available() else torch.device("cpu")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # as torch's documentation asks before the capture of DDP
-    dist.init_process_group(device_id=device if device.type == "cuda" else None)
+    device = start_rank()
     configure_backends(tf32=True)
-    windows = {name: bare_windows(model, batch_size, device, steps, WARMUP, DTYPES[dtype], **ARMS[name]) for name in arms}
-    speeds: dict[str, list[float]] = {name: [] for name in arms}
-    for number in range(rounds + 1):
-        for name in arms if number % 2 else reversed(arms):
-            gc.disable()  # as in ddpbench's rounds
-            seconds = torch.tensor(next(windows[name]), dtype=torch.float64, device=device)
-            gc.enable()
-            dist.all_reduce(seconds, dist.ReduceOp.MAX)
-            if number:  # the first window may contain what is done once
-                speeds[name].append(batch_size * steps * dist.get_world_size() / seconds.item())
+    trainings = {name: bare_windows(model, batch_size, device, steps, WARMUP, DTYPES[dtype], **ARMS[name]) for name in arms}
+    images = batch_size * steps * dist.get_world_size()
+    speeds = {name: [images / each for each in seconds] for name, seconds in windows_in_turn(trainings, rounds, device).items()}
     if dist.get_rank() == 0:
         ratios = {name: ratio_of(speeds[arms[0]], speeds[name]) for name in arms[1:]}
         words = f"{model} {batch_size} {target.name} --arms {','.join(arms)} --dtype {dtype} --steps {steps} --rounds {rounds}"

@@ -31,10 +31,11 @@ TrainingRule = Callable[[CommandBuilder, AnalysisInput], Remedy | None]
 
 def fewer_launches(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
     """Against a host that is too slow to issue kernels: CUDA graphs, then more work per kernel."""
-    if builder.record.config.compile == "off" and not builder.has_flag("compile") and not builder.record.config.cuda_graph:
+    config = builder.record.config
+    if config.compile == "off" and not builder.has_flag("compile") and not config.cuda_graph:
         command = builder.command(compile=("off", "reduce-overhead"))
         return Remedy(code="cuda-graphs", command=command, scenario=Scenario(compile="reduce-overhead"))
-    command, batch_size = larger_batch_command(builder, inputs), 2 * builder.record.config.batch_size
+    command, batch_size = larger_batch_command(builder, inputs), 2 * config.batch_size
     has_kernel_activity = inputs.controls.compute_only is not None and inputs.controls.compute_only.kernel_activity is not None
     scenario = Scenario(batch_size=batch_size) if has_kernel_activity else None
     return LargerBatch(batch_size=batch_size, command=command, scenario=scenario) if command else None
@@ -70,9 +71,9 @@ def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | N
 
 def fast_settings(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
     """Fused kernels and CUDA graphs, if a diagnosis has counted what they replace, and predicts a gain."""
-    compute_only, scenario = inputs.controls.compute_only, Scenario(fast=True)
-    if compute_only is None or compute_only.roofline is None or compute_only.roofline.fused is None:
+    if not has_fused_work(inputs):
         return None
+    scenario = Scenario(fast=True)
     gain = gain_predictor(inputs, builder)(scenario)
     command = builder.command(fast=(False, True))
     return Remedy(code="fast", command=command, scenario=scenario, gain=gain) if gain and gain >= MIN_WORTHWHILE_GAIN else None
@@ -80,10 +81,15 @@ def fast_settings(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | No
 
 def is_fast_untried(builder: CommandBuilder, inputs: AnalysisInput) -> bool:
     """Whether nothing is known of ``--fast`` for this convolutional network, and it would choose its kernels."""
-    config, compute_only = builder.record.config, inputs.controls.compute_only
-    is_counted = compute_only is not None and compute_only.roofline is not None and compute_only.roofline.fused is not None
+    config = builder.record.config
     is_open = not any(builder.has_flag(name) for name in ("fast", "compile", "fused_kernels", "cuda_graph"))
-    return config.channels_last and config.engine != "accelerate" and is_open and not is_counted
+    return config.channels_last and config.engine != "accelerate" and is_open and not has_fused_work(inputs)
+
+
+def has_fused_work(inputs: AnalysisInput) -> bool:
+    """Whether a diagnosis has counted what fused kernels would replace."""
+    compute_only = inputs.controls.compute_only
+    return compute_only is not None and compute_only.roofline is not None and compute_only.roofline.fused is not None
 
 
 def measure_loader(builder: CommandBuilder) -> Remedy | None:
