@@ -42,6 +42,7 @@ from ddpbench.record.record import DatasetInfo, ObservedPrecision, Round, Warmup
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.roofline import FusedWork, LayerWork
 from ddpbench.record.trace import Trace
+from ddpbench.training.compile_cache import lookups
 from ddpbench.training.evaluate import evaluate_accuracy
 from ddpbench.training.fused_work import count_fused_work
 from ddpbench.training.loop import LOSSES
@@ -131,7 +132,7 @@ class Arm:
     def _activate(self) -> None:
         set_num_threads(self.config.threads)
         set_affinity(self.config.cores, self._world.rank_env.local_rank)
-        begin = perf_counter()
+        begin, looked_up = perf_counter(), lookups()
         model, loss_of = self._build_model(self.config.seed), LOSSES[self._spec.loss]()
         if self._num_arms > 1 and not self._steps_per_round and not self._round_plan:
             self._marker.enter(DRY_RUN)
@@ -156,7 +157,7 @@ class Arm:
             warm_up_again(self._session, limit_s)
         else:
             min_windows = 0 if self._round_plan else MIN_WARMUP_WINDOWS
-            self.warmup, self.observed_precision, step_s = warm_up(self._session, perf_counter() - begin, limit_s, min_windows)
+            self.warmup, self.observed_precision, step_s = warm_up(self._session, perf_counter() - begin, limit_s, min_windows, looked_up)
             self._steps_per_round = self._choose_steps_per_round(self._world.all_max(step_s))
         self._plan_lr_schedule(self._session, self._offloaded_state.updates_done if self._offloaded_state else 0)
 

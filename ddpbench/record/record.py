@@ -61,7 +61,8 @@ class Warmup(msgspec.Struct, frozen=True, kw_only=True):
     first_step_s: Seconds  # from the request for the first batch to the end of the first step
     warmup_steps: Count
     warmup_converged: bool  # two windows agreed before the limit
-    compile_cache: Literal["cold", "warm"] | None = None  # warm: torch.compile found every kernel in its cache; None if it compiled none
+    compile_cache: Literal["cold", "warm"] | None = None  # warm: torch.compile or Triton found every kernel in its cache; None without them
+    kernel_compile_s: Seconds = 0.0  # in which Triton compiled fused kernels
 
     @property
     def start_s(self) -> float:

@@ -28,6 +28,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.record import ObservedPrecision
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.trace import Trace
+from ddpbench.training.compile_cache import count_triton_lookups
 from ddpbench.training.drain import PrefetchDrainer
 from ddpbench.training.engines import bucket_bytes, make_engine
 from ddpbench.training.loop import TimedModel, train
@@ -59,7 +60,10 @@ def prepare_model(model: nn.Module, config: ResolvedConfig, device: Device) -> n
 
 def fuse_kernels(model: nn.Module, workload: str) -> None:
     """Give ``model`` the fused kernels. Raises UsageError if none of its BatchNorms can be fused."""
-    from ddpbench.kernels.fusion import fuse_norms  # Triton, which it imports, takes a second
+    from ddpbench.kernels.fusion import HAS_TRITON, fuse_norms  # Triton, which it imports, takes a second
+
+    if HAS_TRITON:
+        count_triton_lookups()
 
     norms = sum(isinstance(module, BatchNorm) for module in model.modules())
     left_out = fuse_norms(model)

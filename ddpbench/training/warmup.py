@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Literal
 
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.record import ObservedPrecision, Warmup
+from ddpbench.training.compile_cache import Lookups, lookups
 from ddpbench.training.loop import mark_last_gradient
 from ddpbench.training.precision import StepObservation, observe_step
 from ddpbench.training.session import Session
@@ -32,17 +32,22 @@ def first_step_timeout_s(config: ResolvedConfig) -> float:
 
 
 def warm_up(
-    session: Session, build_s: float = 0.0, limit_s: float | None = None, min_windows: int = MIN_WARMUP_WINDOWS
+    session: Session,
+    build_s: float = 0.0,
+    limit_s: float | None = None,
+    min_windows: int = MIN_WARMUP_WINDOWS,
+    looked_up: Lookups | None = None,
 ) -> tuple[Warmup, ObservedPrecision, float]:
     """Train untimed until two windows agree.
 
-    Returns the warm-up's costs, the observed precision, and seconds per step. ``build_s`` is the time that building the session took.
+    Returns the warm-up's costs, the observed precision, and seconds per step. ``build_s`` is the time that building the session took, and
+    ``looked_up`` what had been looked up in caches before.
     After ``limit_s`` seconds no window begins beyond the first ``min_windows``. If every round trains from scratch, a single window of
     one step is enough: the round itself includes the time until everything is stable. All ranks agree on each decision, so that none of
     them waits for the others in a collective.
     """
     start_s = perf_counter()
-    lookups_before = _cache_lookups(session)
+    looked_up = looked_up or lookups()
     first_batch_s, seen, step_s, steps = _first_steps(session)
     first_step_s = perf_counter() - start_s
     config, world = session.config, session.world
@@ -55,31 +60,17 @@ def warm_up(
             break
         previous_s, step_s = step_s, _window_s(session, window) / window
         steps, converged = steps + window, number > 0 and abs(step_s / previous_s - 1) < WINDOW_TOLERANCE
+    compiled = lookups().since(looked_up)
     warmup = Warmup(
         build_s=build_s,
         first_batch_s=first_batch_s,
         first_step_s=first_step_s,
         warmup_steps=steps,
         warmup_converged=converged,
-        compile_cache=_cache_state(lookups_before, _cache_lookups(session)),
+        compile_cache=compiled.state,
+        kernel_compile_s=compiled.compile_s,
     )
     return warmup, session.observe_precision(seen), step_s
-
-
-def _cache_lookups(session: Session) -> tuple[int, int]:
-    """Graphs that inductor has found in its cache on disk so far, and graphs that it has compiled; 0 if the model is not compiled."""
-    if not session.compiled:
-        return 0, 0
-    from torch._dynamo.utils import counters  # importing it takes a second
-
-    lookups = counters["inductor"]
-    return lookups["fxgraph_cache_hit"], lookups["fxgraph_cache_miss"]
-
-
-def _cache_state(before: tuple[int, int], after: tuple[int, int]) -> Literal["cold", "warm"] | None:
-    """``warm`` if every compilation in between found its kernels in the cache, ``cold`` if not, None if there was none."""
-    (hits_before, misses_before), (hits, misses) = before, after
-    return "cold" if misses > misses_before else "warm" if hits > hits_before else None
 
 
 def warm_up_again(session: Session, limit_s: float | None = None) -> None:

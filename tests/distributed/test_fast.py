@@ -49,3 +49,21 @@ def test_diagnosis_of_compute_bound_training_predicts_and_tries_fast(launch: Cal
     assert prediction.gain > 1.05
     (tried,) = (record for record in job.records if record.role.scenario and record.role.scenario.fast)
     assert (tried.config.fused_kernels, tried.config.cuda_graph, tried.status) == (True, True, "ok")
+
+
+@pytest.mark.cuda
+@pytest.mark.timeout(200)
+def test_second_launch_finds_the_fused_kernels_in_the_cache(
+    launch: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    found = []
+    for name in ("first", "second"):
+        done = launch([*ON_GPUS, "resnet18", *SMALL, "--fast", "-o", str(tmp_path / name)], timeout=90)
+        assert done.returncode == 0, done.stderr
+        found.append(only_job(tmp_path / name).records[0].warmup)
+    cold, warm = found
+    assert cold is not None
+    assert warm is not None
+    assert (cold.compile_cache, warm.compile_cache) == ("cold", "warm")
+    assert cold.kernel_compile_s > warm.kernel_compile_s == 0.0

@@ -138,6 +138,16 @@ def test_compiled_arm_shows_when_its_later_start_has_paid_off() -> None:
     assert float(found[2]) == pytest.approx(after_s, rel=0.02)
 
 
+def test_arm_with_fused_kernels_starts_later_by_what_triton_compiled() -> None:
+    slow, usual = replace(records.record().warmup, first_step_s=41.0, kernel_compile_s=12.0), records.record().warmup
+    job = job_of_arms(
+        [replace(arm(1.0, UNEVEN, fused_kernels=True), warmup=slow), replace(arm(2.0, UNEVEN), warmup=usual)], "fused_kernels"
+    )
+    stream = io.StringIO()
+    render_run(job, make_console(stream, 80), None)
+    assert re.search(r"\n  start 12(\.0)? s later than ", stream.getvalue())
+
+
 def test_start_is_not_mentioned_without_compilation_or_a_clear_winner() -> None:
     assert "  start" not in page("precisions")
     late = replace(records.record().warmup, first_step_s=41.0)
