@@ -52,7 +52,7 @@ from ddpbench.training.roofline import measure_layers
 from ddpbench.training.session import OffloadedState, Session
 from ddpbench.training.warmup import MIN_WARMUP_WINDOWS, first_step_timeout_s, warm_up, warm_up_again
 from ddpbench.workloads import registry as workloads
-from ddpbench.workloads.init_model import clone, init_model, init_model_cached
+from ddpbench.workloads.init_model import build_without_weights, clone, init_model, init_model_cached
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ class Arm:
 
     def _model_to_count(self) -> nn.Module:
         """A new model on the host, in the dtypes of this arm."""
-        model = init_model(self._spec.model, self.config.image_size, self._spec.classes, self.config.seed)
+        model = build_without_weights(self._spec.model, self.config.image_size, self._spec.classes)
         return cast_model(model.train(), PRECISIONS[self.config.precision])
 
     def _choose_steps_per_round(self, step_s: float) -> int:

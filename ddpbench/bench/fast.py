@@ -11,7 +11,7 @@ from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.errors import UsageError
 from ddpbench.training.session import fuse_kernels
 from ddpbench.training.step_graph import check_graph_supported
-from ddpbench.workloads.init_model import init_model
+from ddpbench.workloads.init_model import build_without_weights
 from ddpbench.workloads.registry import find_workload
 
 COMPILED_WORKLOADS = ("vgg16-cifar10", "mnist-cnn", "disc-mlp-")
@@ -72,13 +72,17 @@ def keep_own_buffers(requested: Config, resolved: ResolvedConfig) -> ResolvedCon
 RULES: tuple[Rule, ...] = (compile_small_tensors, fuse_norms, capture_step, keep_own_buffers)
 
 
-@cache
 def has_norms_to_fuse(workload: str, image_size: int | None) -> bool:
     """Whether the fused kernels can run any BatchNorm of this workload."""
-    spec = find_workload(workload)
-    model = init_model(spec.model, image_size, spec.classes, seed=0)
     try:
-        fuse_kernels(model, workload)
+        check_norms_to_fuse(workload, image_size)
     except UsageError:
         return False
     return True
+
+
+@cache
+def check_norms_to_fuse(workload: str, image_size: int | None) -> None:
+    """Raise UsageError if the fused kernels can run no BatchNorm of this workload."""
+    spec = find_workload(workload)
+    fuse_kernels(build_without_weights(spec.model, image_size, spec.classes), workload)

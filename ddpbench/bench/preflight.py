@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from ddpbench.analysis.checks.nodes import check_node_balance
+from ddpbench.bench.fast import check_norms_to_fuse
 from ddpbench.bench.gate import check_gate_applies
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.data.generated.folder import cache_dir, generate
@@ -42,10 +43,8 @@ from ddpbench.report.messages.checks import check_hint, check_text
 from ddpbench.report.messages.roles import role_name
 from ddpbench.report.progress import count_progress
 from ddpbench.training.precision import check_precision_supported
-from ddpbench.training.session import fuse_kernels
 from ddpbench.training.step_graph import check_graph_supported
 from ddpbench.workloads import registry as workloads
-from ddpbench.workloads.init_model import init_model
 from ddpbench.workloads.model_cost import workload_cost
 from ddpbench.workloads.registry import find_workload
 
@@ -105,7 +104,7 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
         raise UsageError("--epochs needs a finite dataset; synthetic data is endless", "use --steps N or --data-dir DIR")
     check_loader(config, spec.dataset, spec.classes, rank_env.world_size)
     if config.runs_fused_kernels(device.is_cuda):
-        fuse_kernels(init_model(spec.model, config.image_size, spec.classes, config.seed), config.workload)
+        check_norms_to_fuse(config.workload, config.image_size)
     return config
 
 

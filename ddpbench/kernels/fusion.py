@@ -13,6 +13,7 @@ from ddpbench.kernels.patterns import CannotTrace, Finder, is_plain, trace
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None  # it comes with torch for CUDA
 if HAS_TRITON:
+    from ddpbench.kernels.average_pool import GlobalAvgPool2d, pools_globally
     from ddpbench.kernels.deferred import FusedBatchNorm2d
     from ddpbench.kernels.images import ImageConv2d, takes_images
     from ddpbench.kernels.shortcut import ShortcutConv2d
@@ -25,11 +26,12 @@ logger = logging.getLogger(__name__)
 def fuse(model: ModelT) -> ModelT:
     """``model``, which trains with fused kernels of BatchNorm, addition, ReLU and max-pool from now on, and gives the same results.
 
-    Its BatchNorm2d become ``FusedBatchNorm2d``, the convolutions of its shortcuts ``ShortcutConv2d``, and those of images ``ImageConv2d``,
-    with the same parameters and buffers; nothing else changes. The kernels run in training mode, on a GPU, with maps (N, C, H, W) in
-    channels-last order, and outside of code that torch.compile compiles; elsewhere torch runs as before. Second derivatives are an error.
-    Gradients of a block's output, from ``torch.autograd.grad``, ``retain_grad`` or a hook, lack what flows through the shortcut of the next
-    block, unless the hook is registered before that block runs. A warning is logged for each BatchNorm that is not fused.
+    Its BatchNorm2d become ``FusedBatchNorm2d``, the convolutions of its shortcuts ``ShortcutConv2d``, those of images ``ImageConv2d``, and
+    its global average pooling ``GlobalAvgPool2d``, with the same parameters and buffers; nothing else changes. The kernels run in training
+    mode, on a GPU, with maps (N, C, H, W) in channels-last order, and outside of code that torch.compile compiles; elsewhere torch runs as
+    before. Second derivatives are an error. Gradients of a block's output, from ``torch.autograd.grad``, ``retain_grad`` or a hook, lack
+    what flows through the shortcut of the next block, unless the hook is registered before that block runs. A warning is logged for each
+    BatchNorm that is not fused.
     """
     for name, reason in fuse_norms(model).items():
         logger.warning("%s is not fused: %s", name, reason)
@@ -60,6 +62,8 @@ def fuse_norms(model: nn.Module) -> dict[str, str]:
     for module in model.modules():
         if is_plain(module, nn.Conv2d) and takes_images(module):
             module.__class__ = ImageConv2d
+        elif is_plain(module, nn.AdaptiveAvgPool2d) and pools_globally(module):
+            module.__class__ = GlobalAvgPool2d
     return {name: _reason(name, norm, untraceable) for name, norm in _norms(model).items() if not isinstance(norm, FusedBatchNorm2d)}
 
 

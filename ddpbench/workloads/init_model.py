@@ -1,12 +1,15 @@
-"""Initialises a model from its seed, and clones it."""
+"""Initialises a model from its seed, builds one whose weights nothing reads, and clones a model."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from ddpbench.record.names import import_object
 
@@ -23,6 +26,25 @@ init_model_cached = lru_cache(maxsize=2)(init_model)
 
 All arms that train from scratch are built with the same weights, and start each round with the same weights.
 """
+
+
+class SkipRandomWeights(TorchFunctionMode):
+    """Context in which models are built without random weights, which take most of the time. Their values are arbitrary."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in ("normal_", "uniform_", "kaiming_normal_", "kaiming_uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
+def build_without_weights(model: str, image_size: int | None, classes: int) -> nn.Module:
+    """The model on the host with arbitrary weights, to see its modules and their shapes."""
+    with SkipRandomWeights():
+        built: nn.Module = import_object(model)(image_size, classes)
+    return built
 
 
 def clone(model: nn.Module, device: torch.device) -> nn.Module:

@@ -68,6 +68,35 @@ def test_training_in_a_graph_is_that_without(settings: dict[str, Any]) -> None:
     torch.testing.assert_close(graphed[2], plain[2], rtol=0.01, atol=1e-3)
 
 
+class Resident(InMemory):
+    """Two batches, of which the second comes from the step ``switch`` on."""
+
+    def __init__(self, device: torch.device, switch: int) -> None:
+        super().__init__(device)
+        self.steps, self.switch = 0, switch
+
+    def next_batch(self, on_host_ready: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
+        self.steps += 1
+        if self.steps == self.switch:
+            self.images, self.labels = self.images.neg(), self.labels.flip(0)
+        return super().next_batch(on_host_ready)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("switch", [EAGER_STEPS, EAGER_STEPS + 1, EAGER_STEPS + 4])
+def test_graph_reads_resident_batch_and_what_replaces_it(switch: int) -> None:
+    losses = []
+    for cuda_graph in (False, True):
+        world, settled = world_of_one("cuda"), config("cuda", cuda_graph=cuda_graph, precision="fp32", fresh=True)
+        loader = Resident(world.device.torch_device, switch)
+        live = Session(settled, tiny_net(), nn.CrossEntropyLoss(), loader, world, ProgressMarker(60.0))
+        mark_last_gradient(next(live.model.parameters()), live.timer)
+        live.train(EAGER_STEPS + 1)
+        losses.append(live.run_round(STEPS, max_drain_s=0).numerics.last_loss)
+        live.close()
+    assert losses[1] == pytest.approx(losses[0], rel=0.01)
+
+
 @pytest.mark.cuda
 def test_updates_that_the_scaler_skips_in_a_graph_are_recorded() -> None:
     skipped = []

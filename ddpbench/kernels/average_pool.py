@@ -1,0 +1,25 @@
+"""Global average pooling. torch gives its input a gradient in another order, which a slow kernel copies into channels-last."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ddpbench.kernels.deferred import materialized
+
+
+class GlobalAvgPool2d(nn.AdaptiveAvgPool2d):
+    """An AdaptiveAvgPool2d to a single pixel."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The mean of ``input`` (N, C, H, W) over its pixels: (N, C, 1, 1)."""
+        input = materialized(input)
+        if torch.compiler.is_compiling() or input.dim() != 4 or not input.is_contiguous(memory_format=torch.channels_last):
+            return super().forward(input)
+        return input.permute(0, 2, 3, 1).flatten(1, 2).mean(1)[:, :, None, None]
+
+
+def pools_globally(module: nn.Module) -> bool:
+    """Whether an AdaptiveAvgPool2d may become a ``GlobalAvgPool2d``."""
+    assert isinstance(module, nn.AdaptiveAvgPool2d)
+    return module.output_size in (1, (1, 1), [1, 1])
