@@ -86,9 +86,9 @@ def break_even(found: BestArm) -> BreakEven | None:
     compiled; the rest is what the first arm of a job loads.
     """
     best, other = found.best.warmup, found.compared_to.warmup
-    if not (found.is_clear and best and other):
+    compiles, other_compiles = (record.config.compile != "off" for record in (found.best, found.compared_to))
+    if not (found.is_clear and best and other) or (other_compiles and not compiles):
         return None
-    compiles = found.best.config.compile != "off"
     start_s = best.start_s if compiles else other.start_s + best.kernel_compile_s - other.kernel_compile_s
     if start_s - other.start_s < MIN_LATER_START_S:
         return None

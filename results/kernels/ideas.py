@@ -28,6 +28,7 @@ from bare import bare_windows, start_rank, unchanged, windows_in_turn
 
 from ddpbench.analysis.stats import ratio_of
 from ddpbench.kernels import fuse
+from ddpbench.kernels.average_pool import GlobalAvgPool2d
 from ddpbench.kernels.deferred import FusedBatchNorm2d
 from ddpbench.kernels.images import ImageConv2d
 from ddpbench.kernels.shortcut import ShortcutConv2d
@@ -74,7 +75,8 @@ TRAININGS = {
     ALL: Training(),
     "fused kernels": Training(unchanged),
     "max-pool in the kernels of its BatchNorm": Training(without_pools),
-    "images padded once": Training(without(ImageConv2d)),
+    "convolution of images over cells": Training(without(ImageConv2d)),
+    "gradient of global average pooling in channels-last": Training(without(GlobalAvgPool2d)),
     "gradients of a shortcut added in a kernel": Training(without(ShortcutConv2d)),
     "CUDA graph": Training(in_graph=False),
     "no broadcast of buffers": Training(settings={}),
@@ -125,7 +127,7 @@ def gain_of(name: str, step_ms: dict[str, list[float]], predicted_ms: float) -> 
     """What the idea ``name`` saves of a step; also printed."""
     longer, measured_ms = ratio_of(step_ms[ALL], step_ms[name]), median(step_ms[name]) - median(step_ms[ALL])
     predicted = f", predicted {predicted_ms:.2f} ms" if predicted_ms else ""
-    print(f"{name:44} saves {measured_ms:6.2f} of {median(step_ms[name]):.2f} ms{predicted}", flush=True)
+    print(f"{name:52} saves {measured_ms:6.2f} of {median(step_ms[name]):.2f} ms{predicted}", flush=True)
     return {
         "idea": name,
         "predicted_ms": predicted_ms or None,

@@ -90,6 +90,18 @@ def test_script_can_be_imported(script: Path, monkeypatch: pytest.MonkeyPatch) -
             marks=pytest.mark.slow,
         ),
         pytest.param(
+            "kernels/ideas.py shufflenet_v2_x0_5 2 OUT --steps 1 --rounds 2",
+            "kernels/ideas-resnet50-256-h200.json",
+            1,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "harness-tax/first_step.py shufflenet_v2_x0_5 2 OUT --times 1",
+            "harness-tax/first-step-resnet50-512.json",
+            0,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             "harness-tax/launches.py BASELINE 1 disc-mlp-5 1 OUT --pairs 1",
             "harness-tax/resnet18-4gpu-launches.json",
             0,
@@ -194,6 +206,13 @@ def test_calibration_page_and_plots_follow_from_stored_records(run: Run, copied:
     run(folder / "calibration.py", "--page")
     assert (folder / "calibration.md").read_text() == (RESULTS / "calibration" / "calibration.md").read_text()
     assert {path.suffix for path in folder.iterdir()} >= {".png", ".svg"}
+
+
+def test_page_of_fast_trainings_follows_from_stored_records(run: Run, copied: Callable[[str], Path]) -> None:
+    folder = copied("h200")
+    (folder / "fast.md").unlink()
+    run(folder / "fast.py")
+    assert (folder / "fast.md").read_text() == (RESULTS / "h200" / "fast.md").read_text()
 
 
 @pytest.fixture

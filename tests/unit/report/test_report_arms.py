@@ -148,6 +148,18 @@ def test_arm_with_fused_kernels_starts_later_by_what_triton_compiled() -> None:
     assert re.search(r"\n  start 12(\.0)? s later than ", stream.getvalue())
 
 
+def test_start_of_arm_with_fused_kernels_is_not_compared_with_compiling() -> None:
+    slow, compiling = (
+        replace(records.record().warmup, first_step_s=1.0, kernel_compile_s=12.0),
+        replace(records.record().warmup, first_step_s=46.0),
+    )
+    job = job_of_arms([replace(arm(1.0, UNEVEN), warmup=slow), replace(arm(2.0, UNEVEN, compile="default"), warmup=compiling)], "compile")
+    stream = io.StringIO()
+    render_run(job, make_console(stream, 80), None)
+    assert "FASTEST" in stream.getvalue()
+    assert " later than " not in stream.getvalue()
+
+
 def test_start_is_not_mentioned_without_compilation_or_a_clear_winner() -> None:
     assert "  start" not in page("precisions")
     late = replace(records.record().warmup, first_step_s=41.0)
