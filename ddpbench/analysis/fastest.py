@@ -80,16 +80,17 @@ class BreakEven:
 
 
 def break_even(found: BestArm) -> BreakEven | None:
-    """The break-even of a fastest arm that compiles with the one that it is compared to.
+    """The break-even of a fastest arm that runs torch.compile, or fused kernels, with one that does not.
 
-    None if that does not start earlier, or is not clearly slower. An arm that does not run torch.compile starts later by what Triton
-    compiled; the rest is what the first arm of a job loads.
+    None if that does not start earlier, or is not clearly slower. An arm with fused kernels starts later by what Triton compiled; the rest
+    is what the first arm of a job loads.
     """
     best, other = found.best.warmup, found.compared_to.warmup
     compiles, other_compiles = (record.config.compile != "off" for record in (found.best, found.compared_to))
-    if not (found.is_clear and best and other) or (other_compiles and not compiles):
+    is_fused, other_is_fused = (record.config.fused_kernels for record in (found.best, found.compared_to))
+    if not (found.is_clear and best and other) or not (compiles or (is_fused and not other_is_fused and not other_compiles)):
         return None
-    start_s = best.start_s if compiles else other.start_s + best.kernel_compile_s - other.kernel_compile_s
+    start_s = best.start_s if compiles else other.start_s + best.kernel_compile_s
     if start_s - other.start_s < MIN_LATER_START_S:
         return None
     ratio = found.ratio.center

@@ -72,6 +72,7 @@ def keep_own_buffers(requested: Config, resolved: ResolvedConfig) -> ResolvedCon
 RULES: tuple[Rule, ...] = (compile_small_tensors, fuse_norms, capture_step, keep_own_buffers)
 
 
+@cache
 def has_norms_to_fuse(workload: str, image_size: int | None) -> bool:
     """Whether the fused kernels can run any BatchNorm of this workload."""
     try:

@@ -14,12 +14,12 @@ class GlobalAvgPool2d(nn.AdaptiveAvgPool2d):
     def forward(self, input: Tensor) -> Tensor:
         """The mean of ``input`` (N, C, H, W) over its pixels: (N, C, 1, 1)."""
         input = materialized(input)
-        if torch.compiler.is_compiling() or input.dim() != 4 or not input.is_contiguous(memory_format=torch.channels_last):
+        is_map = input.dim() == 4 and input.is_contiguous(memory_format=torch.channels_last)
+        if torch.compiler.is_compiling() or not (is_map and pools_globally(self)):
             return super().forward(input)
         return input.permute(0, 2, 3, 1).flatten(1, 2).mean(1)[:, :, None, None]
 
 
-def pools_globally(module: nn.Module) -> bool:
-    """Whether an AdaptiveAvgPool2d may become a ``GlobalAvgPool2d``."""
-    assert isinstance(module, nn.AdaptiveAvgPool2d)
-    return module.output_size in (1, (1, 1), [1, 1])
+def pools_globally(pool: nn.AdaptiveAvgPool2d) -> bool:
+    """Whether its output has a single pixel."""
+    return pool.output_size in (1, (1, 1), [1, 1])

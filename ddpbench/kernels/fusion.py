@@ -60,9 +60,9 @@ def fuse_norms(model: nn.Module) -> dict[str, str]:
     for convolution in shortcuts:
         convolution.__class__ = ShortcutConv2d
     for module in model.modules():
-        if is_plain(module, nn.Conv2d) and takes_images(module):
+        if isinstance(module, nn.Conv2d) and is_plain(module, nn.Conv2d) and takes_images(module):
             module.__class__ = ImageConv2d
-        elif is_plain(module, nn.AdaptiveAvgPool2d) and pools_globally(module):
+        elif isinstance(module, nn.AdaptiveAvgPool2d) and is_plain(module, nn.AdaptiveAvgPool2d) and pools_globally(module):
             module.__class__ = GlobalAvgPool2d
     return {name: _reason(name, norm, untraceable) for name, norm in _norms(model).items() if not isinstance(norm, FusedBatchNorm2d)}
 

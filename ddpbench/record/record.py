@@ -61,7 +61,7 @@ class Warmup(msgspec.Struct, frozen=True, kw_only=True):
     first_step_s: Seconds  # from the request for the first batch to the end of the first step
     warmup_steps: Count
     warmup_converged: bool  # two windows agreed before the limit
-    compile_cache: Literal["cold", "warm"] | None = None  # warm: torch.compile or Triton found every kernel in its cache; None without them
+    compile_cache: Literal["cold", "warm"] | None = None  # warm: every compiled or fused kernel was found on disk; None: none was needed
     kernel_compile_s: Seconds = 0.0  # in which Triton compiled fused kernels
 
     @property

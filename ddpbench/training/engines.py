@@ -172,9 +172,15 @@ def bucket_bytes(model: nn.Module) -> list[int]:
 
 
 def make_engine(
-    model: nn.Module, optimizer: torch.optim.Optimizer, config: ResolvedConfig, spec: PrecisionSpec, world: World, timer: StepTimer
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    config: ResolvedConfig,
+    spec: PrecisionSpec,
+    world: World,
+    timer: StepTimer,
+    is_resident: bool = False,
 ) -> Engine:
-    """The engine that ``config`` selects."""
+    """The engine that ``config`` selects. ``is_resident`` says that all batches are the same tensors."""
     kind = AccelerateEngine if config.engine == "accelerate" else TorchEngine
     build = partial(kind, model, optimizer, config, spec, world)
-    return GraphedEngine(build, timer, world) if config.cuda_graph and world.device.is_cuda else build()
+    return GraphedEngine(build, timer, world, is_resident) if config.cuda_graph and world.device.is_cuda else build()

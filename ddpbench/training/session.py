@@ -25,6 +25,7 @@ from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.machine.step_timer import make_step_timer
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import ObservedPrecision
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.trace import Trace
@@ -96,9 +97,9 @@ class Session:
         self.compiled = config.compile != "off"
         self.timer = make_step_timer(marker, self._device.torch_device)
         self._optimizer = make_optimizer(self.model, config)
-        self.engine = make_engine(
-            TimedModel(compile_model(self.model, config), self.timer), self._optimizer, config, spec, world, self.timer
-        )
+        is_resident = loader.data.loader == SYNTHETIC and loader.data.num_batches == 1
+        timed_model = TimedModel(compile_model(self.model, config), self.timer)
+        self.engine = make_engine(timed_model, self._optimizer, config, spec, world, self.timer, is_resident)
         if offloaded:
             self.load(offloaded)
         self._schedule = LRSchedule(self._optimizer, config)

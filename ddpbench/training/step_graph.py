@@ -108,19 +108,19 @@ class GraphedEngine:
     """Replays forward, backward and update of an eager engine. Gradient sync is part of the backward graph, and counts as backward.
 
     The engine is built on the stream of the capture, as DDP must be, and its first steps run there, whose phases are not timed rightly.
-    Batches are copied into the tensors that the graphs read. A resident batch, which came twice in a row, is read itself.
+    Batches are copied into the tensors that the graphs read. The only batch of a loader (``is_resident``) is read itself.
     """
 
     warmup_steps = EAGER_STEPS  # after the first step: the last of them captures
 
-    def __init__(self, build: Callable[[], Engine], timer: StepTimer, world: World) -> None:
+    def __init__(self, build: Callable[[], Engine], timer: StepTimer, world: World, is_resident: bool) -> None:
+        self._is_resident = is_resident
         self._timer, self._world, self._device = timer, world, world.device.torch_device
         self._stream = torch.cuda.Stream(self._device)
         with self._on_capture_stream():
             self._eager = build()
         self.model, self.master_dtype = self._eager.model, self._eager.master_dtype
         self._steps = 0
-        self._last_batch: tuple[Tensor, Tensor] | None = None
         self._graphs: StepGraphs | None = None
 
     @contextmanager
@@ -149,13 +149,11 @@ class GraphedEngine:
         """
         self._steps += 1
         if self._steps <= EAGER_STEPS:
-            self._last_batch = images, labels
             with self._on_capture_stream():
                 return self._eager.forward(images, labels, loss_fn)
         if self._graphs is None:
-            is_resident = self._last_batch is not None and images is self._last_batch[0] and labels is self._last_batch[1]
-            batch = (images, labels) if is_resident else (images.clone(), labels.clone())
-            self._graphs, self._last_batch = self._capture(*batch, loss_fn), None
+            batch = (images, labels) if self._is_resident else (images.clone(), labels.clone())
+            self._graphs = self._capture(*batch, loss_fn)
         self._timer.mark(BROADCAST)  # of buffers: it is part of the forward graph
         for read, given in ((self._graphs.images, images), (self._graphs.labels, labels)):
             if given is not read:

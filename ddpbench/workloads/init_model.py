@@ -1,9 +1,10 @@
-"""Initialises a model from its seed, builds one whose weights nothing reads, and clones a model."""
+"""Initialises a model from its seed, builds one to see its shapes, and clones a model."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -40,10 +41,16 @@ class SkipRandomWeights(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+def weights_unneeded(model: str) -> AbstractContextManager[Any]:
+    """A context in which to build a model whose weights nothing will read. A user-defined one may read them itself, or keep them."""
+    return SkipRandomWeights() if model.startswith("ddpbench.") else nullcontext()
+
+
 def build_without_weights(model: str, image_size: int | None, classes: int) -> nn.Module:
     """The model on the host with arbitrary weights, to see its modules and their shapes."""
-    with SkipRandomWeights():
-        built: nn.Module = import_object(model)(image_size, classes)
+    factory = import_object(model)
+    with weights_unneeded(model):
+        built: nn.Module = factory(image_size, classes)
     return built
 
 

@@ -75,7 +75,7 @@ TRAININGS = {
     ALL: Training(),
     "fused kernels": Training(unchanged),
     "max-pool in the kernels of its BatchNorm": Training(without_pools),
-    "convolution of images over cells": Training(without(ImageConv2d)),
+    "convolution of images over blocks": Training(without(ImageConv2d)),
     "gradient of global average pooling in channels-last": Training(without(GlobalAvgPool2d)),
     "gradients of a shortcut added in a kernel": Training(without(ShortcutConv2d)),
     "CUDA graph": Training(in_graph=False),

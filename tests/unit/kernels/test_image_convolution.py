@@ -1,9 +1,9 @@
-"""Convolutions of images over cells of pixels: the same results, and where they run over pixels."""
+"""Convolutions of images over blocks of pixels: the same results, and where they run over pixels."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from ddpbench.kernels import fuse, images
 from ddpbench.kernels.images import ImageConv2d, space_to_depth
+from ddpbench.machine.backends import set_tf32
 
 DTYPES = [torch.float16, *([torch.bfloat16] if DEVICE == "cuda" else [])]  # the interpreter truncates to bfloat16
 
 
 @pytest.fixture
-def cell_dtypes(monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
-    """The dtypes of the cells that were made."""
+def block_dtypes(monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
+    """The dtypes of the blocks that were made."""
     found: list[torch.dtype] = []
     monkeypatch.setattr(images, "space_to_depth", lambda x, dtype, *sides: (found.append(dtype), space_to_depth(x, dtype, *sides))[1])
     return found
@@ -48,47 +49,58 @@ def results(convolution: nn.Conv2d, x: Tensor, dtype: torch.dtype) -> list[Tenso
         ({"kernel_size": 1, "stride": 8}, (1, 3, 8, 8)),
     ],
 )
-def test_convolution_over_cells_has_the_results_of_the_plain_one(
-    dtype: torch.dtype, settings: dict[str, Any], shape: tuple[int, ...], cell_dtypes: list[torch.dtype]
+def test_convolution_over_blocks_has_the_results_of_the_plain_one(
+    dtype: torch.dtype, settings: dict[str, Any], shape: tuple[int, ...], block_dtypes: list[torch.dtype]
 ) -> None:
     torch.manual_seed(0)
     plain = nn.Conv2d(3, 8, **settings).to(DEVICE, memory_format=torch.channels_last)
     x = channels_last(torch.randn(shape, device=DEVICE))
-    over_cells = fuse(copy.deepcopy(plain))
-    assert type(over_cells) is ImageConv2d
-    ours, theirs = results(over_cells, x, dtype), results(plain, x, dtype)
-    assert cell_dtypes == [dtype]
+    over_blocks = fuse(copy.deepcopy(plain))
+    assert type(over_blocks) is ImageConv2d
+    ours, theirs = results(over_blocks, x, dtype), results(plain, x, dtype)
+    assert block_dtypes == [dtype]
     for value, torch_value, exact in zip(ours, theirs, results(plain.double(), x.double(), dtype), strict=True):
         rounding = torch.finfo(dtype).eps * exact.abs().max()
         assert (value - exact).abs().max() <= max(1.5 * (torch_value - exact).abs().max(), rounding)
 
 
-def test_cells_hold_the_pixels_of_the_image_and_zeros_around_it() -> None:
+def test_blocks_hold_the_pixels_of_the_image_and_zeros_around_it() -> None:
     x = channels_last(torch.randn(2, 3, 5, 7, device=DEVICE))
     x[0, 1, 2, 3] = torch.nan
-    cells = space_to_depth(x, torch.float16, 4, 2, 2, 1, 3)
-    assert cells.is_contiguous(memory_format=torch.channels_last)
+    blocks = space_to_depth(x, torch.float16, 4, 2, 2, 1, 3)
+    assert blocks.is_contiguous(memory_format=torch.channels_last)
     canvas = nn.functional.pad(x.half(), (3, 16 - 3 - 7, 1, 8 - 1 - 5))
     wanted = canvas.reshape(2, 3, 4, 2, 2, 8).permute(0, 3, 5, 1, 2, 4).reshape(2, 48, 4, 2)
-    torch.testing.assert_close(cells, wanted, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(blocks, wanted, rtol=0, atol=0, equal_nan=True)
 
 
-def test_half_precision_model_needs_no_autocast(cell_dtypes: list[torch.dtype]) -> None:
+def test_half_precision_model_needs_no_autocast(block_dtypes: list[torch.dtype]) -> None:
     torch.manual_seed(0)
     plain = nn.Conv2d(3, 8, 3, padding=1).to(DEVICE, torch.float16, memory_format=torch.channels_last)
     x = channels_last(torch.randn(2, 3, 8, 8, device=DEVICE, dtype=torch.float16))
     torch.testing.assert_close(fuse(copy.deepcopy(plain))(x), plain(x), rtol=2e-3, atol=2e-3)
-    assert cell_dtypes == [torch.float16]
+    assert block_dtypes == [torch.float16]
 
 
-@pytest.mark.parametrize("allowed", [False, True])
-def test_single_precision_runs_over_cells_where_tf32_is_allowed(
-    allowed: bool, cell_dtypes: list[torch.dtype], monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def fp32_precision() -> Iterator[Callable[[str], None]]:
+    """``fp32_precision("ieee")`` sets that precision of convolutions through torch's newer setting; "tf32" is the other."""
+
+    def choose(value: str) -> None:
+        torch.backends.cudnn.conv.fp32_precision = value  # type: ignore[attr-defined]
+
+    yield choose
+    set_tf32(None)
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+def test_single_precision_runs_over_blocks_where_it_is_tf32(
+    precision: str, block_dtypes: list[torch.dtype], fp32_precision: Callable[[str], None]
 ) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", allowed)
+    fp32_precision(precision)
     convolution = fuse(nn.Conv2d(3, 8, 3, padding=1).to(DEVICE, memory_format=torch.channels_last))
     convolution(channels_last(torch.randn(2, 3, 8, 8, device=DEVICE)))
-    assert cell_dtypes == [torch.float32] * allowed
+    assert block_dtypes == [torch.float32] * (precision == "tf32")
 
 
 @pytest.mark.parametrize(
@@ -103,11 +115,11 @@ def test_single_precision_runs_over_cells_where_tf32_is_allowed(
     ],
     ids=str,
 )
-def test_convolution_that_cells_do_not_fit_runs_over_pixels(settings: dict[str, Any], cell_dtypes: list[torch.dtype]) -> None:
+def test_convolution_that_blocks_do_not_fit_runs_over_pixels(settings: dict[str, Any], block_dtypes: list[torch.dtype]) -> None:
     convolution = fuse(nn.Conv2d(3, 6, 3, **{"padding": 1, **settings}).to(DEVICE, memory_format=torch.channels_last))
     with torch.autocast(DEVICE, torch.float16):
         convolution(channels_last(torch.randn(2, 3, 8, 8, device=DEVICE)))
-    assert cell_dtypes == []
+    assert block_dtypes == []
 
 
 @pytest.mark.parametrize(
@@ -119,14 +131,40 @@ def test_convolution_that_cells_do_not_fit_runs_over_pixels(settings: dict[str, 
     ],
     ids=["eval", "contiguous", "gradient"],
 )
-def test_input_that_cells_do_not_fit_runs_over_pixels(
-    prepare: Callable[[nn.Module, Tensor], tuple[nn.Module, Tensor]], cell_dtypes: list[torch.dtype]
+def test_input_that_blocks_do_not_fit_runs_over_pixels(
+    prepare: Callable[[nn.Module, Tensor], tuple[nn.Module, Tensor]], block_dtypes: list[torch.dtype]
 ) -> None:
     convolution = fuse(nn.Conv2d(3, 8, 3, padding=1).to(DEVICE, memory_format=torch.channels_last))
     convolution, x = prepare(convolution, channels_last(torch.randn(2, 3, 8, 8, device=DEVICE)))
     with torch.autocast(DEVICE, torch.float16):
         convolution(x)
-    assert cell_dtypes == []
+    assert block_dtypes == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("stride", (3, 3)), ("stride", (16, 16)), ("dilation", (2, 2)), ("padding", "same"), ("padding_mode", "reflect"), ("stride", (2, 2))],
+    ids=str,
+)
+def test_setting_that_is_changed_after_fusing_is_used(name: str, value: Any) -> None:
+    plain = nn.Conv2d(3, 8, 3, padding=1).to(DEVICE, memory_format=torch.channels_last)
+    if name == "padding_mode":  # which sets this in the constructor
+        plain._reversed_padding_repeated_twice = [1, 1, 1, 1]
+    fused = fuse(copy.deepcopy(plain))
+    for each in (plain, fused):
+        setattr(each, name, value)
+    x = channels_last(torch.randn(2, 3, 16, 16, device=DEVICE))
+    with torch.autocast(DEVICE, torch.float16):
+        torch.testing.assert_close(fused(x), plain(x), rtol=1e-2, atol=1e-2)
+
+
+def test_empty_batch_and_frozen_weights_run_as_in_torch(block_dtypes: list[torch.dtype]) -> None:
+    convolution = fuse(nn.Conv2d(3, 8, 3, padding=1).to(DEVICE, memory_format=torch.channels_last)).requires_grad_(False)
+    with torch.autocast(DEVICE, torch.float16):
+        assert convolution(channels_last(torch.randn(0, 3, 8, 8, device=DEVICE))).shape == (0, 8, 8, 8)
+        assert block_dtypes == []
+        assert not convolution(channels_last(torch.randn(2, 3, 8, 8, device=DEVICE))).requires_grad
+    assert block_dtypes == [torch.float16]
 
 
 @pytest.mark.parametrize("channels", [1, 6])
@@ -137,8 +175,8 @@ def test_other_numbers_of_channels_fail_as_in_torch(channels: int) -> None:
         convolution(x)
 
 
-def test_evaluation_without_gradients_runs_over_pixels(cell_dtypes: list[torch.dtype]) -> None:
+def test_evaluation_without_gradients_runs_over_pixels(block_dtypes: list[torch.dtype]) -> None:
     convolution = fuse(nn.Conv2d(3, 8, 3, padding=1).to(DEVICE, memory_format=torch.channels_last))
     with torch.no_grad(), torch.autocast(DEVICE, torch.float16):
         convolution(channels_last(torch.randn(2, 3, 8, 8, device=DEVICE)))
-    assert cell_dtypes == []
+    assert block_dtypes == []

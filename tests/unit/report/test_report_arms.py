@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from typing import Any
 
 import pytest
 import records
@@ -148,12 +149,15 @@ def test_arm_with_fused_kernels_starts_later_by_what_triton_compiled() -> None:
     assert re.search(r"\n  start 12(\.0)? s later than ", stream.getvalue())
 
 
-def test_start_of_arm_with_fused_kernels_is_not_compared_with_compiling() -> None:
-    slow, compiling = (
+@pytest.mark.parametrize("settings", [{"compile": "default"}, {"fused_kernels": True}], ids=str)
+def test_start_with_fused_kernels_is_not_compared_with_that_of_arms_that_compile(settings: dict[str, Any]) -> None:
+    slow, later = (
         replace(records.record().warmup, first_step_s=1.0, kernel_compile_s=12.0),
         replace(records.record().warmup, first_step_s=46.0),
     )
-    job = job_of_arms([replace(arm(1.0, UNEVEN), warmup=slow), replace(arm(2.0, UNEVEN, compile="default"), warmup=compiling)], "compile")
+    job = job_of_arms(
+        [replace(arm(1.0, UNEVEN, fused_kernels=True), warmup=slow), replace(arm(2.0, UNEVEN, **settings), warmup=later)], "compile"
+    )
     stream = io.StringIO()
     render_run(job, make_console(stream, 80), None)
     assert "FASTEST" in stream.getvalue()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,41 @@ def test_model_that_does_not_fit_is_rejected_when_it_is_built(
 
 def test_cost_of_a_user_defined_model_is_counted() -> None:
     assert workload_cost("test_user_workloads:DIGITS", 8).parameters == 650
+
+
+@cache
+def teacher() -> nn.Linear:
+    return nn.Linear(64, 10).requires_grad_(False)
+
+
+class Student(nn.Module):
+    """Reads its random weights while it is built, and uses a model that others keep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.teacher = nn.Linear(64, 10), teacher()
+        if not self.linear.weight.std() > 0:
+            raise ValueError("these weights are not random")
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear(x.flatten(1)) + self.teacher(x.flatten(1))
+        return out
+
+
+def student(image_size: int, classes: int) -> nn.Module:
+    return Student()
+
+
+STUDENT = replace(DIGITS, name="student", model=here(student))
+
+
+def test_counting_builds_user_defined_model_with_its_random_weights() -> None:
+    assert workload_cost("test_user_workloads:STUDENT", 8).parameters == 650
+    assert 0.05 < teacher().weight.std() < 0.1  # uniform up to 1 / 8
+
+
+def test_model_of_the_package_is_counted_without_random_weights() -> None:
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    assert workload_cost.__wrapped__("resnet18", 224).parameters == 11_689_512
+    assert torch.equal(torch.get_rng_state(), before)
