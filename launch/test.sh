@@ -9,6 +9,10 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 prepare test
-case " $* " in *" -m slow "*) prepare_frameworks ;; esac
+case " $* " in
+  *" -m slow "*) prepare_frameworks ;;
+  *" -m "*) ;;
+  *) set -- -n 2 --dist loadfile "$@" ;; # the files of tests in two processes
+esac
 cd "$root"
 exec "$venv/bin/python" -m pytest "$@"

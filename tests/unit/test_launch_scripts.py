@@ -155,12 +155,18 @@ def test_frameworks_are_added_once_and_keep_the_torch_of_the_environment(tmp_pat
     assert pins == [f"{package}=={metadata.version(package)}" for package in ("torch", "torchvision")]
 
 
-def test_frameworks_are_installed_for_slow_tests_only(tmp_path: Path) -> None:
-    tests = (LAUNCH / "test.sh").read_text()
-    (chosen,) = re.findall(r"^case .*esac$", tests, re.MULTILINE)
-    script = f"prepare_frameworks() {{ echo frameworks; }}; {chosen}"
-    for words, printed in (([], ""), (["-m", "cuda"], ""), (["tests/unit", "-m", "slow", "-x"], "frameworks")):
-        assert bash(script, *words, DDPBENCH_VENV=str(tmp_path)) == printed
+@pytest.mark.parametrize(
+    ("words", "installs", "processes"),
+    [([], "", 2), (["tests/unit", "-x"], "", 2), (["-m", "cuda"], "", 1), (["tests/unit", "-m", "slow", "-x"], "frameworks ", 1)],
+    ids=str,
+)
+def test_arguments_choose_what_is_installed_and_how_many_processes_test(
+    words: list[str], installs: str, processes: int, tmp_path: Path
+) -> None:
+    (chosen,) = re.findall(r"^case .*?^esac$", (LAUNCH / "test.sh").read_text(), re.MULTILINE | re.DOTALL)
+    script = f'prepare_frameworks() {{ printf "frameworks "; }}; {chosen}; echo "$*"'
+    several = ["-n", str(processes), "--dist", "loadfile"] if processes > 1 else []
+    assert bash(script, *words, DDPBENCH_VENV=str(tmp_path)) == installs + " ".join([*several, *words])
 
 
 def test_second_install_does_nothing(tmp_path: Path) -> None:
