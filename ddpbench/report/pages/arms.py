@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
+from ddpbench.analysis.batch_knee import BatchKnee, find_batch_knee
 from ddpbench.analysis.compare import ArmRow, compare
 from ddpbench.analysis.fastest import MAX_EQUIVALENT_RATIO, BestArm, break_even, find_best_arm, next_step_after_comparison
 from ddpbench.analysis.metrics import accuracy_split, last_accuracy
@@ -150,8 +151,20 @@ def best_arm_lines(job: Job, page: Page) -> Iterator[Text]:
         than = arm_name(found.compared_to.config, job.swept)
         sentence = f"{format_3sig(even.later_start_s)} s later than {than}, ahead after {format_3sig(even.after_s)} s"
         yield from styled(wrap_text("  start ", sentence, page), LABEL, len("  start"))
+    if knee := find_batch_knee(job):
+        yield from styled(wrap_text("  knee  ", _knee_text(knee), page), LABEL, len("  knee"))
     if step := next_step_after_comparison(found, job):
         yield from styled(wrap_command("  next  ", next_step_text(step), page), LABEL, len("  next"))
+
+
+def _knee_text(found: BatchKnee) -> str:
+    """The batch from which on larger ones gain little."""
+    batch, fastest = found.knee.config.batch_size, found.fastest.config.batch_size
+    if not found.is_reached:
+        return f"beyond batch {batch:,}: larger ones may train faster still"
+    if batch >= fastest:
+        return f"batch {batch:,}: larger ones are no faster"
+    return f"batch {batch:,} trains {format_percent(found.fraction)} as fast as {fastest:,}"
 
 
 def _best_arm_text(result: BestArm, swept: Sequence[str]) -> tuple[str, str]:

@@ -277,3 +277,28 @@ def test_three_arms_without_variation_are_compared() -> None:
         None,
     )
     assert "FASTEST   tf32: 1.991 times fp32\n" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("step_times", "says"),
+    [
+        ({128: 1.0, 256: 1.3, 512: 2.55}, "batch 256 trains 97.7% as fast as 512"),
+        ({512: 2.7, 128: 1.0, 256: 1.3}, "batch 256: larger ones are no faster"),
+        ({128: 1.0, 256: 1.98}, "batch 128 trains 98.6% as fast as 256"),
+        ({128: 1.0, 256: 1.8, 512: 3.2}, "beyond batch 512: larger ones may train faster still"),
+    ],
+    ids=str,
+)
+def test_comparison_of_batches_names_the_knee(step_times: dict[int, float], says: str) -> None:
+    job = job_of_arms([arm(slower, UNEVEN, batch_size=batch) for batch, slower in step_times.items()], "batch_size")
+    stream = io.StringIO()
+    render_run(job, make_console(stream, 80), None)
+    assert f"\n  knee  {says}\n" in stream.getvalue()
+
+
+def test_batches_of_several_precisions_have_no_knee() -> None:
+    job = job_of_arms([arm(1.0, UNEVEN, batch_size=batch) for batch in (128, 256, 512)], "batch_size", "precision")
+    stream = io.StringIO()
+    render_run(job, make_console(stream, 80), None)
+    assert "FASTEST" in stream.getvalue()
+    assert "knee" not in stream.getvalue()
