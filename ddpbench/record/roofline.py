@@ -34,10 +34,11 @@ class DeviceLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FusedWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What the fused kernels would replace in a step, and the bytes that they would read and write instead."""
+    """What the fused kernels would replace in a step, the bytes that they would read and write instead, and FLOPs of convolutions."""
 
     replaced_ms: Milliseconds
     num_bytes: Amount
+    flops: Amount = 0.0  # of convolutions that would run over blocks of pixels, products with zeros included
 
 
 class Roofline(msgspec.Struct, frozen=True, kw_only=True):

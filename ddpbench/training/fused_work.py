@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch.func import functional_call
 
 from ddpbench.record.roofline import FusedWork, LayerWork
 from ddpbench.training.layer_tracker import GRADIENTS, OPTIMIZER, OTHER, LayerTracker
-from ddpbench.training.roofline import LOSS, OperatorCounter, Place
+from ddpbench.training.roofline import LOSS, Counted, OperatorCounter, Place
 from ddpbench.training.session import Session, fuse_kernels
 
 
@@ -26,22 +27,23 @@ def count_fused_work(session: Session, layers: Sequence[LayerWork], build: Calla
     batch = session.next_batch()
     plain_model, fused_model = build(), build()
     fuse_kernels(fused_model, session.config.workload)
-    plain, fused = (_count_bytes(session, model, batch) for model in (plain_model, fused_model))
+    plain, fused = (_count(session, model, batch) for model in (plain_model, fused_model))
     changed = [place for place in {*plain, *fused} if place[0] not in (LOSS, GRADIENTS, OPTIMIZER, OTHER) and plain[place] != fused[place]]
-    replaced_ms, num_bytes = 0.0, 0.0
+    replaced_ms, num_bytes, flops = 0.0, 0.0, 0.0
     works = {(layer.name, backward): work for layer in layers for backward, work in ((False, layer.forward), (True, layer.backward))}
     for place in changed:
-        work = works.get(place)
-        if work is not None and work.flops:  # a convolution that adds fewer gradients stays as slow, but for these bytes
-            num_bytes += fused[place] - plain[place]
+        work, before, after = works.get(place), plain[place], fused[place]
+        if before.flops and before.flops == after.flops:  # a convolution that adds fewer gradients stays as slow, but for these bytes
+            num_bytes += after.num_bytes - before.num_bytes
         else:
             replaced_ms += work.ms if work else 0.0
-            num_bytes += fused[place]
-    return FusedWork(replaced_ms=replaced_ms, num_bytes=max(num_bytes, 0.0))
+            num_bytes += after.num_bytes
+            flops += after.flops
+    return FusedWork(replaced_ms=replaced_ms, num_bytes=max(num_bytes, 0.0), flops=flops)
 
 
-def _count_bytes(session: Session, model: nn.Module, batch: Iterable[Tensor]) -> defaultdict[Place, float]:
-    """Bytes of each layer of ``model``, forward and backward, for ``batch`` on the device of the session."""
+def _count(session: Session, model: nn.Module, batch: Iterable[Tensor]) -> defaultdict[Place, Counted]:
+    """FLOPs and bytes of each layer of ``model``, forward and backward, for ``batch`` on the device of the session."""
     device = session.world.device.torch_device
     tracker = LayerTracker({module: name for name, module in model.named_modules()})
 
@@ -56,5 +58,5 @@ def _count_bytes(session: Session, model: nn.Module, batch: Iterable[Tensor]) ->
             with session.engine.autocast():
                 loss = session.loss_fn(functional_call(model, state, (images,)), labels)
             loss.backward()
-    found: defaultdict[Place, float] = defaultdict(float)
-    return found | {place: counted.num_bytes for place, counted in counter.counted.items()}
+    found: defaultdict[Place, Counted] = defaultdict(Counted)
+    return found | {place: replace(counted, operators=0) for place, counted in counter.counted.items()}

@@ -47,7 +47,8 @@ def with_compile(state: PipelineState, mode: str, context: WhatIfContext) -> Pip
 def with_fast(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
     """Change to the settings of ``--fast``: the layers that fused kernels replace take the time in which a copy moves the counted bytes.
 
-    Gradient sync of several ranks stays, but a shorter backward may hide less of it.
+    A convolution that is replaced takes the time of matrix products with its FLOPs besides. Gradient sync of several ranks stays, but a
+    shorter backward may hide less of it.
     """
     if not context.on_gpu:
         raise UsageError("--fast changes nothing on a CPU", "drop --fast")
@@ -60,8 +61,9 @@ def with_fast(state: PipelineState, wanted: bool, context: WhatIfContext) -> Pip
     step_ms = 1e3 * measured_s
     if state.ranks == 1:  # of several, the step contains communication, which stays
         step_ms = min(step_ms, fsum(work.ms for layer in roofline.layers for work in (layer.forward, layer.backward)))
-    fused_ms = roofline.fused.num_bytes / roofline.limits.copy_gb_per_s / 1e6
-    ratio = (step_ms - roofline.fused.replaced_ms + fused_ms) / (1e3 * measured_s)
+    fused, limits = roofline.fused, roofline.limits
+    fused_ms = fused.num_bytes / limits.copy_gb_per_s / 1e6 + fused.flops / limits.matmul_tflops / 1e9
+    ratio = (step_ms - fused.replaced_ms + fused_ms) / (1e3 * measured_s)
     return replace(
         state, fast=True, step_times_s=[[min(ratio, 1.0) * span for span in each] for each in state.step_times_s]
     ).with_assumptions(Assumption(code="fused-kernels", log_error=0.08 if state.ranks == 1 else 0.15))

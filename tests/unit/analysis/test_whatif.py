@@ -300,8 +300,9 @@ def with_layers(job: Job, fused: FusedWork | None) -> Job:
     return job
 
 
-def test_fused_kernels_take_the_time_of_a_copy_of_their_bytes() -> None:
-    fused = FusedWork(replaced_ms=20.0, num_bytes=40e9)  # 10 ms
+@pytest.mark.parametrize(("num_bytes", "flops"), [(40e9, 0.0), (32e9, 1.4e12)])  # 10 ms; 8 ms of a copy and 2 ms of matrix products
+def test_fused_kernels_take_the_time_of_a_copy_and_of_matrix_products(num_bytes: float, flops: float) -> None:
+    fused = FusedWork(replaced_ms=20.0, num_bytes=num_bytes, flops=flops)
     one = with_layers(diagnosis(None, ranks=1, cpu_ms={"decode": 0.1}), fused)
     step_ms = 1e3 * (step_s(one.records[1]) or 0.0)
     assert gain(one, fast=True) == pytest.approx(step_ms / (23 + 10), rel=0.04)  # copies stay

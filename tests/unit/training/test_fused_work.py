@@ -8,7 +8,7 @@ import pytest
 import torch
 from residual_net import Net
 from torch import nn
-from training import config, session, world_of_one
+from training import InMemory, config, session, world_of_one
 
 from ddpbench.kernels import deferred
 from ddpbench.record.config import ResolvedConfig
@@ -22,10 +22,18 @@ from ddpbench.training.session import Session
 from ddpbench.workloads.init_model import clone
 
 
-def counted(model: nn.Module, device: str = "cpu", **settings: Any) -> tuple[Session, list[LayerWork], FusedWork]:
+def opened(model: nn.Module, device: str, **settings: Any) -> Session:
+    """A training on images in channels-last order."""
     live = session(world_of_one(device), config(device, **settings), model)
+    assert isinstance(live._loader, InMemory)
+    live._loader.images = live._loader.images.contiguous(memory_format=torch.channels_last)
     live.set_schedule_length(100, 100)
     live.train(3)
+    return live
+
+
+def counted(model: nn.Module, device: str = "cpu", **settings: Any) -> tuple[Session, list[LayerWork], FusedWork]:
+    live = opened(model, device, **settings)
     layers = measure_layers(live)
     return (
         live,
@@ -34,9 +42,17 @@ def counted(model: nn.Module, device: str = "cpu", **settings: Any) -> tuple[Ses
     )
 
 
+IMAGES = "conv"
+"""The convolution that runs over blocks of pixels, except in IEEE float32."""
+
+
+def is_replaced(layer: LayerWork, fused: FusedWork) -> bool:
+    """Norms, activations, pools and additions are replaced; gradients and most convolutions stay."""
+    return bool(layer.kind) and (layer.name == IMAGES if layer.forward.flops and fused.flops else not layer.forward.flops)
+
+
 def check_replaced(layers: list[LayerWork], fused: FusedWork) -> None:
-    """Norms, activations, pools and additions are replaced; convolutions and gradients stay."""
-    replaced = [layer for layer in layers if layer.kind and not layer.forward.flops]
+    replaced = [layer for layer in layers if is_replaced(layer, fused)]
     assert fused.replaced_ms == pytest.approx(sum(work.ms for layer in replaced for work in (layer.forward, layer.backward)))
 
 
@@ -45,10 +61,14 @@ def bytes_of(layers: list[LayerWork]) -> float:
     return sum(work.num_bytes for layer in layers if layer.kind for work in (layer.forward, layer.backward))
 
 
-def check_bytes(plain: list[LayerWork], running: list[LayerWork], fused: FusedWork) -> None:
-    """The count is what the running kernels move: all bytes of the fused model, less those of what stays."""
-    stays = sum(work.num_bytes for layer in plain if layer.kind and layer.forward.flops for work in (layer.forward, layer.backward))
-    assert bytes_of(running) - stays == pytest.approx(fused.num_bytes, rel=0.01)
+def check_running(plain: list[LayerWork], running: list[LayerWork], fused: FusedWork) -> None:
+    """The counts are what the running kernels do: all bytes of the fused model, less those of what stays, and the FLOPs that differ."""
+    assert bytes_of(running) - bytes_of([layer for layer in plain if not is_replaced(layer, fused)]) == pytest.approx(
+        fused.num_bytes, rel=0.01
+    )
+    if fused.flops:
+        (images,) = (layer for layer in running if layer.name == IMAGES)
+        assert images.forward.flops + images.backward.flops == fused.flops
 
 
 def test_norms_and_additions_are_replaced_and_the_model_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,26 +94,27 @@ def test_model_without_anything_to_fuse_is_refused() -> None:
 
 def run_fused(device: str, **settings: Any) -> list[LayerWork]:
     """The layers of a training that runs the fused kernels."""
-    live = session(world_of_one(device), config(device, fused_kernels=True, **settings), Net())
-    live.set_schedule_length(100, 100)
-    live.train(3)
+    live = opened(Net(), device, fused_kernels=True, **settings)
     layers = measure_layers(live)
     live.close()
     return layers
 
 
 @pytest.mark.slow
-def test_counted_bytes_are_those_that_interpreted_kernels_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    live, layers, fused = counted(Net())
+@pytest.mark.parametrize(("precision", "over_blocks"), [("fp32", False), ("torch-default", True)])
+def test_counted_work_is_that_of_interpreted_kernels(precision: str, over_blocks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    live, layers, fused = counted(Net(), precision=precision)
     live.close()
+    assert bool(fused.flops) == over_blocks
+    check_replaced(layers, fused)
     monkeypatch.setattr(ResolvedConfig, "runs_fused_kernels", lambda self, _: self.fused_kernels)
-    check_bytes(layers, run_fused("cpu"), fused)
+    check_running(layers, run_fused("cpu", precision=precision), fused)
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["fp32", "amp-fp16", "amp-bf16", "o2"])
-def test_counted_bytes_are_those_that_the_kernels_move(precision: str) -> None:
+def test_counted_work_is_that_of_the_kernels(precision: str) -> None:
     live, layers, fused = counted(Net(), "cuda", precision=precision)
     live.close()
     check_replaced(layers, fused)
-    check_bytes(layers, run_fused("cuda", precision=precision), fused)
+    check_running(layers, run_fused("cuda", precision=precision), fused)
