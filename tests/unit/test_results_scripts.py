@@ -208,6 +208,13 @@ def test_calibration_page_and_plots_follow_from_stored_records(run: Run, copied:
     assert {path.suffix for path in folder.iterdir()} >= {".png", ".svg"}
 
 
+def test_parts_of_a_step_follow_from_the_stored_trace(run: Run, tmp_path: Path) -> None:
+    stored = RESULTS / "kernels" / "vgg16-cifar10-fast-h200.json"
+    trace, made = stored.with_suffix(".trace.json.gz"), tmp_path / stored.name
+    run(RESULTS / "kernels" / "step_parts.py", str(trace), str(made), "--parameters", "33650624", "--copy-gb-per-s", "4205")
+    assert json.loads(made.read_bytes()) == json.loads(stored.read_bytes())
+
+
 def test_page_of_fast_trainings_follows_from_stored_records(run: Run, copied: Callable[[str], Path]) -> None:
     folder = copied("h200")
     (folder / "fast.md").unlink()
