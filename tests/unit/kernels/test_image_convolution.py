@@ -74,6 +74,16 @@ def test_blocks_hold_the_pixels_of_the_image_and_zeros_around_it() -> None:
     torch.testing.assert_close(blocks, wanted, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.cuda
+def test_more_elements_than_32_bits_count() -> None:
+    x = torch.zeros(15_000, 3, 224, 224, dtype=torch.float16, device="cuda").contiguous(memory_format=torch.channels_last)
+    x[-1] = torch.randn(3, 224, 224)
+    blocks = space_to_depth(x, torch.float16, 115, 29, 2, 3, 3)
+    assert min(x.numel(), blocks.numel()) > 2**31
+    assert torch.equal(blocks[-1:], space_to_depth(channels_last(x[-1:]), torch.float16, 115, 29, 2, 3, 3))
+    assert not blocks[:-1].any()
+
+
 def test_half_precision_model_needs_no_autocast(block_dtypes: list[torch.dtype]) -> None:
     torch.manual_seed(0)
     plain = nn.Conv2d(3, 8, 3, padding=1).to(DEVICE, torch.float16, memory_format=torch.channels_last)
