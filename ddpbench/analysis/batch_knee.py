@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddpbench.analysis.compare import comparable_estimate, same_devices
-from ddpbench.record.record import Job, Record
+from ddpbench.analysis.fastest import BestArm
+from ddpbench.record.record import Record
 
 KNEE_FRACTION = 0.95
 """Fraction of the highest throughput that counts as almost as fast."""
@@ -15,22 +16,21 @@ KNEE_FRACTION = 0.95
 class BatchKnee:
     """The smallest of the measured batches that reaches KNEE_FRACTION of the fastest."""
 
-    knee: Record
-    fastest: Record
-    fraction: float  # of the throughput of the fastest that the knee reaches
+    batch_size: int
+    fraction: float  # of the throughput of the fastest that it reaches
     is_reached: bool  # whether a larger batch than the knee was measured, and so more would gain little
 
 
-def find_batch_knee(job: Job) -> BatchKnee | None:
-    """The knee of a job whose arms differ in batch size only; None with fewer than two measured arms."""
-    throughput = {
-        record.config.batch_size: (estimate.samples_per_s, record)
-        for record in job.records
-        if (estimate := comparable_estimate(record)) and same_devices(record, job.records[0])
-    }
-    if job.swept != ["batch_size"] or len(throughput) < 2:
+def find_batch_knee(found: BestArm, swept: Sequence[str]) -> BatchKnee | None:
+    """The knee of arms that differ in batch size only."""
+    if [*swept] != ["batch_size"]:
         return None
-    highest, fastest = max(throughput.values(), key=lambda measured: measured[0])
-    batch = min(batch for batch, (reached, _) in throughput.items() if reached >= KNEE_FRACTION * highest)
-    reached, knee = throughput[batch]
-    return BatchKnee(knee, fastest, reached / highest, is_reached=batch < max(throughput))
+    throughput = {record.config.batch_size: _samples_per_s(record) for record in found.candidates}
+    highest = _samples_per_s(found.best)
+    batch_size = min(batch for batch, reached in throughput.items() if reached >= KNEE_FRACTION * highest)
+    return BatchKnee(batch_size, throughput[batch_size] / highest, is_reached=batch_size < max(throughput))
+
+
+def _samples_per_s(record: Record) -> float:
+    assert record.throughput is not None, "candidates have a figure"
+    return record.throughput.samples_per_s

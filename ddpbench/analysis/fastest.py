@@ -88,13 +88,14 @@ def break_even(found: BestArm) -> BreakEven | None:
     best, other = found.best.warmup, found.compared_to.warmup
     compiles, other_compiles = (record.config.compile != "off" for record in (found.best, found.compared_to))
     is_fused, other_is_fused = (record.config.fused_kernels for record in (found.best, found.compared_to))
-    if not (found.is_clear and best and other) or not (compiles or (is_fused and not other_is_fused and not other_compiles)):
+    if not (found.is_clear and best and other):
         return None
-    start_s = best.start_s if compiles else other.start_s + best.kernel_compile_s
-    if start_s - other.start_s < MIN_LATER_START_S:
-        return None
+    if compiles:
+        later_s = best.start_s - other.start_s
+    else:
+        later_s = best.kernel_compile_s if is_fused and not (other_is_fused or other_compiles) else 0.0
     ratio = found.ratio.center
-    return BreakEven(start_s - other.start_s, (ratio * start_s - other.start_s) / (ratio - 1))
+    return BreakEven(later_s, other.start_s + ratio * later_s / (ratio - 1)) if later_s >= MIN_LATER_START_S else None
 
 
 def find_best_arm(records: Sequence[Record]) -> BestArm | None:

@@ -105,8 +105,7 @@ class SpaceToDepthConvolution:
         """The convolution of ``images`` (N, 3, H, W) in ``dtype``, in channels-last order."""
         bias = None if bias is None else bias.repeat(self.outputs)
         out = functional.conv2d(self.blocks_of(images, dtype), self.weight_of(weight), bias)
-        height, width = self.out_size(images)
-        return out.permute(0, 2, 3, 1).reshape(len(images), height, width, len(weight)).permute(0, 3, 1, 2)
+        return out.permute(0, 2, 3, 1).reshape(*out.shape[::2], -1, len(weight)).permute(0, 3, 1, 2)
 
 
 class ImageConv2d(nn.Conv2d):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from ddpbench.record.names import import_object
+from ddpbench.record.errors import UsageError
+from ddpbench.record.names import call_object, import_object
 
 
 def init_model(model: str, image_size: int | None, classes: int, seed: int) -> nn.Module:
@@ -41,16 +42,16 @@ class SkipRandomWeights(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def weights_unneeded(model: str) -> AbstractContextManager[Any]:
-    """A context in which to build a model whose weights nothing will read. A user-defined one may read them itself, or keep them."""
-    return SkipRandomWeights() if model.startswith("ddpbench.") else nullcontext()
-
-
 def build_without_weights(model: str, image_size: int | None, classes: int) -> nn.Module:
-    """The model on the host with arbitrary weights, to see its modules and their shapes."""
+    """The model on the host with arbitrary weights, to see its modules and their shapes.
+
+    A user-defined one gets its weights, which it may read while it is built, or keep. Raises UsageError if it fails or is no model.
+    """
     factory = import_object(model)
-    with weights_unneeded(model):
-        built: nn.Module = factory(image_size, classes)
+    with SkipRandomWeights() if model.startswith("ddpbench.") else nullcontext():
+        built = call_object(model, factory, image_size, classes)
+    if not isinstance(built, nn.Module):
+        raise UsageError(f"'{model}' returns {type(built).__name__}", "it must return a torch.nn.Module")
     return built
 
 

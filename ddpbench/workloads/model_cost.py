@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from ddpbench.record.errors import BenchError, UsageError
-from ddpbench.record.names import call_object, import_object, user_code_error
+from ddpbench.record.names import user_code_error
 from ddpbench.record.text import pluralize
-from ddpbench.workloads.init_model import clone, weights_unneeded
+from ddpbench.workloads.init_model import build_without_weights, clone
 from ddpbench.workloads.registry import find_workload
 
 MIN_BATCH = 2
@@ -36,11 +36,7 @@ def workload_cost(workload: str, image_size: int | None) -> ModelCost:
     Raises UsageError if its model does not support ``image_size``.
     """
     spec = find_workload(workload)
-    factory = import_object(spec.model)
-    with weights_unneeded(spec.model):
-        model = call_object(spec.model, factory, image_size, spec.classes)
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"'{spec.model}' returns {type(model).__name__}", "it must return a torch.nn.Module")
+    model = build_without_weights(spec.model, image_size, spec.classes)
     return model_cost(model, spec.input_shape(image_size), spec.classes)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import fsum
 from pathlib import Path
 
-from ddpbench.analysis.summary import compute_mfu
+from ddpbench.analysis.summary import summarize
 from ddpbench.record.io import load
 from ddpbench.record.record import Record
 from ddpbench.report.format import format_rounded
@@ -40,22 +40,22 @@ def mode_of(record: Record) -> str:
 
 
 def row_of(record: Record, name: str) -> str:
-    speed, traces = record.throughput, [trace for timed in record.rounds for trace in timed.traces]
-    assert speed is not None
-    joules = fsum(trace.health.energy_j or 0.0 for trace in traces if trace.health)
+    speed, summary = record.throughput, summarize(record)
+    assert speed
+    assert summary.joules_per_sample
+    assert summary.mfu
     samples, seconds = sum(timed.samples for timed in record.rounds), fsum(timed.wall_s for timed in record.rounds)
     figures = (speed.samples_per_s, speed.low, speed.high)
     images = "{} ({} to {})".format(*(format_rounded(figure, 4) for figure in figures))
-    mfu = compute_mfu(record) or 0.0
     cells = (
         record.config.workload,
         record.config.precision,
         f"{record.config.batch_size:,}",
         mode_of(record),
         images,
-        f"{joules / seconds:.0f}",
-        f"{samples / joules:.1f}",
-        f"{mfu:.0%}",
+        f"{summary.joules_per_sample * samples / seconds:.0f}",
+        f"{1 / summary.joules_per_sample:.1f}",
+        f"{summary.mfu:.0%}",
         f"`{name}.json`",
     )
     return f"| {' | '.join(cells)} |"

@@ -151,20 +151,19 @@ def best_arm_lines(job: Job, page: Page) -> Iterator[Text]:
         than = arm_name(found.compared_to.config, job.swept)
         sentence = f"{format_3sig(even.later_start_s)} s later than {than}, ahead after {format_3sig(even.after_s)} s"
         yield from styled(wrap_text("  start ", sentence, page), LABEL, len("  start"))
-    if knee := find_batch_knee(job):
-        yield from styled(wrap_text("  knee  ", _knee_text(knee), page), LABEL, len("  knee"))
+    if knee := find_batch_knee(found, job.swept):
+        yield from styled(wrap_text("  knee  ", _knee_text(knee, found.best.config.batch_size), page), LABEL, len("  knee"))
     if step := next_step_after_comparison(found, job):
         yield from styled(wrap_command("  next  ", next_step_text(step), page), LABEL, len("  next"))
 
 
-def _knee_text(found: BatchKnee) -> str:
-    """The batch from which on larger ones gain little."""
-    batch, fastest = found.knee.config.batch_size, found.fastest.config.batch_size
-    if not found.is_reached:
-        return f"beyond batch {batch:,}: larger ones may train faster still"
-    if batch >= fastest:
-        return f"batch {batch:,}: larger ones are no faster"
-    return f"batch {batch:,} trains {format_percent(found.fraction)} as fast as {fastest:,}"
+def _knee_text(knee: BatchKnee, fastest: int) -> str:
+    """The batch from which on larger ones gain little; ``fastest`` is the fastest batch."""
+    if not knee.is_reached:
+        return f"beyond batch {knee.batch_size:,}: larger ones may train faster still"
+    if knee.batch_size >= fastest:
+        return f"batch {knee.batch_size:,}: larger ones are no faster"
+    return f"batch {knee.batch_size:,} trains {format_percent(knee.fraction)} as fast as {fastest:,}"
 
 
 def _best_arm_text(result: BestArm, swept: Sequence[str]) -> tuple[str, str]:

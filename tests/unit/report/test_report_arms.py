@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from page_jobs import PAGE_JOBS, UNEVEN, arm, job_of_arms
 
 from ddpbench.analysis.stats import PairedRatio
+from ddpbench.record.record import Job
 from ddpbench.report.console import make_console
 from ddpbench.report.export import jobs_to_csv
 from ddpbench.report.layout import Page
@@ -22,10 +23,14 @@ from ddpbench.report.pages.checks import check_lines, merge_sentences
 from ddpbench.report.pages.run import render_run
 
 
-def page(name: str, width: int = 80) -> str:
+def page_of(job: Job, width: int = 80, verbose: bool = False) -> str:
     stream = io.StringIO()
-    render_run(PAGE_JOBS[name](), make_console(stream, width), None)
+    render_run(job, make_console(stream, width), None, verbose=verbose)
     return stream.getvalue()
+
+
+def page(name: str, width: int = 80) -> str:
+    return page_of(PAGE_JOBS[name](), width)
 
 
 def vary(percent: float) -> Sentence:
@@ -85,9 +90,7 @@ def test_two_checks_share_a_line_if_each_differs_in_one_quantity() -> None:
 
 def test_arm_on_another_gpu_is_not_comparable() -> None:
     arms = [arm(1.0, precision="fp32"), arm(1.0, precision="o2", environment=records.environment(4, device="NVIDIA A100"))]
-    stream = io.StringIO()
-    render_run(job_of_arms(arms, "precision"), make_console(stream, 100), None)
-    assert "not comparable: other GPU" in stream.getvalue()
+    assert "not comparable: other GPU" in page_of(job_of_arms(arms, "precision"), 100)
 
 
 def test_hints_and_failures_are_printed_once() -> None:
@@ -144,9 +147,7 @@ def test_arm_with_fused_kernels_starts_later_by_what_triton_compiled() -> None:
     job = job_of_arms(
         [replace(arm(1.0, UNEVEN, fused_kernels=True), warmup=slow), replace(arm(2.0, UNEVEN), warmup=usual)], "fused_kernels"
     )
-    stream = io.StringIO()
-    render_run(job, make_console(stream, 80), None)
-    assert re.search(r"\n  start 12(\.0)? s later than ", stream.getvalue())
+    assert re.search(r"\n  start 12(\.0)? s later than ", page_of(job))
 
 
 @pytest.mark.parametrize("settings", [{"compile": "default"}, {"fused_kernels": True}], ids=str)
@@ -158,55 +159,45 @@ def test_start_with_fused_kernels_is_not_compared_with_that_of_arms_that_compile
     job = job_of_arms(
         [replace(arm(1.0, UNEVEN, fused_kernels=True), warmup=slow), replace(arm(2.0, UNEVEN, **settings), warmup=later)], "compile"
     )
-    stream = io.StringIO()
-    render_run(job, make_console(stream, 80), None)
-    assert "FASTEST" in stream.getvalue()
-    assert " later than " not in stream.getvalue()
+    text = page_of(job)
+    assert "FASTEST" in text
+    assert " later than " not in text
 
 
 def test_start_is_not_mentioned_without_compilation_or_a_clear_winner() -> None:
     assert "  start" not in page("precisions")
     late = replace(records.record().warmup, first_step_s=41.0)
     alike = job_of_arms([arm(1.0, UNEVEN, compile="off"), replace(arm(1.0, compile="default"), warmup=late)], "compile")
-    stream = io.StringIO()
-    render_run(alike, make_console(stream, 80), None)
-    assert "ahead after" not in stream.getvalue()
+    assert "ahead after" not in page_of(alike)
 
 
 def test_roofline_of_each_arm_is_on_the_verbose_page() -> None:
     (measured,) = PAGE_JOBS["roofline"]().records
     job = job_of_arms([replace(arm(1.2, UNEVEN, precision="fp32"), roofline=measured.roofline), arm(1.0)], "precision")
-    texts = []
-    for verbose in (False, True):
-        stream = io.StringIO()
-        render_run(job, make_console(stream, 80), None, verbose=verbose)
-        texts.append(stream.getvalue())
+    texts = [page_of(job, verbose=verbose) for verbose in (False, True)]
     assert ["-v shows that of each arm" in text for text in texts] == [True, False]
     assert ["layer1.0.conv1" in text for text in texts] == [False, True]
 
 
 def test_tied_arms_are_both_named_and_the_first_is_suggested() -> None:
     tied = job_of_arms([arm(2.0, precision="fp32"), arm(2.0, UNEVEN, precision="tf32"), arm(4.0, precision="o2")], "precision")
-    stream = io.StringIO()
-    render_run(tied, make_console(stream, 100), None)
-    assert re.search(r"FASTEST   fp32, tf32 are tied; tf32: \d\.\d+ times o2 \(", stream.getvalue())
-    assert re.search(r"  next  ddpbench resnet50 --precision fp32 --gpus 4\n", stream.getvalue())
+    text = page_of(tied, 100)
+    assert re.search(r"FASTEST   fp32, tf32 are tied; tf32: \d\.\d+ times o2 \(", text)
+    assert re.search(r"  next  ddpbench resnet50 --precision fp32 --gpus 4\n", text)
 
 
 def test_another_option_is_suggested_if_the_baseline_is_fastest() -> None:
     slower = job_of_arms([arm(1.0, UNEVEN, compile="off"), arm(2.0, UNEVEN, compile="default")], "compile")
-    stream = io.StringIO()
-    render_run(slower, make_console(stream, 100), None)
-    assert "FASTEST   compile off: " in stream.getvalue()
-    assert "  next  ddpbench resnet50 --precision amp-fp16 --compile off --gpus 4 --batch-size 256,512\n" in stream.getvalue()
+    text = page_of(slower, 100)
+    assert "FASTEST   compile off: " in text
+    assert "  next  ddpbench resnet50 --precision amp-fp16 --compile off --gpus 4 --batch-size 256,512\n" in text
 
 
 def test_far_slower_arm_with_few_rounds_is_not_among_the_fastest() -> None:
     few = job_of_arms([arm(4.0, precision="fp32"), arm(8.0, UNEVEN[:2], precision="tf32"), arm(1.0, UNEVEN, precision="o2")], "precision")
-    stream = io.StringIO()
-    render_run(few, make_console(stream, 100), None)
-    assert re.search(r"FASTEST   o2: \d\.\d+ times fp32 \(", stream.getvalue())
-    assert re.search(r"  next  ddpbench resnet50 --precision o2 --gpus 4\n", stream.getvalue())
+    text = page_of(few, 100)
+    assert re.search(r"FASTEST   o2: \d\.\d+ times fp32 \(", text)
+    assert re.search(r"  next  ddpbench resnet50 --precision o2 --gpus 4\n", text)
 
 
 def test_single_arm_with_a_figure_has_no_comparison() -> None:
@@ -291,14 +282,11 @@ def test_three_arms_without_variation_are_compared() -> None:
 )
 def test_comparison_of_batches_names_the_knee(step_times: dict[int, float], says: str) -> None:
     job = job_of_arms([arm(slower, UNEVEN, batch_size=batch) for batch, slower in step_times.items()], "batch_size")
-    stream = io.StringIO()
-    render_run(job, make_console(stream, 80), None)
-    assert f"\n  knee  {says}\n" in stream.getvalue()
+    assert f"\n  knee  {says}\n" in page_of(job)
 
 
 def test_batches_of_several_precisions_have_no_knee() -> None:
     job = job_of_arms([arm(1.0, UNEVEN, batch_size=batch) for batch in (128, 256, 512)], "batch_size", "precision")
-    stream = io.StringIO()
-    render_run(job, make_console(stream, 80), None)
-    assert "FASTEST" in stream.getvalue()
-    assert "knee" not in stream.getvalue()
+    text = page_of(job)
+    assert "FASTEST" in text
+    assert "knee" not in text

@@ -29,9 +29,9 @@ class Alternating(InMemory):
         return super().next_batch(on_host_ready)
 
 
-def opened(cuda_graph: bool, model: nn.Module | None = None, **settings: Any) -> Session:
+def opened(cuda_graph: bool, model: nn.Module | None = None, loader: InMemory | None = None, **settings: Any) -> Session:
     world, settled = world_of_one("cuda"), config("cuda", cuda_graph=cuda_graph, **{"fresh": True, **settings})
-    loader = Alternating(world.device.torch_device)
+    loader = loader or Alternating(world.device.torch_device)
     session = Session(settled, model or tiny_net(), nn.CrossEntropyLoss(), loader, world, ProgressMarker(60.0))
     mark_last_gradient(next(session.model.parameters()), session.timer)
     return session
@@ -73,11 +73,9 @@ def test_training_in_a_graph_is_that_without(settings: dict[str, Any]) -> None:
 def test_graph_reads_the_only_batch_of_a_loader_and_leaves_batches_of_others_alone() -> None:
     losses = []
     for num_batches in (1, 2):
-        world, settled = world_of_one("cuda"), config("cuda", cuda_graph=True, precision="fp32", fresh=True)
-        loader = InMemory(world.device.torch_device)
+        loader = InMemory(torch.device("cuda", 0))
         loader.data = replace(loader.data, num_batches=num_batches)
-        live = Session(settled, tiny_net(), nn.CrossEntropyLoss(), loader, world, ProgressMarker(60.0))
-        mark_last_gradient(next(live.model.parameters()), live.timer)
+        live = opened(True, loader=loader, precision="fp32")
         live.train(EAGER_STEPS + 1)
         assert isinstance(live.engine, GraphedEngine)
         assert live.engine._graphs is not None
