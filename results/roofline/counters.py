@@ -1,4 +1,4 @@
-"""The bytes that --roofline counts for six layers, beside those that the GPU's counters read.
+"""The bytes that --roofline counts for seven layers, beside those that the GPU's counters read.
 
     python results/roofline/counters.py counters-h200.json
 
@@ -24,12 +24,25 @@ from ddpbench.machine.device import describe_device
 from ddpbench.training.layer_tracker import LayerTracker
 from ddpbench.training.roofline import OperatorCounter
 
+
+class AddShortcut(nn.Module):
+    """The sum of the input and another tensor of its shape, drawn once."""
+
+    shortcut: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.shortcut is None:
+            self.shortcut = torch.randn_like(x)
+        return x + self.shortcut
+
+
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "1x1 convolution": (lambda: nn.Conv2d(64, 256, 1, bias=False), (64, 56, 56)),
     "3x3 convolution": (lambda: nn.Conv2d(64, 64, 3, padding=1, bias=False), (64, 56, 56)),
     "batch norm": (lambda: nn.BatchNorm2d(256), (256, 56, 56)),
     "ReLU": (nn.ReLU, (256, 56, 56)),
     "max-pool": (lambda: nn.MaxPool2d(3, 2, 1), (64, 112, 112)),
+    "shortcut addition": (AddShortcut, (256, 56, 56)),
     "average pool": (lambda: nn.AdaptiveAvgPool2d(1), (2048, 7, 7)),
 }
 """Layers of ResNet-50 with the shape of their input, without the batch."""
