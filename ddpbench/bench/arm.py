@@ -136,7 +136,8 @@ class Arm:
         model, loss_of = self._build_model(self.config.seed), LOSSES[self._spec.loss]()
         if self._num_arms > 1 and not self._steps_per_round and not self._round_plan:
             self._marker.enter(DRY_RUN)
-            dry_run_memory(self.config, self._spec, model, loss_of, self._world)
+            with self._marker.allow(first_step_timeout_s(self.config)):
+                dry_run_memory(self.config, self._spec, model, loss_of, self._world)
         loader = self._open_synthetic_loader() if self.config.fresh and self.data else self._open_loader(self.config.seed)
         self._marker.timeout_s = first_step_timeout_s(self.config)
         if self._round_plan and self._round_plan.dry_run and not self._steps_per_round:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
@@ -73,6 +74,15 @@ class ProgressMarker:
         """Mark the start of a phase outside the training loop, such as building the model or gathering."""
         self.marks_passed += 1
         self.phase = phase
+
+    @contextmanager
+    def allow(self, seconds: float) -> Iterator[None]:
+        """Another timeout for a while."""
+        usual_s, self.timeout_s = self.timeout_s, seconds
+        try:
+            yield
+        finally:
+            self.timeout_s = usual_s
 
     def pause(self) -> None:
         """Mark this rank as paused until other ranks are done. A pause has no timeout."""

@@ -10,8 +10,11 @@ import torch
 from torch import nn
 from training import CLASSES, config, tiny_net, world_of_one
 
+from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.dry_run import dry_run_memory
 from ddpbench.machine.backends import get_tf32
+from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.training.warmup import first_step_timeout_s
 from ddpbench.workloads.registry import find_workload
 
 
@@ -55,3 +58,15 @@ def test_dry_run_allocates_optimizer_state_before_forward(optimizer: str, values
     asked = config(optimizer=optimizer, momentum=0.9, image_size=32, loader="synthetic", workload="vgg16-cifar10")
     dry_run_memory(asked, spec, model, looking, world_of_one())
     assert looking.kept == values * sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_dry_run_may_take_as_long_as_a_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both try cuDNN's algorithms, which takes a minute in float32, and compile kernels."""
+    marker, seen = ProgressMarker(60.0), []
+    monkeypatch.setattr("ddpbench.bench.arm.dry_run_memory", lambda *_: seen.append(marker.timeout_s))
+    asked = config(workload="vgg16-cifar10", image_size=32, batch_size=2, rounds=1, hang_timeout=50.0)
+    arm = Arm(asked, world_of_one(), marker, ArmOptions(num_arms=2))
+    arm.activate()
+    arm.park()
+    assert seen == [first_step_timeout_s(asked)]
+    assert seen[0] > marker.timeout_s == 50
