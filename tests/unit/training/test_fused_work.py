@@ -21,6 +21,8 @@ from ddpbench.training.roofline import measure_layers
 from ddpbench.training.session import Session
 from ddpbench.workloads.init_model import clone
 
+interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="where there is a GPU, Triton's interpreter is off")
+
 
 def opened(model: nn.Module, device: str, **settings: Any) -> Session:
     """A training on images in channels-last order."""
@@ -71,6 +73,7 @@ def check_running(plain: list[LayerWork], running: list[LayerWork], fused: Fused
         assert images.forward.flops + images.backward.flops == fused.flops
 
 
+@interpreted
 def test_norms_and_additions_are_replaced_and_the_model_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[object] = []
     monkeypatch.setattr(
@@ -100,6 +103,7 @@ def run_fused(device: str, **settings: Any) -> list[LayerWork]:
     return layers
 
 
+@interpreted
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "over_blocks"), [("fp32", False), ("torch-default", True)])
 def test_counted_work_is_that_of_interpreted_kernels(precision: str, over_blocks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
