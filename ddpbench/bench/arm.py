@@ -27,7 +27,6 @@ from ddpbench.bench.round_plan import (
 from ddpbench.data.loader import Loader, LoaderFactory
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
-from ddpbench.data.validation import held_out_batches
 from ddpbench.distributed.collectives import Result, guard_oom
 from ddpbench.distributed.world import World
 from ddpbench.machine.backends import set_num_threads
@@ -233,6 +232,8 @@ class Arm:
         if not self.config.validate:
             return trace
         self._marker.enter("validating")
+        from ddpbench.data.validation import held_out_batches
+
         held_out = held_out_batches(self.config, self._shard)
         accuracy = None if held_out is None else evaluate_accuracy(self._session, held_out)
         return msgspec.structs.replace(trace, numerics=msgspec.structs.replace(trace.numerics, accuracy=accuracy))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddpbench.analysis.summary import summarize
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError, DataWaitExceeded, UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
-from ddpbench.report.messages.phrases import device_clause
-from ddpbench.report.pages.arms import arm_name
+from ddpbench.report.messages.arms import arm_name
 
 
 def check_gate_applies(arms: Sequence[ResolvedConfig]) -> None:
@@ -30,6 +28,9 @@ def gate_error(records: Sequence[Record], job: Job) -> BenchError | None:
     limit = records[0].config.fail_if_data_wait
     if limit is None:
         return None
+    from ddpbench.analysis.summary import summarize
+    from ddpbench.report.messages.phrases import device_clause
+
     waits = {index: share for index, record in enumerate(records) if (share := summarize(record).data_wait_fraction) is not None}
     longest = max(waits, key=lambda index: waits[index], default=None)
     if longest is not None and 100 * waits[longest] > limit:

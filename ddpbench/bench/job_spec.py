@@ -17,7 +17,6 @@ from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.record import Record
 from ddpbench.record.request import Request
 from ddpbench.record.roles import Role
-from ddpbench.report.pages.registry import PageRenderer
 from ddpbench.report.progress import Progress
 
 
@@ -50,8 +49,8 @@ class JobSpec:
     resumable = False
     """Whether running the same command again resumes the journal."""
 
-    def __init__(self, open_journal: JournalFactory, render: PageRenderer) -> None:
-        self.open_journal, self.render = open_journal, render
+    def __init__(self, open_journal: JournalFactory) -> None:
+        self.open_journal = open_journal
 
     def ranks_for(self, role: Role, world: World) -> World:
         """The ranks that take part in that arm."""

@@ -6,14 +6,14 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
-from typing import TextIO, TypedDict, Unpack
+from typing import TYPE_CHECKING, TextIO, TypedDict, Unpack
 
 import psutil
 
-from ddpbench.analysis.judge import judge_all, previous_figures
 from ddpbench.machine.streams import print_error, print_note, record_stdout
 from ddpbench.machine.variables import EnvVar
 from ddpbench.record.config import Config
@@ -29,8 +29,15 @@ from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.record.roofline import Roofline
 from ddpbench.record.scaling import Overlap, Scaling
 from ddpbench.report.console import make_console
-from ddpbench.report.export import jobs_to_json
-from ddpbench.report.pages.registry import PageRenderer
+
+if TYPE_CHECKING:
+    from ddpbench.report.pages.registry import PageRenderer
+
+
+def import_pages() -> None:
+    """Import what judges and shows records. No first step waits for it, and at a fault the disk may be gone."""
+    for module in ("ddpbench.analysis.judge", "ddpbench.report.export", "ddpbench.report.pages.registry"):
+        import_module(module)
 
 
 class Journal:
@@ -64,6 +71,12 @@ class Journal:
         """Update fields of arm ``index``, and save."""
         self._set_fields(self.job.records[index], update)
 
+    def update_arms(self, update_of: Callable[[Record], ArmUpdate]) -> None:
+        """Update fields of every arm, and save."""
+        for record in self.job.records:
+            self._set_fields(record, update_of(record), save=False)
+        self.save()
+
     def update_diagnosis(self, **update: Unpack[DiagnosisUpdate]) -> None:
         """Update fields of the diagnosis, and save."""
         self._set_fields(self.job.diagnosis, update)
@@ -72,13 +85,14 @@ class Journal:
         """Update fields of the scaling result, and save."""
         self._set_fields(self.job.scaling, update)
 
-    def _set_fields(self, target: Record | Diagnosis | Scaling | None, update: Mapping[str, object]) -> None:
+    def _set_fields(self, target: Record | Diagnosis | Scaling | None, update: Mapping[str, object], save: bool = True) -> None:
         if self._frozen:
             return
         for name, value in update.items():
             if value is not None:
                 setattr(target, name, value)
-        self.save()
+        if save:
+            self.save()
 
     def add_arms(self, records: Sequence[Record]) -> int:
         """Append arms before their turns, and save; returns the index of the first."""
@@ -103,6 +117,8 @@ class Journal:
 
     def close(self, status: Status, fault: Fault | None = None) -> None:
         """End every arm that is still running, judge all, and save."""
+        from ddpbench.analysis.judge import judge_all, previous_figures
+
         close_records(self.job.records, status, fault)
         earlier = previous_runs(self.path.parent)
         judge_all(self.job, lambda record: previous_figures(record, earlier))
@@ -127,6 +143,8 @@ def close_records(records: Sequence[Record], status: Status, fault: Fault | None
 
 def close_journal_file(path: Path, status: Status, fault: Fault, placements: Sequence[RankPlacement]) -> None:
     """Like ``Journal.close``, from another process, if rank 0 is dead. ``placements`` are those of the job's ranks."""
+    from ddpbench.analysis.judge import judge_all
+
     job = load(path)
     if job.redacted:  # the fault has the real names
         job = restore_names(job, placeholders(placements))
@@ -137,6 +155,8 @@ def close_journal_file(path: Path, status: Status, fault: Fault, placements: Seq
 
 def write_json(job: Job, target: str, force: bool) -> None:
     """Write the record to the ``--json`` target; ``-`` is stdout. Raises OSError and then leaves an existing file untouched."""
+    from ddpbench.report.export import jobs_to_json
+
     text = jobs_to_json(job) + "\n"
     if target == "-":
         record_stdout().write(text)
@@ -146,20 +166,28 @@ def write_json(job: Job, target: str, force: bool) -> None:
 
 
 def print_and_write_json(
-    job: Job, path: Path | None, output: OutputOptions, render: PageRenderer, save_error: str = "", stream: TextIO | None = None
+    job: Job,
+    path: Path | None,
+    output: OutputOptions,
+    save_error: str = "",
+    stream: TextIO | None = None,
+    render: PageRenderer | None = None,
 ) -> str:
     """Print the report, and write the record to the ``--json`` target; both redacted if ``job`` is.
 
-    The report goes to ``stream``, by default to stdout unless the record goes there. Returns the combined text of ``save_error`` and of
-    an error in writing ``--json``, printed once below the report; empty if none.
+    The report goes to ``stream``, by default to stdout unless the record goes there; ``render`` prints it, by default the page of the
+    job's kind. Returns the combined text of ``save_error`` and of an error in writing ``--json``, printed once below the report; empty if
+    none.
     """
+    from ddpbench.report.pages.registry import view_of
+
     shown_path = None if job.redacted else path
     if job.redacted:
         job = redact(job)
         if path:
             print_note(f"the redacted record is in {path}")
     console = make_console(stream or (sys.stderr if output.json == "-" else sys.stdout))
-    render(job, console, shown_path, verbose=output.verbose, quiet=output.quiet)
+    (render or view_of(job).render)(job, console, shown_path, verbose=output.verbose, quiet=output.quiet)
     try:
         if output.json:
             write_json(job, output.json, output.force)
@@ -212,8 +240,10 @@ def _file_stem(request: Request) -> str:
 
 
 class ArmUpdate(TypedDict, total=False):
-    """Fields of a Record that ``Journal.update_arm`` and ``Journal.add_round`` set."""
+    """Fields of a Record that ``Journal.update_arm``, ``update_arms`` and ``add_round`` set."""
 
+    num_parameters: int
+    flops_per_sample: float
     data: DatasetInfo | None
     observed_precision: ObservedPrecision | None
     warmup: Warmup | None
@@ -253,6 +283,8 @@ def load_job(path: Path) -> Job:
 
     Raises UsageError if the file is not a record.
     """
+    from ddpbench.analysis.judge import judge_all
+
     job = load(path)
     if not job.records:
         raise UsageError(f"'{path}' contains no training", "the run ended before its first training")

@@ -17,7 +17,6 @@ from typing import TextIO
 import msgspec
 
 from ddpbench.analysis.command import default_threads
-from ddpbench.bench.merge_launches import merge_launches, save_and_print
 from ddpbench.distributed.exit_status import (
     ExitStatus,
     all_signal_ready,
@@ -58,6 +57,8 @@ def run_launches(request: Request) -> int:
         if exit_statuses[-1].exit_code not in (ExitCode.OK, ExitCode.NOT_TRUSTWORTHY, ExitCode.GATE):
             return exit_statuses[-1].exit_code
     if launches > 1:
+        from ddpbench.bench.merge_launches import merge_launches, save_and_print
+
         merged = merge_launches(request, [load(Path(status.record_path)) for status in exit_statuses])
         if not save_and_print(request, merged):
             return ExitCode.FAILED

@@ -17,7 +17,6 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.io import save, slug
 from ddpbench.record.record import Job, Record
 from ddpbench.record.request import Request
-from ddpbench.report.pages.run import render_run
 
 
 def merge_launches(request: Request, jobs: Sequence[Job]) -> Job:
@@ -59,7 +58,7 @@ def save_and_print(request: Request, merged: Job) -> bool:
         path = save_merged(request, merged)
     except BenchError as problem:
         save_error = problem.message
-    return not print_and_write_json(merged, path, request.output, render_run, save_error)
+    return not print_and_write_json(merged, path, request.output, save_error)
 
 
 def save_merged(request: Request, merged: Job) -> Path:

@@ -16,8 +16,6 @@ from ddpbench.analysis.checks.nodes import check_node_balance
 from ddpbench.bench.fast import check_norms_to_fuse
 from ddpbench.bench.gate import check_gate_applies
 from ddpbench.bench.resolve import resolve_config
-from ddpbench.data.generated.folder import cache_dir, generate
-from ddpbench.data.generated.registry import default_imagenet
 from ddpbench.data.preflight import check_loader, dataset_fingerprint
 from ddpbench.distributed.interconnect import gloo_transports
 from ddpbench.distributed.rank_store import RankInfo
@@ -39,7 +37,6 @@ from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.request import Request
 from ddpbench.record.roles import RUN, Role
 from ddpbench.record.text import mask_text, pluralize
-from ddpbench.report.messages.checks import check_hint, check_text
 from ddpbench.report.messages.roles import role_name
 from ddpbench.report.progress import count_progress
 from ddpbench.training.precision import check_precision_supported
@@ -84,7 +81,8 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
     spec = workloads.find_workload(requested.workload)
     require_modules(f"workload '{spec.name}'", *spec.modules)
     spec.input_shape(requested.image_size)
-    workload_cost(requested.workload, requested.image_size or spec.image_size)
+    if requested.image_size or ":" in requested.workload:  # other models support their own images
+        workload_cost(requested.workload, requested.image_size or spec.image_size)
     config = resolve_config(requested, device.is_cuda, rank_env.local_world_size)
     if config.engine == "accelerate":
         require_modules("engine 'accelerate'", "accelerate")
@@ -144,15 +142,12 @@ def new_record(requested: Config, config: ResolvedConfig, world: World, role: Ro
         world.device.health_unavailable_reason,
         gloo_transports(world.placements) if world.backend == "gloo" else [],
     )
-    cost = workload_cost(config.workload, config.image_size)
     return Record(
         config=_masked(config),
         environment=environment,
         requested=_masked(requested),
         role=role,
         sample_unit=workloads.find_workload(config.workload).sample_unit,
-        num_parameters=cost.parameters,
-        flops_per_sample=cost.flops_per_sample,
     )
 
 
@@ -170,6 +165,9 @@ def with_generated_images(arms: Sequence[ResolvedConfig], world_size: int, quiet
     without_folder = [arm for arm in arms if _needs_generated_images(arm)]
     if not without_folder:
         return list(arms)
+    from ddpbench.data.generated.folder import cache_dir, generate
+    from ddpbench.data.generated.registry import default_imagenet
+
     num_images = max(arm.batch_size for arm in without_folder) * world_size
     classes = min(workloads.find_workload(arm.workload).classes for arm in without_folder)
     dataset = default_imagenet(num_images, classes, cuda=any(arm.device == "cuda" for arm in without_folder))
@@ -259,6 +257,8 @@ def startup_warnings(world: World, record: Record, variables: Mapping[str, str] 
     if world.size == 1:
         yield from _single_rank_warnings(world, variables)
     if imbalance := check_node_balance(record):
+        from ddpbench.report.messages.checks import check_hint, check_text
+
         yield f"{check_text(imbalance, record)}: {check_hint(imbalance, record)}"
 
 

@@ -19,20 +19,18 @@ from ddpbench.record.record import KernelActivity
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.request import Request
 from ddpbench.record.roofline import DeviceLimits, Roofline
-from ddpbench.report.pages.registry import PageRenderer
-from ddpbench.report.pages.run import render_run
 
 
 def run_training(request: Request) -> NoReturn:
     """Train every arm of the request on this rank, then exit the process with the exit code."""
-    run_job(request, RunJobSpec(new_journal, render_run, "loader" in request.swept))
+    run_job(request, RunJobSpec(new_journal, "loader" in request.swept))
 
 
 class RunJobSpec(JobSpec):
     """Benchmarks each loader if the request compares loaders, and profiles a step, layer by layer on request."""
 
-    def __init__(self, open_journal: JournalFactory, render: PageRenderer, compares_loaders: bool) -> None:
-        super().__init__(open_journal, render)
+    def __init__(self, open_journal: JournalFactory, compares_loaders: bool) -> None:
+        super().__init__(open_journal)
         self._compares_loaders = compares_loaders
         self._limits: Sequence[DeviceLimits] = ()  # of each arm; empty without --roofline
 

@@ -34,7 +34,7 @@ from ddpbench.record.errors import BenchError, ExitCode, OutOfMemory
 from ddpbench.record.record import Fault, Job, PeakThroughput, Record
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.request import Request
-from ddpbench.report.pages.arms import arm_name
+from ddpbench.report.messages.arms import arm_name
 from ddpbench.report.progress import NullProgress, Progress, make_progress
 
 
@@ -96,7 +96,6 @@ def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
     gc_freeze()
     spec.before_rounds(context)
     end_s = spec.rounds_end_s(request.arms[0].time_limit, timer.elapsed_s)
-    peaks = measure_peaks(context)
     context.progress.stage("warming up")
     round_plans = [spec.round_plan(role) for role in request.arm_roles]
     deadline = RoundDeadline(end_s, timer, context.world, round_plans)
@@ -109,7 +108,7 @@ def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
         transport_probe.probe(index)
         queue.round_ended(index, arms[index].is_finished)
         if context.journal and measured is not None:
-            text = with_arm_name(request, context.configs, index, log_round(context.journal, index, arms[index], measured, peaks))
+            text = with_arm_name(request, context.configs, index, log_round(context.journal, index, arms[index], measured))
             left_s = timer.remaining_s(end_s, queue.pending_arms)
             context.progress.round_done(
                 queue.num_finished, queue.num_total, text, None if left_s is None else left_s + spec.after_rounds_s()
@@ -117,6 +116,7 @@ def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
     spec.after_rounds(context, arms)
     for arm in arms:
         arm.park()
+    measure_peaks(context)
 
 
 def join_process_group(context: JobContext) -> tuple[TransportProbe, list[ResumeState]]:
@@ -132,16 +132,19 @@ def join_process_group(context: JobContext) -> tuple[TransportProbe, list[Resume
     return transport_probe, msgspec.json.decode(world.store.try_get("earlier") or "[]", type=list[ResumeState])
 
 
-def measure_peaks(context: JobContext) -> PeakThroughput:
-    """Matrix-multiply TFLOPS of every dtype that an arm computes in, minimum over ranks; empty on a CPU."""
+def measure_peaks(context: JobContext) -> None:
+    """Record the matrix-multiply TFLOPS of every dtype that an arm on a GPU computes in, minimum over ranks.
+
+    Last, so that no training waits for it: the GPU is empty, and as warm as it was for the rounds.
+    """
     world = context.world
     if not world.device.is_cuda:
-        return PeakThroughput()
+        return
     context.enter_phase("measuring peaks", "measuring peak TFLOP/s of the GPU")
-    dtypes = sorted({PRECISIONS[config.precision].compute_dtype for config in context.configs})
-    tflops = {dtype: world.all_min(measure_matmul_tflops(world.device, dtype)) for dtype in dtypes}
-    world.device.empty_cache()
-    return PeakThroughput(matmul_tflops=tflops)
+    dtypes = sorted({PRECISIONS[config.precision].compute_dtype for config in context.configs if config.device != "cpu"})
+    peaks = PeakThroughput(matmul_tflops={dtype: world.all_min(measure_matmul_tflops(world.device, dtype)) for dtype in dtypes})
+    if context.journal:
+        context.journal.update_arms(lambda record: {"peak_throughput": peaks if record.config.device != "cpu" else None})
 
 
 def print_report(request: Request, spec: JobSpec, journal: Journal | None, progress: Progress) -> None:
@@ -149,7 +152,7 @@ def print_report(request: Request, spec: JobSpec, journal: Journal | None, progr
     if journal is None:
         return
     progress.close()
-    journal.save_error = print_and_write_json(journal.job, journal.path, request.output, spec.render, journal.save_error)
+    journal.save_error = print_and_write_json(journal.job, journal.path, request.output, journal.save_error)
 
 
 def decide_exit_code(records: Sequence[Record], journal: Journal) -> tuple[int, BenchError | None]:

@@ -12,7 +12,6 @@ from ddpbench.bench.journal import config_in_name
 from ddpbench.bench.runner import run_job
 from ddpbench.record.io import slug
 from ddpbench.record.request import Request
-from ddpbench.report.pages.sweep import render_sweep
 
 
 def run_sweep(request: Request) -> NoReturn:
@@ -20,7 +19,7 @@ def run_sweep(request: Request) -> NoReturn:
     axes = " ".join(request.swept) or request.arms[0].precision
     part = f" part {request.sweep_shard.parts[0]} of {request.sweep_shard.num_parts}" if request.sweep_shard else ""
     stem = slug(f"sweep {config_in_name(request.arms[0], request.output).workload} {axes}{part}")
-    run_job(with_fresh_rounds(request), ResumableJobSpec(resumable_journal(stem, "sweep"), render_sweep))
+    run_job(with_fresh_rounds(request), ResumableJobSpec(resumable_journal(stem, "sweep")))
 
 
 def with_fresh_rounds(request: Request) -> Request:

@@ -7,14 +7,12 @@ from contextlib import contextmanager
 
 import msgspec
 
-from ddpbench.analysis.checks.nodes import check_infiniband
 from ddpbench.bench.journal import Journal
 from ddpbench.distributed.interconnect import Interconnect, capture_nccl_log, gather_interconnect, sort_transports
 from ddpbench.distributed.world import World
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.machine.streams import print_note
 from ddpbench.record.environment import Environment
-from ddpbench.report.messages.checks import check_hint, check_text
 
 
 class TransportProbe:
@@ -53,6 +51,9 @@ class TransportProbe:
         """Print a note at once if NCCL uses no InfiniBand, before the report says so."""
         if self._journal is None or len(self._probed_arms) > 1:
             return
+        from ddpbench.analysis.checks.nodes import check_infiniband
+        from ddpbench.report.messages.checks import check_hint, check_text
+
         record = self._journal.job.records[0]
         if check := check_infiniband(record):
             print_note(f"{check_text(check, record)}; {check_hint(check, record)}")

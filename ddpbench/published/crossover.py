@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from ddpbench.bench.arm_specs import build_request, resumable_journal
 from ddpbench.bench.job_spec import ResumableJobSpec
 from ddpbench.bench.runner import run_job
-from ddpbench.published.crossover_page import render_crossover
+from ddpbench.published import views
 from ddpbench.published.crossover_sides import crossover_arms, resolve_sides, side_label
 from ddpbench.record.io import slug
 from ddpbench.record.request import CrossoverOptions, OutputOptions
@@ -19,7 +19,8 @@ def run_crossover(options: CrossoverOptions, overrides: Mapping[str, Any], outpu
 
     Skips what the journal already holds. ``overrides`` are Config fields for every arm. Raises UsageError unless there are two sides.
     """
+    views.register()
     sides = resolve_sides(options.devices, options.threads)
     stem = slug(" ".join(["crossover", options.family, *(side_label(side) for side in sides)]))
     request = build_request(crossover_arms(options.family, sides, options.layers), overrides, output, command)
-    run_job(request, ResumableJobSpec(resumable_journal(stem, "crossover"), render_crossover))
+    run_job(request, ResumableJobSpec(resumable_journal(stem, "crossover")))

@@ -11,7 +11,7 @@ from ddpbench.bench.arm_specs import resumable_journal
 from ddpbench.bench.job_spec import ResumableJobSpec
 from ddpbench.bench.runner import run_job
 from ddpbench.machine.device import Device
-from ddpbench.published.reproduction_page import render_reproduction
+from ddpbench.published import views
 from ddpbench.record.names import import_object
 from ddpbench.record.request import Request
 from ddpbench.record.roles import EARLIER_MODEL_ALIVE, Role
@@ -23,8 +23,9 @@ def run_reproduction(name: str, quick: bool, request: Request) -> NoReturn:
 
     Skips what the journal already holds.
     """
+    views.register()
     journal = resumable_journal(f"reproduce-{name}{'-quick' * quick}", f"reproduce {name}")
-    run_job(request, ReproduceJobSpec(journal, render_reproduction))
+    run_job(request, ReproduceJobSpec(journal))
 
 
 class ReproduceJobSpec(ResumableJobSpec):

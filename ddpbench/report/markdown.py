@@ -13,15 +13,16 @@ from ddpbench.record.roles import RUN
 from ddpbench.record.text import printable
 from ddpbench.report.format import MISSING, format_gib, format_interval
 from ddpbench.report.grid import Grid
+from ddpbench.report.messages.arms import arm_name, arm_values, throughput_unit
 from ddpbench.report.messages.checks import check_sentence
 from ddpbench.report.messages.roles import role_name
 from ddpbench.report.messages.scaling import losses_text
 from ddpbench.report.messages.sentence import Sentence
 from ddpbench.report.messages.status import status_text
 from ddpbench.report.messages.verdict import explain_verdict, verdict_sentence
-from ddpbench.report.pages.arms import arm_name, arm_values, memory_heading, speedup_text
+from ddpbench.report.pages.arms import memory_heading, speedup_text
 from ddpbench.report.pages.checks import merge_sentences
-from ddpbench.report.pages.header import machine_text, throughput_unit
+from ddpbench.report.pages.header import machine_text
 from ddpbench.report.pages.registry import view_of
 from ddpbench.report.pages.scaling import EFFICIENCY, LOST_TO, efficiency_text, scaling_points_by_role
 

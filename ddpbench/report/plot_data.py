@@ -12,8 +12,8 @@ from ddpbench.analysis.sweep_shards import superseded
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flag_fields
 from ddpbench.record.record import Job, Record
+from ddpbench.report.messages.arms import arm_name
 from ddpbench.report.messages.roles import role_name
-from ddpbench.report.pages.arms import arm_name
 
 PLOTTED_FIELDS = ("precision", "batch_size", "workload")
 """Fields that a plot shows directly."""

@@ -23,7 +23,6 @@ from ddpbench.record.io import slug
 from ddpbench.record.record import Fault, Job, Record
 from ddpbench.record.request import OutputOptions, Request
 from ddpbench.record.text import printable
-from ddpbench.report.pages.registry import PageRenderer
 from ddpbench.script.after_import import call_after_import
 from ddpbench.script.early_end import EarlyEnd, ScriptEnder, StepLimit
 from ddpbench.script.run_script import Ending, Program, run_program
@@ -42,14 +41,11 @@ class ScriptSession(ABC):
         request: Where the record and the page go.
         rank_env: This rank.
         kind: ``watch`` or ``diagnose``.
-        render: Prints the page.
         steps: End the script after so many batches; None for its own end.
     """
 
-    def __init__(
-        self, program: Program, request: Request, rank_env: RankEnv, kind: str, render: PageRenderer, steps: int | None = None
-    ) -> None:
-        self._program, self._rank_env, self._kind, self._render = program, rank_env, kind, render
+    def __init__(self, program: Program, request: Request, rank_env: RankEnv, kind: str, steps: int | None = None) -> None:
+        self._program, self._rank_env, self._kind = program, rank_env, kind
         self._request = msgspec.structs.replace(request, output=_absolute(request.output))  # the script may change the folder
         self._pid, self._cwd, self._stderr = os.getpid(), os.getcwd(), sys.stderr
         self._journal: Journal | None = None
@@ -168,8 +164,8 @@ class ScriptSession(ABC):
         record.status, record.fault = status, fault  # also if all of its rounds are complete
         journal = self._keep(record)
         journal.close(status, fault)
-        render = self._render if journal.job.records[0].rounds else self._render_fault
-        print_and_write_json(journal.job, Path(self._shown(journal.path)), self._request.output, render, stream=self._stderr)
+        render = None if journal.job.records[0].rounds else self._render_fault
+        print_and_write_json(journal.job, Path(self._shown(journal.path)), self._request.output, stream=self._stderr, render=render)
         return journal
 
     def _keep(self, record: Record) -> Journal:

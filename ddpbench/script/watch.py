@@ -10,7 +10,6 @@ from ddpbench.record.errors import BenchError, Status
 from ddpbench.record.io import check_output_paths
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import Request, WatchOptions
-from ddpbench.report.pages.watch import render_watch
 from ddpbench.script.run_script import Ending, Program, check_program
 from ddpbench.script.session import ScriptSession
 
@@ -31,7 +30,7 @@ class WatchSession(ScriptSession):
     """The watching of one script in one process. Its ``Reporter`` saves and prints through it while the script runs."""
 
     def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: WatchOptions) -> None:
-        super().__init__(program, request, rank_env, "watch", render_watch, options.steps)
+        super().__init__(program, request, rank_env, "watch", options.steps)
         self._options = options
         self._reporter: Reporter | None = None
         self.is_quiet, self.is_redacted = request.output.quiet, request.output.redact

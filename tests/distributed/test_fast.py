@@ -27,6 +27,8 @@ def test_fast_run_trains_like_a_plain_one(flags: list[str], launch: Callable[...
     fast, plain = sorted(only_job(tmp_path).records, key=lambda record: not record.config.fast)
     assert (fast.config.fused_kernels, fast.config.cuda_graph) == (True, True)
     assert (plain.config.fused_kernels, plain.config.cuda_graph) == (False, False)
+    assert fast.peak_throughput
+    assert fast.peak_throughput.matmul_tflops["float16"] > 0
     for ours, theirs in zip(fast.rounds, plain.rounds, strict=True):
         assert ours.params_in_sync or "no-sync" in flags
         for trace, other in zip(ours.traces, theirs.traces, strict=True):
@@ -37,6 +39,7 @@ def test_fast_run_trains_like_a_plain_one(flags: list[str], launch: Callable[...
 @pytest.mark.cuda
 @pytest.mark.timeout(320)
 def test_diagnosis_of_compute_bound_training_predicts_and_tries_fast(launch: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("nvidia.dali")
     words = ["diagnose", "resnet18", "--amp", "--image-size", "128", "-b", "512", "--loader", "dali-gpu", "-o", str(tmp_path)]
     done = launch([*ON_GPUS, *words], timeout=300)
     assert done.returncode == 0, done.stderr

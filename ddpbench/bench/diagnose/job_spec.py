@@ -32,7 +32,6 @@ from ddpbench.record.config import Config
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.record import Record
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role, SkippedMeasurement
-from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.report.progress import format_time_left
 
 LOADER_WINDOW_S = 2.0
@@ -62,7 +61,7 @@ class DiagnoseJobSpec(JobSpec):
     """These three are set by ``before_rounds``, which receives the job context."""
 
     def __init__(self, open_journal: JournalFactory, requested: Config, roles: Sequence[Role], verify: bool) -> None:
-        super().__init__(open_journal, render_diagnosis)
+        super().__init__(open_journal)
         self._requested, limit_s = requested, requested.time_limit
         self.loader_factories = LoaderFactories()
         default_limit_s = DIAGNOSIS_S + (VERIFY_S if verify else 0.0)

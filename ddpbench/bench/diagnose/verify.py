@@ -160,7 +160,7 @@ def run_trials(context: DiagnosisContext, trials: Sequence[Trial], round_timer: 
         round_timer.round_ended(index)
         if journal is None or measured is None:
             continue
-        text = log_round(journal, first + index, arms[index], measured, journal.job.records[0].peak_throughput)
+        text = log_round(journal, first + index, arms[index], measured)
         job_context.progress.stage(f"{role_name(trials[index].role)}: {text}")
     for arm in arms:
         arm.park()

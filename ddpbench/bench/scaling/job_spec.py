@@ -20,7 +20,6 @@ from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
 from ddpbench.record.roles import ALLREDUCE_ONLY, INDEPENDENT, WITH_DATA, Role, SkippedMeasurement, ddp_role
 from ddpbench.record.scaling import Overlap
-from ddpbench.report.pages.scaling import render_scaling
 
 DEFAULT_LIMIT_S = 175.0
 """Default for ``--time-limit``, startup included: under three minutes."""
@@ -47,7 +46,7 @@ class ScaleJobSpec(JobSpec):
     _profile_s: float
 
     def __init__(self, open_journal: JournalFactory, limit_s: float | None, rounds: int, ranks_by_role: Mapping[Role, int]) -> None:
-        super().__init__(open_journal, render_scaling)
+        super().__init__(open_journal)
         self._limit_s, self._rounds, self._ranks_by_role = limit_s or DEFAULT_LIMIT_S, rounds, ranks_by_role
         self._full_role = ddp_role(max(ranks_by_role.values()))
         self._groups: dict[int, World] = {}

@@ -11,20 +11,17 @@ from ddpbench.analysis.compare import ArmRow, compare
 from ddpbench.analysis.fastest import MAX_EQUIVALENT_RATIO, BestArm, break_even, find_best_arm, next_step_after_comparison
 from ddpbench.analysis.metrics import accuracy_split, last_accuracy
 from ddpbench.analysis.stats import PairedRatio
-from ddpbench.record.config import Config
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import format_3sig, pluralize
 from ddpbench.report.format import MISSING, format_gib, format_interval, format_percent
 from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, align_columns, styled, wrap_command, wrap_text
+from ddpbench.report.messages.arms import arm_name, arm_values, throughput_unit
 from ddpbench.report.messages.status import failure_reason
 from ddpbench.report.messages.verdict import next_step_text, verdict_label
-from ddpbench.report.pages.header import MAX_NAMED, labelled_lines, throughput_unit
+from ddpbench.report.pages.header import MAX_NAMED, labelled_lines
 
 FIGURE, INTERVAL, SPEEDUP, MEMORY = "figure", "interval", "speed-up", "memory"
 ALIGN = {FIGURE: ">", INTERVAL: ">", SPEEDUP: "<", MEMORY: ">"}
-
-SELF_EXPLANATORY_FIELDS = ("workload", "precision", "optimizer", "loader", "engine")
-"""Fields whose values need no field name next to them."""
 
 
 def arm_table(job: Job, page: Page) -> Iterator[Text]:
@@ -81,19 +78,6 @@ def memory_heading(records: Sequence[Record]) -> str:
 
 def _arms_or_all(names: Sequence[str], total: int) -> str:
     return "all measured arms" if len(names) == total > 1 else ", ".join(names)
-
-
-def arm_values(config: Config, swept: Sequence[str]) -> list[str]:
-    """The value of each swept field as typed on the command line."""
-    values = (getattr(config, field) for field in swept)
-    return [("on" if value else "off") if isinstance(value, bool) else MISSING if value is None else str(value) for value in values]
-
-
-def arm_name(config: Config, swept: Sequence[str]) -> str:
-    """The values that distinguish an arm, ``amp-fp16 batch-size 128``; the workload if there are none."""
-    values = zip(swept, arm_values(config, swept), strict=True)
-    parts = (value if field in SELF_EXPLANATORY_FIELDS else f"{field.replace('_', '-')} {value}" for field, value in values)
-    return " ".join(parts) or config.workload
 
 
 def speedup_text(row: ArmRow, without_interval: bool = False) -> str:

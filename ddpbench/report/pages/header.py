@@ -153,12 +153,6 @@ def uses_ddp(record: Record) -> bool:
     return record.environment.backend != "none" and engine != "none" and (engine != "accelerate" or record.world_size > 1)
 
 
-def throughput_unit(*records: Record) -> str:
-    """``images/s``, ``points/s``, or ``samples/s`` if the records' sample units differ."""
-    units = {record.sample_unit for record in records}
-    return f"{units.pop() if len(units) == 1 else 'sample'}s/s"
-
-
 def some_arms_text(names: Sequence[str], total: int) -> str:
     """Some of ``total`` arms: ``fp32, tf32``, or ``5 of 8 arms``; empty for all of them."""
     if len(names) == total:

@@ -12,8 +12,8 @@ from ddpbench.analysis.ranks import mean_or_none
 from ddpbench.record.record import Job, Record
 from ddpbench.report.format import MISSING, format_gib, format_rounded, format_s_as_ms, format_significant
 from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_items
-from ddpbench.report.pages.arms import arm_name
-from ddpbench.report.pages.header import labelled_lines, throughput_unit
+from ddpbench.report.messages.arms import arm_name, throughput_unit
+from ddpbench.report.pages.header import labelled_lines
 
 
 def loading_cost_lines(record: Record, page: Page) -> Iterator[Text]:

@@ -16,8 +16,8 @@ from ddpbench.record.record import Record
 from ddpbench.report.format import format_decimals, format_gib, format_rounded, step_decimals
 from ddpbench.report.grid import GridColumn, column_lines
 from ddpbench.report.layout import CAUTION, LABEL, Page, styled, wrap_text
+from ddpbench.report.messages.arms import throughput_unit
 from ddpbench.report.messages.bottlenecks import straggler_phrase
-from ddpbench.report.pages.header import throughput_unit
 
 MAX_ROWS = 16
 """Above this many ranks only the slowest, the median and the fastest have a row."""

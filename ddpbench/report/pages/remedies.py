@@ -19,6 +19,7 @@ from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE_REPEAT
 from ddpbench.record.verdict import RunCommand
 from ddpbench.report.layout import GOOD, LABEL, Page, styled, wrap_command, wrap_text
+from ddpbench.report.messages.arms import throughput_unit
 from ddpbench.report.messages.remedies import (
     NO_GAIN_PREDICTED,
     NOTHING_FASTER,
@@ -30,7 +31,6 @@ from ddpbench.report.messages.remedies import (
     savings_text,
 )
 from ddpbench.report.messages.verdict import dataloader_call, next_step_text
-from ddpbench.report.pages.header import throughput_unit
 
 NEXT_COMMAND_NOTE = "see 'next' for the command"
 

@@ -12,7 +12,8 @@ from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_hint
-from ddpbench.report.pages.arms import arm_name, arm_table, best_arm_lines
+from ddpbench.report.messages.arms import arm_name
+from ddpbench.report.pages.arms import arm_table, best_arm_lines
 from ddpbench.report.pages.checks import check_lines, strict_failure_lines
 from ddpbench.report.pages.header import detail_lines, header_lines, shared_header_lines
 from ddpbench.report.pages.loaders import loader_table, loading_cost_lines

@@ -19,13 +19,14 @@ from ddpbench.record.text import pluralize
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.format import MISSING, format_decimals, format_interval, format_percent, format_rounded, format_summands
 from ddpbench.report.layout import CAUTION, LABEL, Page, align_columns, styled, wrap_items, wrap_text
+from ddpbench.report.messages.arms import throughput_unit
 from ddpbench.report.messages.checks import baseline_doubts_text
 from ddpbench.report.messages.phrases import device_noun
 from ddpbench.report.messages.roles import role_name, skip_reason, skipped_name
 from ddpbench.report.messages.scaling import LOSS_NAMES, explain_loss, losses_text
 from ddpbench.report.messages.verdict import verdict_sentence
 from ddpbench.report.pages.checks import check_lines, not_measured_lines, strict_failure_lines
-from ddpbench.report.pages.header import labelled_lines, machine_text, throughput_unit, transport_text
+from ddpbench.report.pages.header import labelled_lines, machine_text, transport_text
 from ddpbench.report.pages.ranks import straggler_lines
 from ddpbench.report.pages.status import status_lines
 from ddpbench.report.pages.verdict import verdict_lines

@@ -14,8 +14,8 @@ from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_for, print_sections
 from ddpbench.report.grid import Grid, GridColumn, grid_lines, mean_cell, median_cell
 from ddpbench.report.layout import LABEL, Page, styled, wrap_command
+from ddpbench.report.messages.arms import arm_name, arm_values
 from ddpbench.report.messages.roles import role_name
-from ddpbench.report.pages.arms import arm_name, arm_values
 from ddpbench.report.pages.checks import check_lines
 from ddpbench.report.pages.header import labelled_lines, shared_header_lines
 from ddpbench.report.pages.status import resume_hint_lines, status_lines

@@ -14,8 +14,8 @@ from ddpbench.record.record import Record, ThroughputEstimate
 from ddpbench.record.text import pluralize
 from ddpbench.report.format import MISSING, format_gib, format_interval, format_percent, format_significant
 from ddpbench.report.layout import LABEL, Page, styled, wrap_items
+from ddpbench.report.messages.arms import throughput_unit
 from ddpbench.report.messages.phrases import device_noun
-from ddpbench.report.pages.header import throughput_unit
 
 
 def throughput_lines(record: Record, summary: Summary, page: Page, verbose: bool = False) -> Iterator[Text]:

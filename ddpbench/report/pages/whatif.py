@@ -16,6 +16,7 @@ from ddpbench.record.text import pluralize
 from ddpbench.report.console import page_for, print_sections
 from ddpbench.report.format import format_percent, format_rounded
 from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_items, wrap_text
+from ddpbench.report.messages.arms import throughput_unit
 from ddpbench.report.messages.phrases import device_noun
 from ddpbench.report.messages.whatif import (
     ALWAYS_ASSUMED,
@@ -25,7 +26,7 @@ from ddpbench.report.messages.whatif import (
     certain_gain_text,
     residual_text,
 )
-from ddpbench.report.pages.header import throughput_unit, title_lines
+from ddpbench.report.pages.header import title_lines
 
 RESIDUAL_WARNING_FRACTION = 0.1
 """Model error, as a fraction of the measured step, above which the page warns."""

@@ -19,7 +19,6 @@ from ddpbench.record.io import check_output_paths
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import DiagnoseOptions, Request
 from ddpbench.record.text import pluralize
-from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
 from ddpbench.script.protect.protection import FileProtection
 from ddpbench.script.protect.refusal import Refusal
@@ -58,7 +57,7 @@ class DiagnoseSession(ScriptSession):
     """The diagnosis of one script in one process."""
 
     def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: DiagnoseOptions) -> None:
-        super().__init__(program, request, rank_env, "diagnose", render_diagnosis)
+        super().__init__(program, request, rank_env, "diagnose")
         self._verify = options.verify
         self._diagnosis: ScriptDiagnosis | None = None
         self._protection = FileProtection(scratch_folder(rank_env), self._refuse)

@@ -21,4 +21,4 @@ def test_round_without_training_has_a_time_instead_of_a_throughput(role: Role, t
     index = next(at for at, record in enumerate(job.records) if record.role == role)
     record = job.records[index]
     arm = Arm(record.config, world_of_one(), ProgressMarker(60.0))
-    assert log_round(Journal(job, tmp_path / "record.json"), index, arm, record.rounds[0], None) == text
+    assert log_round(Journal(job, tmp_path / "record.json"), index, arm, record.rounds[0]) == text

@@ -266,6 +266,32 @@ def test_ranks_are_launched_without_importing_torch(launch: Callable[..., Any], 
 
 
 @pytest.mark.slow
+def test_first_step_waits_for_nothing_that_it_does_not_need(launch: Callable[..., Any], tmp_path: Path) -> None:
+    script = (
+        "import os, sys\n"
+        "from torch.optim.optimizer import register_optimizer_step_post_hook\n"
+        "from ddpbench.cli import main\n"
+        "from ddpbench.workloads.model_cost import workload_cost\n"
+        "def report(*_):\n"
+        "    print(workload_cost.cache_info().currsize, *sys.modules, flush=True)\n"
+        "    os._exit(0)\n"
+        "register_optimizer_step_post_hook(report)\n"
+        f"main(['mnist-cnn', '--loader', 'synthetic', '--device', 'cpu', '-b', '8', '-o', {str(tmp_path)!r}])\n"
+    )
+    counted_models, *imported = launch([sys.executable, "-c", script], timeout=60).stdout.split()
+    assert counted_models == "0"
+    assert "ddpbench.training.session" in imported
+    late = (
+        "ddpbench.report.pages",
+        "ddpbench.analysis.judge",
+        "ddpbench.data.loaders.workers",
+        "ddpbench.kernels",
+        "matplotlib",
+    )
+    assert [name for name in imported if name.startswith(late)] == []
+
+
+@pytest.mark.slow
 def test_usage_error_is_printed_once_per_launch_and_by_torchrun(launch: Callable[..., Any]) -> None:
     done = launch([*TORCHRUN, "--nproc_per_node=2", "-m", "ddpbench", "resnet18", "--precision", "fp33"])
     assert done.returncode == 1
