@@ -10,6 +10,7 @@ import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,11 @@ def test_calibration_page_and_plots_follow_from_stored_records(run: Run, copied:
     run(folder / "calibration.py", "--page")
     assert (folder / "calibration.md").read_text() == (RESULTS / "calibration" / "calibration.md").read_text()
     assert {path.suffix for path in folder.iterdir()} >= {".png", ".svg"}
+
+
+def test_gains_that_pages_show_follow_from_stored_records(run: Run, tmp_path: Path) -> None:
+    run(RESULTS / "kernels" / "fast_gains.py", tmp_path / "gains.json")
+    assert (tmp_path / "gains.json").read_text() == files("ddpbench.report.messages").joinpath("fast_gains.json").read_text()
 
 
 def test_parts_of_a_step_follow_from_the_stored_trace(run: Run, tmp_path: Path) -> None:

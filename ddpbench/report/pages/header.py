@@ -17,9 +17,10 @@ from ddpbench.record.loaders import SYNTHETIC, loader_spec
 from ddpbench.record.record import ObservedPrecision, Record
 from ddpbench.record.registry import ENGINES_WITHOUT_SYNC
 from ddpbench.record.text import pluralize
-from ddpbench.report.format import MISSING
+from ddpbench.report.format import MISSING, format_rounded
 from ddpbench.report.layout import LABEL, Page, styled, wrap_items, wrap_text
 from ddpbench.report.messages.dataset import dataset_text
+from ddpbench.report.messages.fast_gains import gains_for
 from ddpbench.report.messages.phrases import device_noun
 from ddpbench.report.messages.roles import INDEPENDENT_IN_SCALING
 
@@ -184,10 +185,13 @@ def _training(record: Record) -> Iterator[HeaderItem]:
 
 
 def _fast_choices(record: Record) -> Iterator[str]:
-    """What ``--fast`` has chosen, and what it found set."""
+    """What ``--fast`` has chosen, with the gain of each choice where it was measured, and what it found set."""
     requested, config = record.requested, record.config
     if not config.fast or requested is None:
         return
+    measured = gains_for(config)
+    gains = measured.gains if measured else {}
+    shown = False
     for name, text in FAST_SETTINGS.items():
         chosen, given = getattr(config, name), getattr(requested, name)
         if name == "broadcast_buffers" and not uses_ddp(record):
@@ -195,7 +199,10 @@ def _fast_choices(record: Record) -> Iterator[str]:
         if given is not None:
             yield f"{_flag(next(field for field in flag_fields(Config) if field.name == name), given)} as you set it"
         elif chosen != USUAL_VALUES[name]:
-            yield text
+            yield f"{text} {format_rounded(gains[name][0])}x" if name in gains else text
+            shown = shown or name in gains
+    if measured and shown:
+        yield f"(gains with {measured.workload}, batch {measured.batch_size}, {measured.gpu})"
 
 
 def _without_ddp_items(records: Sequence[Record]) -> Iterator[HeaderItem]:

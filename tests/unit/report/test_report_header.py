@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ddpbench.record.config import Config
 from ddpbench.record.record import Record
 from ddpbench.report.layout import Page
+from ddpbench.report.messages.fast_gains import measured_gains
 from ddpbench.report.pages.header import header_lines, shared_header_lines
 
 PAGE = Page(100, unicode=True)
@@ -52,18 +53,21 @@ def test_header_states_how_kernels_run_on_a_gpu(setting: str, text: str) -> None
 @pytest.mark.parametrize(
     ("given", "chosen", "line"),
     [
-        ({}, {"fused_kernels": True, "cuda_graph": True}, "fast  fused kernels   CUDA graphs"),
-        ({"cuda_graph": False}, {"fused_kernels": True}, "fast  fused kernels   --no-cuda-graph as you set it"),
+        ({}, {"fused_kernels": True, "cuda_graph": True}, "fast  fused kernels {fused_kernels}   CUDA graphs {cuda_graph}"),
+        ({"cuda_graph": False}, {"fused_kernels": True}, "fast  fused kernels {fused_kernels}   --no-cuda-graph as you set it"),
         ({}, {"compile": "default", "cuda_graph": True}, "fast  compiled kernels   CUDA graphs"),
         ({}, {"cuda_graph": True, "broadcast_buffers": False}, "fast  CUDA graphs   no buffer broadcast"),
         ({"compile": "off"}, {"cuda_graph": True}, "fast  --compile off as you set it   CUDA graphs"),
     ],
 )
-def test_header_lists_what_fast_has_chosen(given: dict[str, bool], chosen: dict[str, object], line: str) -> None:
+def test_header_lists_what_fast_has_chosen_and_what_it_gains(given: dict[str, bool], chosen: dict[str, object], line: str) -> None:
     record = run(4, "ddp", True)
     record.requested = replace(Config(workload="resnet50", fast=True), **given)
     record.config = replace(record.config, fast=True, **{"cuda_graph": False, **chosen})
-    assert line in [line.plain for line in header_lines(record, PAGE)]
+    measured = measured_gains()["resnet50"]
+    printed = "\n".join(line.plain for line in header_lines(record, PAGE))
+    assert line.format(**{name: f"{center:.2f}x" for name, (center, _, _) in measured.gains.items()}) in printed
+    assert ("(gains with resnet50, batch 256, NVIDIA H200)" in printed) == ("{" in line)
 
 
 def test_broadcast_is_no_choice_without_ddp() -> None:
