@@ -119,8 +119,10 @@ class Terminator:
             if is_reporter:
                 print_error(error)
                 write_exit_status(self._world.rank_env, error, error.exit_code)
-            self._close_record(FailureReport(error.status, fault), is_reporter)
-            self.exit(error.exit_code)
+            try:
+                self._close_record(FailureReport(error.status, fault), is_reporter)
+            finally:
+                self.exit(error.exit_code)
 
     def _is_first_survivor(self) -> bool:
         """Whether all earlier ranks on this host are dead and the record is unclosed; a closed record means that one has reported."""
@@ -136,9 +138,11 @@ class Terminator:
             with suppress(RuntimeError):  # the store may end with the rank that reported
                 self._store.deregister()
                 report = self._store.get_failure_report()
-            if self._journal and report:
-                self._journal.close(report.status, report.fault)
-            self.exit(code)
+            try:
+                if self._journal and report:
+                    self._journal.close(report.status, report.fault)
+            finally:
+                self.exit(code)
 
     def _close_record(self, report: FailureReport, is_reporter: bool) -> None:
         if self._journal:
