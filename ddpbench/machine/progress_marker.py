@@ -82,6 +82,7 @@ class ProgressMarker:
         try:
             yield
         finally:
+            self.marks_passed += 1  # before the usual timeout applies again
             self.timeout_s = usual_s
 
     def pause(self) -> None:

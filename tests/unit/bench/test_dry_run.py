@@ -14,6 +14,7 @@ from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.dry_run import dry_run_memory
 from ddpbench.machine.backends import get_tf32
 from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.record.errors import ConfigFailed
 from ddpbench.training.warmup import first_step_timeout_s
 from ddpbench.workloads.registry import find_workload
 
@@ -70,3 +71,12 @@ def test_dry_run_may_take_as_long_as_a_first_step(monkeypatch: pytest.MonkeyPatc
     arm.park()
     assert seen == [first_step_timeout_s(asked)]
     assert seen[0] > marker.timeout_s == 50
+
+
+def test_dry_run_that_fails_late_is_no_hang() -> None:
+    marker = ProgressMarker(1.0)
+    position = marker.position
+    with pytest.raises(ConfigFailed), marker.allow(60.0):
+        raise ConfigFailed("out of memory")
+    assert marker.timeout_s == 1.0
+    assert marker.position != position
