@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
 from importlib.resources import files
 
 import msgspec
 
 from ddpbench.record.config import ResolvedConfig
+from ddpbench.record.registry import PRECISIONS
 
 SIMILAR_WORKLOAD = "resnet50"
 """Whose gains are shown for workloads that were not measured."""
+
+HALF_DTYPES = ("float16", "bfloat16")
 
 
 class MeasuredGains(msgspec.Struct, frozen=True):
@@ -20,20 +22,30 @@ class MeasuredGains(msgspec.Struct, frozen=True):
     """
 
     workload: str
-    batch_size: int
+    precision: str
     gpu: str
     gains: dict[str, tuple[float, float, float]]
 
+    def of(self, name: str) -> float | None:
+        """The gain of the setting ``name``; None if it is unknown, or no gain."""
+        center, low, _ = self.gains.get(name, (1.0, 1.0, 1.0))
+        return center if low > 1 else None
 
-@cache
+
 def measured_gains() -> dict[str, MeasuredGains]:
-    """All measured gains, by workload."""
     stored = msgspec.json.decode(files(__package__).joinpath("fast_gains.json").read_bytes(), type=list[MeasuredGains])
     return {each.workload: each for each in stored}
 
 
+GAINS = measured_gains()
+"""All measured gains, by workload."""
+
+
 def gains_for(config: ResolvedConfig) -> MeasuredGains | None:
-    """The gains of this workload, or else of a similar one; None if they were measured with other kernels than ``config`` runs."""
-    measured = measured_gains().get(config.workload) or measured_gains()[SIMILAR_WORKLOAD]
+    """The gains of this workload, or else of a similar one; None if they were measured with other kernels than ``config`` runs.
+
+    float16 and bfloat16 count as similar, float32 does not.
+    """
+    measured = GAINS.get(config.workload, GAINS[SIMILAR_WORKLOAD])
     has_same_kernels = ("fused_kernels" in measured.gains, "compile" in measured.gains) == (config.fused_kernels, config.compile != "off")
-    return measured if has_same_kernels else None
+    return measured if has_same_kernels and PRECISIONS[config.precision].compute_dtype in HALF_DTYPES else None

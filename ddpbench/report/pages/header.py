@@ -189,9 +189,7 @@ def _fast_choices(record: Record) -> Iterator[str]:
     requested, config = record.requested, record.config
     if not config.fast or requested is None:
         return
-    measured = gains_for(config)
-    gains = measured.gains if measured else {}
-    shown = False
+    measured, shown = gains_for(config), False
     for name, text in FAST_SETTINGS.items():
         chosen, given = getattr(config, name), getattr(requested, name)
         if name == "broadcast_buffers" and not uses_ddp(record):
@@ -199,10 +197,11 @@ def _fast_choices(record: Record) -> Iterator[str]:
         if given is not None:
             yield f"{_flag(next(field for field in flag_fields(Config) if field.name == name), given)} as you set it"
         elif chosen != USUAL_VALUES[name]:
-            yield f"{text} {format_rounded(gains[name][0])}x" if name in gains else text
-            shown = shown or name in gains
+            gain = measured.of(name) if measured else None
+            yield f"{text} {format_rounded(gain)}x" if gain else text
+            shown = shown or gain is not None
     if measured and shown:
-        yield f"(gains with {measured.workload}, batch {measured.batch_size}, {measured.gpu})"
+        yield f"(gain of each beside the others: {measured.workload} {measured.precision}, {measured.gpu})"
 
 
 def _without_ddp_items(records: Sequence[Record]) -> Iterator[HeaderItem]:

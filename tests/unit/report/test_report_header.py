@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ddpbench.record.config import Config
 from ddpbench.record.record import Record
 from ddpbench.report.layout import Page
-from ddpbench.report.messages.fast_gains import measured_gains
+from ddpbench.report.messages.fast_gains import GAINS
 from ddpbench.report.pages.header import header_lines, shared_header_lines
 
 PAGE = Page(100, unicode=True)
@@ -55,6 +55,8 @@ def test_header_states_how_kernels_run_on_a_gpu(setting: str, text: str) -> None
     [
         ({}, {"fused_kernels": True, "cuda_graph": True}, "fast  fused kernels {fused_kernels}   CUDA graphs {cuda_graph}"),
         ({"cuda_graph": False}, {"fused_kernels": True}, "fast  fused kernels {fused_kernels}   --no-cuda-graph as you set it"),
+        ({}, {"fused_kernels": True, "broadcast_buffers": False}, "fast  fused kernels {fused_kernels}   no buffer broadcast\n"),
+        ({}, {"fused_kernels": True, "precision": "tf32"}, "fast  fused kernels"),
         ({}, {"compile": "default", "cuda_graph": True}, "fast  compiled kernels   CUDA graphs"),
         ({}, {"cuda_graph": True, "broadcast_buffers": False}, "fast  CUDA graphs   no buffer broadcast"),
         ({"compile": "off"}, {"cuda_graph": True}, "fast  --compile off as you set it   CUDA graphs"),
@@ -64,10 +66,10 @@ def test_header_lists_what_fast_has_chosen_and_what_it_gains(given: dict[str, bo
     record = run(4, "ddp", True)
     record.requested = replace(Config(workload="resnet50", fast=True), **given)
     record.config = replace(record.config, fast=True, **{"cuda_graph": False, **chosen})
-    measured = measured_gains()["resnet50"]
+    measured = GAINS["resnet50"]
     printed = "\n".join(line.plain for line in header_lines(record, PAGE))
     assert line.format(**{name: f"{center:.2f}x" for name, (center, _, _) in measured.gains.items()}) in printed
-    assert ("(gains with resnet50, batch 256, NVIDIA H200)" in printed) == ("{" in line)
+    assert ("resnet50 amp-fp16, NVIDIA H200)" in printed) == ("{" in line)
 
 
 def test_broadcast_is_no_choice_without_ddp() -> None:
