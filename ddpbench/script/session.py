@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.console import Console
 
-from ddpbench.bench.journal import Journal, new_job, print_and_write_json, reserve_timestamped_path
+from ddpbench.bench.journal import Journal, import_pages, new_job, print_and_write_json, reserve_timestamped_path
 from ddpbench.distributed.exit_status import mark_signal_ready, write_exit_status
 from ddpbench.machine.forks import pause_before_forks
 from ddpbench.machine.rank_env import RankEnv
@@ -55,6 +55,7 @@ class ScriptSession(ABC):
         self._step_limit = StepLimit(steps, self._ender) if steps else None
         self._ending_lock, self._has_ended = threading.Lock(), False
         self.record_path = ""  # empty until the record is saved
+        import_pages()  # before the script: its folder comes first in sys.path
 
     def run(self) -> Ending:
         """Run the script to its end, and report on it."""

@@ -106,6 +106,14 @@ def test_gpus_flag_starts_ranks_and_keeps_the_exit_code(launch: Launch, results:
     assert len(done.stdout.splitlines()) == 4
 
 
+def test_script_beside_a_module_named_like_one_of_python_is_reported_on(launch: Launch, results: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(Path(TRAIN).read_text())
+    (tmp_path / "statistics.py").write_text("mean = None\n")
+    watched = launch([*PLAIN, "watch", "-o", str(results), str(tmp_path / "train.py"), "--epochs", "3"])
+    assert watched.returncode == 0, watched.stderr
+    assert only_record(results).status == "ok"
+
+
 def test_watching_imports_no_package_that_only_a_run_needs(launch: Launch, results: Path) -> None:
     script = str(SUPPORT / "scripts" / "modules.py")
     done = launch([*PLAIN, "watch", "-o", str(results), script])
