@@ -39,17 +39,17 @@ hosts. Intervals are those of the mean of the rounds (95%). MFU is relative to t
 
 {synthetic}
 
-In float16 and bfloat16, the power limit of the GPU lowers its clocks in every arm, and hosts differ by 2 to 3%. In `torch-default`, only
-convolutions use TF32: the last layer, the only other matrix product, makes no difference.
+The power limit of the GPU lowers its clocks in most rows, and hosts differ by 2 to 3%. In `torch-default`, only convolutions use TF32: the
+last layer, the only other matrix product, makes no difference.
 
-From 12,800 generated JPEGs in the page cache, with `dali-gpu` and 12 threads; `--hw-decoder-load` is the fraction of images that the GPU's
-JPEG engine decodes:
+With `--fast`, from 12,800 generated JPEGs in the page cache, by `dali-gpu` with 12 threads. `--hw-decoder-load` is the fraction of images
+that the GPU's JPEG engine decodes:
 
 {jpeg}
 
 NVIDIA's submission to MLPerf Training trains ResNet-50 with 7,950 images/s per GPU on eight H200s with MXNet, at batch 400. That figure
-contains the decoding of most images, gradient sync of eight GPUs and the LARS optimizer, the rows above at most the first: none of them can
-be called faster or slower than that.
+contains the decoding of most images, gradient sync of eight GPUs and the LARS optimizer. No row contains all of these: none of them can be
+called faster or slower than that.
 """
 
 
