@@ -71,6 +71,7 @@ class ArmOptions:
     report: Callable[[str], None] | None = None
     trace_file: Path | None = None
     redact_trace: bool = False
+    after_first_step: Callable[[], None] | None = None  # called once per activation, by all ranks
 
 
 SINGLE_ARM = ArmOptions()
@@ -100,6 +101,7 @@ class Arm:
         self.data: DatasetInfo | None = None
         self._world, self._marker = world, marker
         self._num_arms, self._trace_file, self._redact_trace = options.num_arms, options.trace_file, options.redact_trace
+        self._after_first_step = options.after_first_step
         self._loader_factory, self._round_plan, self._leftover_factory, self._report = (
             options.loader_factory,
             options.round_plan,
@@ -154,10 +156,12 @@ class Arm:
             raise
         limit_s = self._warmup_limit_s()
         if self._steps_per_round:
-            warm_up_again(self._session, limit_s)
+            warm_up_again(self._session, limit_s, self._after_first_step)
         else:
             min_windows = 0 if self._round_plan else MIN_WARMUP_WINDOWS
-            self.warmup, self.observed_precision, step_s = warm_up(self._session, perf_counter() - begin, limit_s, min_windows, looked_up)
+            self.warmup, self.observed_precision, step_s = warm_up(
+                self._session, perf_counter() - begin, limit_s, min_windows, looked_up, self._after_first_step
+            )
             self._steps_per_round = self._choose_steps_per_round(self._world.all_max(step_s))
         self._plan_lr_schedule(self._session, self._offloaded_state.updates_done if self._offloaded_state else 0)
 

@@ -15,6 +15,7 @@ from typing import NamedTuple, NoReturn
 import ddpbench
 from ddpbench.bench.journal import Journal
 from ddpbench.bench.terminator import GRACE_S, Terminator
+from ddpbench.data.loader import LoaderWithWorkers
 from ddpbench.distributed.exit_status import mark_signal_ready
 from ddpbench.distributed.rank_store import HEARTBEAT_TIMEOUT_S
 from ddpbench.distributed.world import World
@@ -171,12 +172,9 @@ class FailureMonitor:
 
 def _describe_stalled_worker() -> str:
     """The loader worker that the main thread waits for, or an empty string."""
-    from ddpbench.data.loaders.user import UserLoader
-    from ddpbench.data.loaders.workers import DataLoaderAdapter
-
     frame = main_thread_frame()
     owners = [local_frame.f_locals.get("self") for local_frame, _ in traceback.walk_stack(frame)] if frame else []
-    stalled = next((owner.stalled_worker() for owner in owners if isinstance(owner, DataLoaderAdapter | UserLoader)), "")
+    stalled = next((owner.stalled_worker() for owner in owners if isinstance(owner, LoaderWithWorkers)), "")
     return stalled and f"; {stalled}"
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def import_pages() -> None:
-    """Import what judges and shows records. No first step waits for it, and at a fault the disk may be gone."""
+    """Import what judges and shows records, which no first step waits for, but before a fault: the disk may be gone then."""
     for module in ("ddpbench.analysis.judge", "ddpbench.report.export", "ddpbench.report.pages.registry"):
         import_module(module)
 
@@ -73,6 +73,8 @@ class Journal:
 
     def update_arms(self, update_of: Callable[[Record], ArmUpdate]) -> None:
         """Update fields of every arm, and save."""
+        if self._frozen:
+            return
         for record in self.job.records:
             self._set_fields(record, update_of(record), save=False)
         self.save()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.journal import ArmUpdate, Journal, import_pages
+from ddpbench.bench.journal import Journal
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.record import Round
@@ -14,7 +14,6 @@ from ddpbench.record.roles import ALLREDUCE_ONLY
 from ddpbench.report.format import format_rounded
 from ddpbench.report.messages.arms import arm_name, throughput_unit
 from ddpbench.report.messages.roles import role_name
-from ddpbench.workloads.model_cost import workload_cost
 
 
 def with_arm_name(request: Request, configs: Sequence[ResolvedConfig], index: int, text: str) -> str:
@@ -27,9 +26,6 @@ def with_arm_name(request: Request, configs: Sequence[ResolvedConfig], index: in
 
 def log_round(journal: Journal, index: int, arm: Arm, measured: Round | ConfigFailed) -> str:
     """Record a round, or the reason why it failed, in the journal; returns the progress text."""
-    if any(record.flops_per_sample is None for record in journal.job.records):  # after a first round, or an arm that was added
-        journal.update_arms(lambda record: model_cost_of(record.config))
-        import_pages()
     if isinstance(measured, ConfigFailed):
         journal.fail_arm(index, measured)
         return measured.message
@@ -38,9 +34,3 @@ def log_round(journal: Journal, index: int, arm: Arm, measured: Round | ConfigFa
     if record.role == ALLREDUCE_ONLY:
         return f"{format_rounded(1000 * measured.wall_s / measured.traces[0].steps)} ms per step"
     return f"{format_rounded(measured.samples_per_s, 4)} {throughput_unit(record)}"
-
-
-def model_cost_of(config: ResolvedConfig) -> ArmUpdate:
-    """Parameters and FLOPs. Counting takes as long as many steps, so that the first step must not wait for it."""
-    cost = workload_cost(config.workload, config.image_size)
-    return {"num_parameters": cost.parameters, "flops_per_sample": cost.flops_per_sample}

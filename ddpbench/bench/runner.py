@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 
+from ddpbench.bench.after_first_step import AfterFirstStep
 from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.failure import FailureMonitor
 from ddpbench.bench.gate import gate_error
@@ -27,12 +28,10 @@ from ddpbench.distributed.exit_status import exit_with_error, write_exit_status
 from ddpbench.distributed.rank_store import FailureReport
 from ddpbench.distributed.world import World
 from ddpbench.machine.backends import gc_freeze
-from ddpbench.machine.peaks import measure_matmul_tflops
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.machine.streams import print_error, print_note
 from ddpbench.record.errors import BenchError, ExitCode, OutOfMemory
-from ddpbench.record.record import Fault, Job, PeakThroughput, Record
-from ddpbench.record.registry import PRECISIONS
+from ddpbench.record.record import Fault, Job, Record
 from ddpbench.record.request import Request
 from ddpbench.report.messages.arms import arm_name
 from ddpbench.report.progress import NullProgress, Progress, make_progress
@@ -99,7 +98,7 @@ def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
     context.progress.stage("warming up")
     round_plans = [spec.round_plan(role) for role in request.arm_roles]
     deadline = RoundDeadline(end_s, timer, context.world, round_plans)
-    arms = build_arms(request, spec, context, resume_states, round_plans)
+    arms = build_arms(request, spec, context, resume_states, round_plans, AfterFirstStep(context, timer))
     if len(arms) > 1:
         timer.start_rounds({index: round_plan.first_round_s for index, round_plan in enumerate(round_plans) if round_plan})
     first_turn_rounds = {index: round_plan.first_turn_rounds for index, round_plan in enumerate(round_plans) if round_plan}
@@ -116,7 +115,6 @@ def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
     spec.after_rounds(context, arms)
     for arm in arms:
         arm.park()
-    measure_peaks(context)
 
 
 def join_process_group(context: JobContext) -> tuple[TransportProbe, list[ResumeState]]:
@@ -130,21 +128,6 @@ def join_process_group(context: JobContext) -> tuple[TransportProbe, list[Resume
         world.init_process_group()
     world.barrier()  # now the store holds the record's path and the resume states, and every rank is monitored
     return transport_probe, msgspec.json.decode(world.store.try_get("earlier") or "[]", type=list[ResumeState])
-
-
-def measure_peaks(context: JobContext) -> None:
-    """Record the matrix-multiply TFLOPS of every dtype that an arm on a GPU computes in, minimum over ranks.
-
-    Last, so that no training waits for it: the GPU is empty, and as warm as it was for the rounds.
-    """
-    world = context.world
-    if not world.device.is_cuda:
-        return
-    context.enter_phase("measuring peaks", "measuring peak TFLOP/s of the GPU")
-    dtypes = sorted({PRECISIONS[config.precision].compute_dtype for config in context.configs if config.device != "cpu"})
-    peaks = PeakThroughput(matmul_tflops={dtype: world.all_min(measure_matmul_tflops(world.device, dtype)) for dtype in dtypes})
-    if context.journal:
-        context.journal.update_arms(lambda record: {"peak_throughput": peaks if record.config.device != "cpu" else None})
 
 
 def print_report(request: Request, spec: JobSpec, journal: Journal | None, progress: Progress) -> None:
@@ -185,11 +168,17 @@ def nothing_fits_error(records: Sequence[Record], job: Job) -> OutOfMemory:
 
 
 def build_arms(
-    request: Request, spec: JobSpec, context: JobContext, resume_states: Sequence[ResumeState], round_plans: Sequence[RoundPlan | None]
+    request: Request,
+    spec: JobSpec,
+    context: JobContext,
+    resume_states: Sequence[ResumeState],
+    round_plans: Sequence[RoundPlan | None],
+    after_first_step: Callable[[], None],
 ) -> list[Arm]:
     """All arms of the request, in its order."""
     arms = []
     for index, (config, role) in enumerate(zip(context.configs, request.arm_roles, strict=True)):
+        world = spec.ranks_for(role, context.world.for_device(config.device))
         options = ArmOptions(
             num_arms=request.total_arms,
             index=index,
@@ -200,8 +189,8 @@ def build_arms(
             report=partial(report_stage, request, context, index) if context.journal else None,
             trace_file=profiler_trace_path(request, context.world, index),
             redact_trace=request.output.redact,
+            after_first_step=after_first_step if world.size == context.world.size else None,
         )
-        world = spec.ranks_for(role, context.world.for_device(config.device))
         arms.append(spec.make_arm(role, config, world, context.marker, options))
     return arms
 

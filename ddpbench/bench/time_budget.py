@@ -23,9 +23,6 @@ from ddpbench.distributed.world import World
 MAX_STARTUP_FRACTION = 0.5
 """Maximum share of the limit charged for startup: a machine that starts slowly is still measured."""
 
-PEAK_S = 1.5
-"""Reserved to measure the peak of a GPU after the rounds."""
-
 WRAP_UP_S = 4.0
 """Reserved to analyse, print and exit; less if the limit is shorter than usual."""
 
@@ -38,7 +35,6 @@ class TimeBudget:
 
     def __init__(self, limit_s: float, start: float, world: World, wrap_up_s: float = WRAP_UP_S) -> None:
         self._end = max(start, perf_counter() - MAX_STARTUP_FRACTION * limit_s) + limit_s - wrap_up_s
-        self._end -= PEAK_S if world.device.is_cuda else 0.0
         self._world = world
 
     def extend(self, seconds: float) -> None:
@@ -130,6 +126,11 @@ class RoundTimer:
     def start_rounds(self, expected_s: Mapping[int, float] | None = None) -> None:
         """Start counting rounds. ``expected_s`` gives, per arm, the seconds of its first round including activation, if known."""
         self._last_end, self._expected_s = perf_counter(), expected_s or {}
+
+    def leave_out(self, seconds: float) -> None:
+        """Count ``seconds`` that have passed since the last round, or the start of the first, for no round."""
+        if self._last_end is not None:
+            self._last_end += seconds
 
     def round_ended(self, arm: int) -> None:
         now = perf_counter()

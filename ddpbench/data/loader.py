@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -112,3 +112,11 @@ class NoWorkersMixin:
 
     def close(self) -> None:
         pass
+
+
+@runtime_checkable
+class LoaderWithWorkers(Protocol):
+    """A loader that waits for worker processes."""
+
+    def stalled_worker(self) -> str:
+        """The worker that the loader waits for, in words; empty if it waits for none."""

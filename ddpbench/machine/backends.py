@@ -20,6 +20,18 @@ def set_tf32(tf32: bool | None) -> None:
     torch.backends.cudnn.allow_tf32 = cudnn
 
 
+@contextmanager
+def tf32_for_a_while(tf32: bool) -> Iterator[None]:
+    """Turn TF32 on or off, and back to what it was."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    set_tf32(tf32)
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
+
+
 def get_tf32() -> tuple[bool, bool]:
     """Whether TF32 is on for (matrix products, cuDNN convolutions), as kernels see it."""
     matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]

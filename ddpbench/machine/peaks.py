@@ -8,7 +8,7 @@ from time import perf_counter
 
 import torch
 
-from ddpbench.machine.backends import set_tf32
+from ddpbench.machine.backends import tf32_for_a_while
 from ddpbench.machine.device import Device
 from ddpbench.record.roofline import DeviceLimits
 
@@ -41,13 +41,14 @@ def measure_matmul_tflops(device: Device, dtype: str) -> float:
 
     The data are random, because a product of zeros draws less power and runs faster than any training.
     """
-    set_tf32(dtype == "tf32")
     torch_dtype = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
     side = MATMUL_SIDE if device.is_cuda else CPU_MATMUL_SIDE
-    left, right = (torch.randn(side, side, device=device.torch_device).to(torch_dtype) for _ in range(2))
+    generator = torch.Generator(device.torch_device).manual_seed(0)  # a training in this process draws the same numbers as without
+    left, right = (torch.randn(side, side, generator=generator, device=device.torch_device).to(torch_dtype) for _ in range(2))
     out = torch.empty_like(left)
     calls = MATMULS_PER_RUN if device.is_cuda else 1
-    return 2 * side**3 / _seconds_per_call(device, lambda: torch.mm(left, right, out=out), calls) / 1e12
+    with tf32_for_a_while(dtype == "tf32"):
+        return 2 * side**3 / _seconds_per_call(device, lambda: torch.mm(left, right, out=out), calls) / 1e12
 
 
 def measure_copy_bytes_per_s(device: Device) -> float:

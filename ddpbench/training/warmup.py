@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 
 from ddpbench.record.config import ResolvedConfig
@@ -20,7 +21,7 @@ MIN_WARMUP_WINDOWS, MAX_WARMUP_WINDOWS = 2, 10
 WARMUP_LIMIT_S = {"cuda": 30.0, "cpu": 12.0}
 
 FIRST_STEP_TIMEOUT_FACTOR, COMPILE_TIMEOUT_FACTOR = 2.5, 10.0
-"""Multiples of the hang timeout until the first step has ended.
+"""Multiples of the hang timeout until the first step has ended, and for a dry run.
 
 Drivers load, cuDNN benchmarks and compilers compile during it.
 """
@@ -37,18 +38,20 @@ def warm_up(
     limit_s: float | None = None,
     min_windows: int = MIN_WARMUP_WINDOWS,
     looked_up: Lookups | None = None,
+    after_first_step: Callable[[], None] | None = None,
 ) -> tuple[Warmup, ObservedPrecision, float]:
     """Train untimed until two windows agree.
 
     Returns the warm-up's costs, the observed precision, and seconds per step. ``build_s`` is the time that building the session took, and
-    ``looked_up`` what had been looked up in caches before.
+    ``looked_up`` what had been looked up in caches before. ``after_first_step`` is called once; its time is none of the warm-up's.
     After ``limit_s`` seconds no window begins beyond the first ``min_windows``. If every round trains from scratch, a single window of
     one step is enough: the round itself includes the time until everything is stable. All ranks agree on each decision, so that none of
     them waits for the others in a collective.
     """
     start_s = perf_counter()
     looked_up = looked_up or lookups()
-    first_batch_s, seen, step_s, steps = _first_steps(session)
+    first_batch_s, seen, step_s, steps, left_out_s = _first_steps(session, after_first_step)
+    start_s += left_out_s
     first_step_s = perf_counter() - start_s
     config, world = session.config, session.world
     window, max_windows = (1, 1) if config.fresh else (config.warmup, MAX_WARMUP_WINDOWS)
@@ -73,22 +76,24 @@ def warm_up(
     return warmup, session.observe_precision(seen), step_s
 
 
-def warm_up_again(session: Session, limit_s: float | None = None) -> None:
+def warm_up_again(session: Session, limit_s: float | None = None, after_first_step: Callable[[], None] | None = None) -> None:
     """Warm up after another arm's turn, for a fixed number of steps.
 
-    Restores caches, clocks and the allocator. ``limit_s`` as for ``warm_up``.
+    Restores caches, clocks and the allocator. ``limit_s`` and ``after_first_step`` as for ``warm_up``.
     """
     start_s = perf_counter()
-    _first_steps(session)
+    *_, left_out_s = _first_steps(session, after_first_step)
+    start_s += left_out_s
     config, world = session.config, session.world
     if not config.fresh and not (limit_s and world.all_max(perf_counter() - start_s) > limit_s):
         _window_s(session, config.warmup)
 
 
-def _first_steps(session: Session) -> tuple[float, StepObservation, float, int]:
+def _first_steps(session: Session, after_first_step: Callable[[], None] | None) -> tuple[float, StepObservation, float, int, float]:
     """Train one observed step, install the mark of the end of backward, and train another step, or as many as the engine needs.
 
-    Returns the seconds that the first step waited for its batch, the observation, the seconds of a later step, and the number of steps.
+    Returns the seconds that the first step waited for its batch, the observation, the seconds of a later step, the number of steps, and
+    the seconds of ``after_first_step``.
     """
     with observe_step(session.model, session.compiled) as seen:
         session.train(1)
@@ -97,12 +102,16 @@ def _first_steps(session: Session) -> tuple[float, StepObservation, float, int]:
     first_batch_s = session.timer.host_data_ms()[0] / 1e3
     if not session.compiled:
         session.measure_workspaces()
+    begin_s = perf_counter()
+    if after_first_step:
+        after_first_step()
+    left_out_s = perf_counter() - begin_s
     more = session.engine.warmup_steps
     if more:
         session.train(more)
     step_s = session.train(1)  # a compiled model compiles here, or in the steps before a capture
     session.marker.timeout_s = session.config.hang_timeout
-    return first_batch_s, seen, step_s, 2 + more
+    return first_batch_s, seen, step_s, 2 + more, left_out_s
 
 
 def _window_s(session: Session, steps: int) -> float:

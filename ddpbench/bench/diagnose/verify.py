@@ -14,6 +14,7 @@ from ddpbench.analysis.stats import MIN_VALUES_FOR_INTERVAL
 from ddpbench.analysis.summary import BOTTLENECK_FRACTION
 from ddpbench.analysis.whatif.outcome import config_fields, is_runnable
 from ddpbench.analysis.whatif.query import diagnosed_input, predict_gain
+from ddpbench.bench.after_first_step import record_model_costs
 from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.diagnose.context import ACTIVATION_S, DiagnosisContext
 from ddpbench.bench.fast import resolve_fast
@@ -27,7 +28,7 @@ from ddpbench.data.loader import Loader, LoaderFactory
 from ddpbench.data.loaders.open import open_on_all_ranks
 from ddpbench.data.preflight import check_loader
 from ddpbench.data.shard import Shard
-from ddpbench.record.config import Config, ResolvedConfig
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
 from ddpbench.record.io import encode_json
 from ddpbench.record.prediction import Prediction
@@ -142,7 +143,10 @@ def run_trials(context: DiagnosisContext, trials: Sequence[Trial], round_timer: 
     job_context, round_plans = context.job_context, [trial.round_plan for trial in trials]
     world, journal = job_context.world, job_context.journal
     loader_factory = open_on_all_ranks(checking_factory(context.loader_factories.for_role(BASELINE)), world)
-    first = journal.add_arms(trial_records(trials, context, journal.job.records[0].requested or context.config)) if journal else 0
+    first = 0
+    if journal:
+        first = journal.add_arms(trial_records(trials, context, journal.job.records[0]))
+        record_model_costs(journal)
     deadline = RoundDeadline(end_s, round_timer, world, round_plans)
     arms = [
         Arm(
@@ -176,7 +180,8 @@ def checking_factory(loader_factory: LoaderFactory) -> LoaderFactory:
     return opened
 
 
-def trial_records(trials: Sequence[Trial], context: DiagnosisContext, requested: Config) -> list[Record]:
-    """One record per arm, before it begins."""
-    world = context.job_context.world
-    return [new_record(requested, trial.config, world.for_device(trial.config.device), trial.role) for trial in trials]
+def trial_records(trials: Sequence[Trial], context: DiagnosisContext, baseline: Record) -> list[Record]:
+    """One record per arm, before it begins, with the peaks that ``baseline`` has."""
+    world, requested = context.job_context.world, baseline.requested or context.config
+    records = [new_record(requested, trial.config, world.for_device(trial.config.device), trial.role) for trial in trials]
+    return [msgspec.structs.replace(record, peak_throughput=baseline.peak_throughput) for record in records]

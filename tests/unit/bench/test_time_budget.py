@@ -13,7 +13,7 @@ from ddpbench.bench.diagnose.context import DiagnosisContext
 from ddpbench.bench.diagnose.loaders import LoaderFactories
 from ddpbench.bench.diagnose.round_plans import diagnose_round_plan, replay_batch_count, time_scale
 from ddpbench.bench.resolve import resolve_config
-from ddpbench.bench.time_budget import TimeBudget
+from ddpbench.bench.time_budget import RoundTimer, TimeBudget
 from ddpbench.record.config import Config
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
 
@@ -32,6 +32,18 @@ def test_budget_can_be_extended() -> None:
     budget = TimeBudget(60.0, perf_counter(), world_of_one(), wrap_up_s=0.0)
     budget.extend(20.0)
     assert budget.remaining_s() == pytest.approx(80.0, abs=0.5)
+
+
+def test_time_that_is_left_out_counts_for_no_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("ddpbench.bench.time_budget.perf_counter", lambda: now_s)
+    timer = RoundTimer()
+    timer.start_rounds({0: 2.0, 1: 2.0})
+    now_s = 105.0
+    timer.leave_out(3.0)
+    timer.round_ended(0)
+    assert (timer.expected_round_s(0), timer.expected_round_s(1)) == (2.0, 2.0)
+    assert timer.elapsed_s == 5.0
 
 
 def seen(batch_s: float, workers: int = 8) -> DiagnosisContext:
