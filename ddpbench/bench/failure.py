@@ -174,7 +174,8 @@ def _describe_stalled_worker() -> str:
     """The loader worker that the main thread waits for, or an empty string."""
     frame = main_thread_frame()
     owners = [local_frame.f_locals.get("self") for local_frame, _ in traceback.walk_stack(frame)] if frame else []
-    stalled = next((owner.stalled_worker() for owner in owners if isinstance(owner, LoaderWithWorkers)), "")
+    loaders = (owner for owner in owners if owner is not None and issubclass(type(owner), LoaderWithWorkers))
+    stalled = next((loader.stalled_worker() for loader in loaders), "")
     return stalled and f"; {stalled}"
 
 
