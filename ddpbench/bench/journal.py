@@ -65,36 +65,33 @@ class Journal:
         """Append a round to arm ``index``, along with other updates, and save."""
         if not self._frozen:
             self.job.records[index].rounds.append(measured)
-        self._set_fields(self.job.records[index], update)
+        self._update((self.job.records[index], update))
 
     def update_arm(self, index: int, **update: Unpack[ArmUpdate]) -> None:
         """Update fields of arm ``index``, and save."""
-        self._set_fields(self.job.records[index], update)
+        self._update((self.job.records[index], update))
 
     def update_arms(self, update_of: Callable[[Record], ArmUpdate]) -> None:
         """Update fields of every arm, and save."""
-        if self._frozen:
-            return
-        for record in self.job.records:
-            self._set_fields(record, update_of(record), save=False)
-        self.save()
+        self._update(*((record, update_of(record)) for record in self.job.records))
 
     def update_diagnosis(self, **update: Unpack[DiagnosisUpdate]) -> None:
         """Update fields of the diagnosis, and save."""
-        self._set_fields(self.job.diagnosis, update)
+        self._update((self.job.diagnosis, update))
 
     def update_scaling(self, **update: Unpack[ScalingUpdate]) -> None:
         """Update fields of the scaling result, and save."""
-        self._set_fields(self.job.scaling, update)
+        self._update((self.job.scaling, update))
 
-    def _set_fields(self, target: Record | Diagnosis | Scaling | None, update: Mapping[str, object], save: bool = True) -> None:
+    def _update(self, *updates: tuple[Record | Diagnosis | Scaling | None, Mapping[str, object]]) -> None:
+        """Set the fields of every target that have a value, and save once."""
         if self._frozen:
             return
-        for name, value in update.items():
-            if value is not None:
-                setattr(target, name, value)
-        if save:
-            self.save()
+        for target, update in updates:
+            for name, value in update.items():
+                if value is not None:
+                    setattr(target, name, value)
+        self.save()
 
     def add_arms(self, records: Sequence[Record]) -> int:
         """Append arms before their turns, and save; returns the index of the first."""

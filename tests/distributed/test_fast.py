@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from launches import only_job
+from open_loaders import NO_DALI
 
 GPUS = torch.cuda.device_count()
 ON_GPUS = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={GPUS}", "-m", "ddpbench"]
@@ -37,9 +38,9 @@ def test_fast_run_trains_like_a_plain_one(flags: list[str], launch: Callable[...
 
 
 @pytest.mark.cuda
+@NO_DALI
 @pytest.mark.timeout(320)
 def test_diagnosis_of_compute_bound_training_predicts_and_tries_fast(launch: Callable[..., Any], tmp_path: Path) -> None:
-    pytest.importorskip("nvidia.dali")
     words = ["diagnose", "resnet18", "--amp", "--image-size", "128", "-b", "512", "--loader", "dali-gpu", "-o", str(tmp_path)]
     done = launch([*ON_GPUS, *words], timeout=300)
     assert done.returncode == 0, done.stderr

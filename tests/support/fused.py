@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,6 +16,8 @@ from ddpbench.kernels.deferred import FusedBatchNorm2d
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if DEVICE == "cuda" else [])]
 """The interpreter truncates to bfloat16, where a GPU rounds."""
+
+INTERPRETED = pytest.mark.skipif(DEVICE == "cuda", reason="Triton compiles for the GPU here, and its interpreter is off")
 
 Norms = tuple[nn.BatchNorm2d, nn.BatchNorm2d]
 Function = Callable[[Tensor, Tensor, Norms], Tensor]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from fused import DEVICE, channels_last
+from fused import DEVICE, INTERPRETED, channels_last
 from fused_models import assert_same_steps, images, step
 from launches import SUPPORT, SUPPORT_ENV, TORCHRUN
 from residual_net import Net
@@ -157,7 +157,7 @@ def test_compiled_model_is_that_of_torch(net: Net, kernel_runs: list[tuple[int, 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(DEVICE == "cuda", reason="its ranks run in Triton's interpreter, on CPUs")
+@INTERPRETED  # by its ranks
 def test_ranks_train_together_like_the_plain_model(launch: Callable[..., Any]) -> None:
     done = launch([*TORCHRUN[:-2], str(SUPPORT / "fused_losses.py")], env={**SUPPORT_ENV, "TRITON_INTERPRET": "1"})
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from fused import INTERPRETED
 from residual_net import Net
 from torch import nn
 from training import config, session, world_of_one
@@ -40,7 +41,7 @@ def check_losses(device: str, precision: str, monkeypatch: pytest.MonkeyPatch) -
     assert kernel_runs
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="where there is a GPU, Triton's interpreter is off")
+@INTERPRETED
 @pytest.mark.slow
 def test_fused_losses_match_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     check_losses("cpu", "fp32", monkeypatch)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from fused import INTERPRETED
 from residual_net import Net
 from torch import nn
 from training import InMemory, config, session, world_of_one
@@ -20,8 +21,6 @@ from ddpbench.training.precision import cast_model
 from ddpbench.training.roofline import measure_layers
 from ddpbench.training.session import Session
 from ddpbench.workloads.init_model import clone
-
-interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="where there is a GPU, Triton's interpreter is off")
 
 
 def opened(model: nn.Module, device: str, **settings: Any) -> Session:
@@ -73,7 +72,7 @@ def check_running(plain: list[LayerWork], running: list[LayerWork], fused: Fused
         assert images.forward.flops + images.backward.flops == fused.flops
 
 
-@interpreted
+@INTERPRETED
 def test_norms_and_additions_are_replaced_and_the_model_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[object] = []
     monkeypatch.setattr(
@@ -103,7 +102,7 @@ def run_fused(device: str, **settings: Any) -> list[LayerWork]:
     return layers
 
 
-@interpreted
+@INTERPRETED
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "over_blocks"), [("fp32", False), ("torch-default", True)])
 def test_counted_work_is_that_of_interpreted_kernels(precision: str, over_blocks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
