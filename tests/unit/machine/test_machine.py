@@ -258,7 +258,9 @@ def test_late_store_is_waited_for(free_port: int) -> None:
     late.start()
     RankStore(open_store(second, timeout_s=10.0), second).set("here", "1")
     late.join()
-    assert RankStore(served[0], first).try_get("here") == "1"
+    host = RankStore(served[0], first)
+    host.wait_for_key("here", 10.0)  # `set` returns before the store has the key
+    assert host.try_get("here") == "1"
 
 
 def test_oom_description_states_peak_and_requested_size() -> None:
