@@ -90,10 +90,12 @@ def break_even(found: BestArm) -> BreakEven | None:
     is_fused, other_is_fused = (record.config.fused_kernels for record in (found.best, found.compared_to))
     if not (found.is_clear and best and other):
         return None
-    if compiles:
+    if other_compiles:
+        later_s = 0.0
+    elif compiles:
         later_s = best.start_s - other.start_s
     else:
-        later_s = best.kernel_compile_s if is_fused and not (other_is_fused or other_compiles) else 0.0
+        later_s = best.kernel_compile_s if is_fused and not other_is_fused else 0.0
     ratio = found.ratio.center
     return BreakEven(later_s, other.start_s + ratio * later_s / (ratio - 1)) if later_s >= MIN_LATER_START_S else None
 

@@ -22,9 +22,10 @@ from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.registry import PRECISIONS
+from ddpbench.training.compile import compile_model, free_compiled
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.precision import autocast
-from ddpbench.training.session import compile_model, prepare_model
+from ddpbench.training.session import prepare_model
 from ddpbench.workloads.init_model import clone
 from ddpbench.workloads.spec import WorkloadSpec
 
@@ -58,8 +59,7 @@ def dry_run_training(config: ResolvedConfig, model: nn.Module, loss_fn: nn.Modul
         loader.close()
         raise
     finally:
-        if config.compile != "off":
-            torch._dynamo.reset()  # otherwise the next arm's shapes count as shape changes of this model
+        free_compiled(config)
         _free_memory(world)
 
 

@@ -29,6 +29,7 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import ObservedPrecision
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.trace import Trace
+from ddpbench.training.compile import compile_model, free_compiled
 from ddpbench.training.compile_cache import count_triton_lookups
 from ddpbench.training.drain import PrefetchDrainer
 from ddpbench.training.engines import bucket_bytes, make_engine
@@ -36,19 +37,6 @@ from ddpbench.training.loop import TimedModel, train
 from ddpbench.training.loss_tracker import LossTracker, parameter_checksum
 from ddpbench.training.optimizer import LRSchedule, make_optimizer, reset_state
 from ddpbench.training.precision import BatchNorm, StepObservation, cast_model, check_precision_supported, observe_precision
-
-
-def compile_model(model: nn.Module, config: ResolvedConfig) -> nn.Module:
-    """``model`` itself, or compiled if configured.
-
-    Convolutions stay with cuDNN: inductor's Triton convolutions read another TF32 flag, and take minutes to tune.
-    """
-    if config.compile == "off":
-        return model
-    from torch._inductor import list_mode_options  # importing it takes more than a second
-
-    options = {**list_mode_options(config.compile), "max_autotune_conv_backends": "ATEN"}  # torch accepts a mode or options, not both
-    return torch.compile(model, options=options)  # type: ignore[return-value]
 
 
 def prepare_model(model: nn.Module, config: ResolvedConfig, device: Device) -> nn.Module:
@@ -240,8 +228,7 @@ class Session:
     def release_device(self) -> None:
         """Drop all references to objects on the device."""
         del self.model, self.engine, self.timer, self._optimizer, self._loss_tracker, self._schedule, self._loader
-        if self.compiled:
-            torch._dynamo.reset()  # else the next arm's shapes count as changes of this arm's and compile as dynamic
+        free_compiled(self.config)
         gc.collect()
         self._device.empty_cache()
 

@@ -150,6 +150,15 @@ def test_arm_with_fused_kernels_starts_later_by_what_triton_compiled() -> None:
     assert re.search(r"\n  start 12(\.0)? s later than ", page_of(job))
 
 
+def test_starts_of_two_compiled_arms_are_not_compared() -> None:
+    """The second one runs what the first has compiled."""
+    late, early = (replace(records.record().warmup, first_step_s=seconds) for seconds in (41.0, 6.0))
+    fast, slow = replace(arm(1.0, UNEVEN, compile="default"), warmup=late), replace(arm(2.0, UNEVEN, compile="default"), warmup=early)
+    text = page_of(job_of_arms([fast, slow], "engine"))
+    assert "FASTEST" in text
+    assert " later than " not in text
+
+
 @pytest.mark.parametrize("settings", [{"compile": "default"}, {"fused_kernels": True}], ids=str)
 def test_start_with_fused_kernels_is_not_compared_with_that_of_arms_that_compile(settings: dict[str, Any]) -> None:
     slow, later = (

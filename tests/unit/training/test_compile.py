@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 from training import CLASSES, config, session, world_of_one
 
 from ddpbench.machine.backends import get_tf32, set_tf32
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flag_fields
 from ddpbench.record.record import ObservedPrecision
-from ddpbench.training.session import compile_model
+from ddpbench.training.compile import compile_model
 from ddpbench.training.warmup import warm_up
 
 MODES = [mode for field in flag_fields(Config) if field.name == "compile" for mode in field.choices if mode != "off"]
@@ -60,6 +63,32 @@ def test_second_compilation_finds_its_kernels_in_the_cache(monkeypatch: pytest.M
         live.close()
         states.append(warmup.compile_cache)
     assert states == [None, "cold", "warm"]
+
+
+def num_graphs(batch_size: int, *, autocast: bool = False) -> int:
+    """Graphs compiled so far, once a new model has run a batch."""
+    model = compile_model(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), config(compile="default", batch_size=batch_size))
+    with torch.autocast("cpu", enabled=autocast):
+        model(torch.zeros(batch_size, 4))
+    return counters["stats"]["unique_graphs"]
+
+
+@pytest.mark.slow
+def test_compiled_code_is_used_again_and_other_shapes_stay_static() -> None:
+    counters.clear()
+    assert [num_graphs(8), num_graphs(8), num_graphs(8, autocast=True), num_graphs(8)] == [1, 1, 2, 2]
+    assert [num_graphs(16), num_graphs(24)] == [3, 4], "a size that had changed would be dynamic, and fit the next"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_closed_training_is_freed_though_its_code_stays_compiled(mode: str) -> None:
+    live = session(world_of_one(), config(compile=mode, fresh=True), conv_and_linear_net())
+    live.train(1)
+    weights = [weakref.ref(parameter) for parameter in live.model.parameters()]
+    live.close()
+    gc.collect()
+    assert not any(weight() is not None for weight in weights)
 
 
 def losses(device: str, mode: str, precision: str) -> tuple[tuple[float | None, float | None], ObservedPrecision]:
