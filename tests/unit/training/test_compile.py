@@ -148,3 +148,17 @@ def test_compiled_losses_match_eager(mode: str, precision: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_compiled_losses_match_eager_on_gpu(mode: str, precision: str, tf32_on: tuple[bool, bool]) -> None:
     check_mode("cuda", mode, precision, tf32_on)
+
+
+@pytest.mark.cuda
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mode", MODES)
+def test_closed_training_holds_no_device_memory(mode: str) -> None:
+    torch.cuda.init()
+    held = torch.cuda.memory_allocated()
+    live = session(world_of_one("cuda"), config("cuda", compile=mode, fresh=True), conv_and_linear_net())
+    live.train(STEPS)
+    live.close()
+    del live
+    gc.collect()
+    assert torch.cuda.memory_allocated() == held
