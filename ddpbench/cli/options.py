@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
@@ -164,14 +165,14 @@ class FlagOption:
         return f"a number {limits}" + (f", with the {unit} sign" if unit else "")
 
 
-def flag_options(struct: type[msgspec.Struct]) -> Iterator[FlagOption]:
+@cache  # reading annotations takes milliseconds, and every command that trains has these flags
+def flag_options(struct: type[msgspec.Struct]) -> tuple[FlagOption, ...]:
     """Every flag of ``struct``, in the order of its fields."""
     info = inspect.type_info(struct)
     assert isinstance(info, inspect.StructType)
     kinds = {field.name: field.type for field in info.fields}
     annotations = get_type_hints(struct, include_extras=True)
-    for field in flag_fields(struct):
-        yield FlagOption(field, annotations[field.name], _without_none(kinds[field.name]))
+    return tuple(FlagOption(field, annotations[field.name], _without_none(kinds[field.name])) for field in flag_fields(struct))
 
 
 def given_options(struct: type[msgspec.Struct], given: Mapping[str, Any]) -> Iterator[tuple[FlagOption, Any]]:
