@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO, TypedDict, Unpack
 
 import psutil
 
+from ddpbench.bench.resolve import default_loader
 from ddpbench.machine.streams import print_error, print_note, record_stdout
 from ddpbench.machine.variables import EnvVar
 from ddpbench.record.config import Config
@@ -29,6 +30,7 @@ from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.record.roofline import Roofline
 from ddpbench.record.scaling import Overlap, Scaling
 from ddpbench.report.console import make_console
+from ddpbench.workloads.registry import find_workload
 
 if TYPE_CHECKING:
     from ddpbench.report.pages.registry import PageRenderer
@@ -235,7 +237,7 @@ def _file_stem(request: Request) -> str:
     first = config_in_name(request.arms[0], request.output)
     if request.swept:
         return slug(f"{first.workload} {' '.join(request.swept)}")
-    return slug(f"{first.workload} {first.precision} {first.loader or ('torch' if first.data_dir else 'synthetic')}")
+    return slug(f"{first.workload} {first.precision} {first.loader or default_loader(first, find_workload(first.workload))}")
 
 
 class ArmUpdate(TypedDict, total=False):

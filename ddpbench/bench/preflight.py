@@ -42,7 +42,7 @@ from ddpbench.report.progress import count_progress
 from ddpbench.training.precision import check_precision_supported
 from ddpbench.training.step_graph import check_graph_supported
 from ddpbench.workloads import registry as workloads
-from ddpbench.workloads.model_cost import workload_cost
+from ddpbench.workloads.model_cost import check_batch_of_one, workload_cost
 from ddpbench.workloads.registry import find_workload
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
@@ -84,6 +84,8 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
     if requested.image_size or ":" in requested.workload:  # other models support their own images
         workload_cost(requested.workload, requested.image_size or spec.image_size)
     config = resolve_config(requested, device.is_cuda, rank_env.local_world_size)
+    if config.batch_size == 1:
+        check_batch_of_one(config.workload, config.image_size)
     if config.engine == "accelerate":
         require_modules("engine 'accelerate'", "accelerate")
     check_precision_supported(PRECISIONS[config.precision], device, config.engine, config.static_loss_scale)
@@ -197,10 +199,11 @@ LOADER_FLAGS = ("workers", "prefetch", "shuffle", "augment", "skip_bad", "downlo
 
 
 def note_unused_flags(requested: Sequence[Config], resolved: Sequence[ResolvedConfig], world: World) -> None:
-    """Note the flags that are set in some ``requested`` arm and have no effect in any ``resolved`` arm. Rank 0 prints."""
-    if not world.rank_env.is_rank0:
-        return
-    note = partial(_note_if_unused, requested, resolved)
+    """Note the flags that are set in some ``requested`` arm and have no effect in any ``resolved`` arm. Rank 0 prints.
+
+    Raises UsageError on every rank if arms differ in such a flag: they would be the same.
+    """
+    note = partial(_note_if_unused, requested, resolved, prints=world.rank_env.is_rank0)
     ddp_hint = "remove --engine none" if world.is_distributed else "start ranks with --gpus N or torchrun"
     note(DDP_FLAGS, lambda arm: not world.is_distributed or arm.engine == "none", "without DDP", ddp_hint)
     note(["momentum"], lambda arm: arm.optimizer != "sgd", "without SGD", "add --optimizer sgd")
@@ -209,9 +212,10 @@ def note_unused_flags(requested: Sequence[Config], resolved: Sequence[ResolvedCo
     note(["prefetch"], lambda arm: not arm.workers and not loader_spec(arm.loader).device_resident, "without workers", "use -j 1 or more")
     note(["skip_bad"], _reads_no_images, "on datasets without image files", "remove it")
     note(["hw_decoder_load"], lambda arm: not loader_spec(arm.loader).needs_gpu, "without a GPU decoder", "add --loader dali-gpu")
-    torch_kernels = "on CPUs, without channels-last, or with --compile"
-    note(["fused_kernels"], lambda arm: not arm.runs_fused_kernels(world.device.is_cuda), torch_kernels, "remove it")
-    note(["fast", "cuda_graph"], lambda arm: not world.device.is_cuda, "on a CPU", "remove it")
+    note(["fast", "fused_kernels", "cuda_graph"], lambda arm: not world.device.is_cuda, "on a CPU", "remove it")
+    if world.device.is_cuda:
+        torch_kernels = "without channels-last, or with --compile"
+        note(["fused_kernels"], lambda arm: not arm.runs_fused_kernels(is_cuda=True), torch_kernels, "remove it")
     note(["pin_memory"], _controls_its_copies, "with this loader", "remove it")
 
 
@@ -234,15 +238,20 @@ def _note_if_unused(
     is_unused: Callable[[ResolvedConfig], bool],
     where: str,
     hint: str,
+    prints: bool,
 ) -> None:
+    if not all(map(is_unused, resolved)):
+        return
+    values = {field: {getattr(config, field.name) for config in requested} for field in flag_fields(Config) if field.name in names}
+    if swept := next((field.option for field, given in values.items() if len(given) > 1), None):
+        raise UsageError(f"{swept} has no effect {where}: the arms would be the same", hint)
     flags = [
         field.negated_option if USUAL_VALUES.get(field.name) is True else field.option
-        for field in flag_fields(Config)
-        if field.name in names and any(getattr(config, field.name) not in (None, USUAL_VALUES.get(field.name)) for config in requested)
+        for field, given in values.items()
+        if not given <= {None, USUAL_VALUES.get(field.name)}
     ]
-    if flags and all(map(is_unused, resolved)):
-        have = "has" if len(flags) == 1 else "have"
-        print_note(f"{', '.join(flags)} {have} no effect {where}; {hint}")
+    if flags and prints:
+        print_note(f"{', '.join(flags)} {'has' if len(flags) == 1 else 'have'} no effect {where}; {hint}")
 
 
 def startup_warnings(world: World, record: Record, variables: Mapping[str, str] = os.environ) -> Iterator[str]:

@@ -6,7 +6,9 @@ and every other function gets the values, which torch computes then.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,7 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._pytree import tree_map_only
 
-from ddpbench.kernels.functions import batch_statistics_of, can_fuse, fits, norm_add_relu, norm_relu, norm_relu_pool
+from ddpbench.kernels.functions import batch_statistics_of, can_fuse, fits, is_channels_first, norm_add_relu, norm_relu, norm_relu_pool
+
+logger = logging.getLogger(__name__)
 
 
 class FusedBatchNorm2d(nn.BatchNorm2d):
@@ -28,9 +32,18 @@ class FusedBatchNorm2d(nn.BatchNorm2d):
     def forward(self, input: Tensor) -> Tensor:
         """``input`` (N, C, H, W), normalized."""
         input = materialized(input)
-        if torch.compiler.is_compiling() or not can_fuse(input, self):
+        if torch.compiler.is_compiling():
+            return super().forward(input)
+        if not can_fuse(input, self):
+            if self.training and is_channels_first(input):
+                _warn_of_channels_first()
             return super().forward(input)
         return Deferred(Pending(self, input, batch_statistics_of(input, self)))
+
+
+@cache  # once per process
+def _warn_of_channels_first() -> None:
+    logger.warning("fused kernels do not run on maps in channels-first order: use model.to(memory_format=torch.channels_last)")
 
 
 class Pending:

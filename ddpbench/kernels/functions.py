@@ -38,6 +38,11 @@ def can_fuse(y: Tensor, norm: nn.BatchNorm2d) -> bool:
     )
 
 
+def is_channels_first(y: Tensor) -> bool:
+    """Whether ``y`` is where the kernels could run it, but in channels-first order."""
+    return y.dim() == 4 and (y.is_cuda or is_interpreted()) and y.is_contiguous() and not y.is_contiguous(memory_format=torch.channels_last)
+
+
 def fits(other: Tensor, y: Tensor) -> bool:
     """Whether a kernel can add ``other`` to the normalized ``y``."""
     is_alike = other.shape == y.shape and other.dtype == y.dtype and other.device == y.device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from collections import defaultdict
 from typing import TypeVar
 
 from torch import nn
@@ -30,11 +31,14 @@ def fuse(model: ModelT) -> ModelT:
     its global average pooling ``GlobalAvgPool2d``, with the same parameters and buffers; nothing else changes. The kernels run in training
     mode, on a GPU, with maps (N, C, H, W) in channels-last order, and outside of code that torch.compile compiles; elsewhere torch runs as
     before. Second derivatives are an error. Gradients of a block's output, from ``torch.autograd.grad``, ``retain_grad`` or a hook, lack
-    what flows through the shortcut of the next block, unless the hook is registered before that block runs. A warning is logged for each
-    BatchNorm that is not fused.
+    what flows through the shortcut of the next block, unless the hook is registered before that block runs. BatchNorms that are not fused
+    are logged, in a warning for each reason.
     """
+    names_by_reason = defaultdict(list)
     for name, reason in fuse_norms(model).items():
-        logger.warning("%s is not fused: %s", name, reason)
+        names_by_reason[reason].append(name)
+    for reason, names in names_by_reason.items():
+        logger.warning("BatchNorm not fused (%s): %s", reason, ", ".join(names))
     return model
 
 

@@ -96,7 +96,7 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {2: _open_defaults}
 OLDEST_SCHEMA = min(UPGRADES, default=SCHEMA)
 """Oldest schema that can still be read. Schema 1 held sentences in place of codes."""
 
-NOT_A_RECORD_HINT = "give a FILE that ddpbench wrote; 'ddpbench report' without FILE prints the latest run"
+NOT_A_RECORD_HINT = "give a FILE that ddpbench wrote; runs are stored in results/runs"
 """The hint for a file that is not a record."""
 
 

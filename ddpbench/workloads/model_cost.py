@@ -64,6 +64,17 @@ def model_cost(model: nn.Module, input_shape: tuple[int, ...], classes: int) -> 
     return ModelCost(parameters, counter.get_total_flops() / MIN_BATCH)
 
 
+@cache
+def check_batch_of_one(workload: str, image_size: int | None) -> None:
+    """Raise UsageError if a BatchNorm of ``workload`` would see one value per channel in a batch of one sample."""
+    spec = find_workload(workload)
+    model = clone(build_without_weights(spec.model, image_size, spec.classes), torch.device("meta")).train()
+    try:
+        model(torch.empty(1, *spec.input_shape(image_size), device="meta"))
+    except ValueError as problem:
+        raise UsageError(f"{workload} cannot train on batches of one sample: {problem}", "use -b 2 or more") from problem
+
+
 def _check_output(output: object, classes: int) -> None:
     """Raise UsageError unless ``output`` holds scores (B, classes) of MIN_BATCH samples."""
     if isinstance(output, Tensor):

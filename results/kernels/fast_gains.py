@@ -18,11 +18,12 @@ SETTINGS = {"fused kernels": "fused_kernels", "CUDA graph": "cuda_graph", "no br
 
 def gains_of(record: dict[str, Any]) -> dict[str, Any]:
     """The step without a setting, relative to that with all of them: center, low, high."""
-    _, _, _, workload, *_ = record["command"].split()
+    _, _, _, workload, batch_size, *_ = record["command"].split()
     longer = {idea["idea"]: [round(end, 3) for end in idea["step_without_relative_to_all"]] for idea in record["ideas"]}
     return {
         "workload": workload,
         "precision": "amp-fp16",
+        "batch_size": int(batch_size),
         "gpu": record["device"],
         "gains": {field: longer[name] for name, field in SETTINGS.items()},
     }

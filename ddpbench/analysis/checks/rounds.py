@@ -23,7 +23,7 @@ CUT_SHORT_STATUSES = ("running", "interrupted", "hung")
 def check_noise(record: Record) -> Noisy | None:
     """Only the variation of rounds counts: that of steps is a pattern (bursts of a loader), not noise.
 
-    Twice as many rounds are suggested, once; none for trainings whose command or script decides their number.
+    Twice as many rounds are suggested, once, or the minimum; none for trainings whose command or script decides their number.
     """
     if len(record.rounds) < 2:
         return None
@@ -33,7 +33,7 @@ def check_noise(record: Record) -> Noisy | None:
     requested_rounds = (record.requested or record.config).rounds
     return Noisy(
         round_cv=round_cv,
-        suggested_rounds=2 * requested_rounds if requested_rounds <= MIN_ROUNDS and _has_length_flags(record) else None,
+        suggested_rounds=max(MIN_ROUNDS, 2 * requested_rounds) if requested_rounds <= MIN_ROUNDS and _has_length_flags(record) else None,
     )
 
 

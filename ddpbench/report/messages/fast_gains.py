@@ -23,8 +23,14 @@ class MeasuredGains(msgspec.Struct, frozen=True):
 
     workload: str
     precision: str
+    batch_size: int
     gpu: str
     gains: dict[str, tuple[float, float, float]]
+
+    @property
+    def source(self) -> str:
+        """What they were measured with, and what they depend on."""
+        return f"(gains measured with {self.workload} {self.precision} -b {self.batch_size} on {self.gpu}: they depend on batch and host)"
 
     def of(self, name: str) -> float | None:
         """The gain of the setting ``name``; None if it is unknown, or no gain."""

@@ -201,7 +201,7 @@ def _fast_choices(record: Record) -> Iterator[str]:
             yield f"{text} {format_rounded(gain)}x" if gain else text
             shown = shown or gain is not None
     if measured and shown:
-        yield f"(gain of each beside the others: {measured.workload} {measured.precision}, {measured.gpu})"
+        yield measured.source
 
 
 def _without_ddp_items(records: Sequence[Record]) -> Iterator[HeaderItem]:

@@ -10,11 +10,16 @@ from ddpbench.analysis.roofline import RooflineRow, costliest_layers, kind_rows,
 from ddpbench.record.record import Record
 from ddpbench.record.roofline import DeviceLimits
 from ddpbench.report.format import MISSING, format_decimals, format_rounded, format_significant, step_decimals
-from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_items
+from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_items, wrap_text
 from ddpbench.report.pages.header import labelled_lines
 
-HEADING = ["roofline", "GFLOP", "GB", "FLOP/B", "ms", "limit", "reached", "bound by"]
+HEADING = ["roofline", "GFLOP", "GB", "FLOP/B", "ms", "limit ms", "reached", "bound by"]
 ALIGN = "<>>>>>><"
+
+ABOVE_LIMIT = "above 100%: its data stayed in a cache, or the device was slower while the limits were measured"
+
+MAX_REACHED = 1.05
+"""Beyond this fraction of its limit, a row needs an explanation."""
 
 MAX_NAME = 22
 """Longest name of a layer in the table; of a longer path the end is shown."""
@@ -36,6 +41,8 @@ def roofline_lines(record: Record, page: Page, verbose: bool) -> Iterator[Text]:
     yield from styled([head], LABEL)
     yield from styled(lines)
     yield from styled(wrap_items("  ", _legend(roofline.limits, step, record.environment.device_type == "cuda"), page))
+    if any(row.limit_ms > MAX_REACHED * row.ms > 0 for _, row in shown):
+        yield from styled(wrap_text("  ", ABOVE_LIMIT, page))
     decimals = step_decimals(step.ms)
     costliest = [row for row in costliest_layers(roofline) if round(row.excess_ms, decimals)]
     if costliest:
@@ -75,4 +82,5 @@ def _legend(limits: DeviceLimits, step: RooflineRow, is_cuda: bool) -> list[str]
         f"limits of this {device}, measured: {format_significant(limits.matmul_tflops)} TFLOP/s",
         f"{format_rounded(limits.copy_gb_per_s)} GB/s",
         f"{format_significant(limits.launch_us, 2)} us to launch {launch}, {launches_ms} ms per step",
+        "times of profiled steps",
     ]

@@ -65,7 +65,7 @@ def _comparison_sections(job: Job, page: Page, verbose: bool) -> Iterator[Sectio
     yield [*arm_table(job, page), *(styled(wrap_hint("note  ", NO_LOADER_HINT, page), LABEL, len("note")) if no_loader else ())]
     yield [*loader_table(job, page)]
     if not verbose and any(record.roofline for record in job.records):
-        yield styled(wrap_hint("roofline  ", "`-v` shows that of each arm", page), LABEL, len("roofline"))
+        yield styled(wrap_hint("roofline  ", "`-v` shows the table of each arm", page), LABEL, len("roofline"))
     yield [*status_lines(named, page)]
     yield [*check_lines(named, page)]
     if verbose:

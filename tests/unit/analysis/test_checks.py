@@ -107,7 +107,7 @@ def test_noise_is_the_variation_between_rounds() -> None:
     assert found.round_cv == pytest.approx(0.0158, abs=1e-4)
 
 
-@pytest.mark.parametrize(("rounds", "role", "suggested"), [(5, RUN, 10), (8, RUN, None), (5, REPLAY, None)])
+@pytest.mark.parametrize(("rounds", "role", "suggested"), [(2, RUN, 5), (5, RUN, 10), (8, RUN, None), (5, REPLAY, None)])
 def test_noisy_run_suggests_more_rounds_once_and_only_for_user_runs(rounds: int, role: Role, suggested: int | None) -> None:
     config = msgspec.structs.replace(records.RESNET50, rounds=rounds)
     uneven = records.record(longer=[1.0, 1.02, 0.98, 1.01, 0.99], config=config, role=role)

@@ -11,6 +11,7 @@ from ddpbench.bench.preflight import DDP_FLAGS, note_unused_flags
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.distributed.world import World
 from ddpbench.record.config import Config
+from ddpbench.record.errors import UsageError
 
 PLAIN = Config(workload="resnet18")
 TUNED = Config(
@@ -23,7 +24,7 @@ def noted(asked: list[Config], where: World) -> None:
 
 
 def test_ddp_flags_without_process_group_are_listed_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    noted([PLAIN, TUNED], unjoined_world("none"))
+    noted([TUNED], unjoined_world("none"))
     named = "--no-broadcast-buffers, --bucket-cap-mb, --no-gradient-as-bucket-view, --static-graph, --comm-hook"
     note = f"ddpbench: note: {named} have no effect without DDP; start ranks with --gpus N or torchrun\n"
     assert capsys.readouterr() == ("", note)
@@ -63,11 +64,7 @@ def test_flags_unused_by_the_loader_are_listed(capsys: pytest.CaptureFixture[str
             "--workers, --no-augment, --skip-bad have no effect with synthetic data; add --loader NAME or --data-dir DIR",
         ),
         ("resnet18", {"pin_memory": False}, "--no-pin-memory has no effect with this loader; remove it"),
-        (
-            "resnet18",
-            {"fused_kernels": True},
-            "--fused-kernels has no effect on CPUs, without channels-last, or with --compile; remove it",
-        ),
+        ("resnet18", {"fused_kernels": True}, "--fused-kernels has no effect on a CPU; remove it"),
         ("resnet18", {"cuda_graph": True}, "--cuda-graph has no effect on a CPU; remove it"),
         ("disc-mlp-2", {"workers": 4}, "--workers has no effect when the whole dataset is on the device; remove it"),
         ("resnet18", {"loader": "torch", "workers": 0, "prefetch": 4}, "--prefetch has no effect without workers; use -j 1 or more"),
@@ -82,6 +79,20 @@ def test_unused_flag_is_listed_with_a_hint(workload: str, given: dict[str, Any],
 def test_switch_that_turns_off_what_is_off_is_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
     noted([Config(workload="resnet18", compile="off", fused_kernels=False, cuda_graph=False)], unjoined_world("none"))
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ([{"fast": False}, {"fast": True}], "--fast has no effect on a CPU: the arms would be the same"),
+        ([{"workers": 1}, {"workers": 2}], "--workers has no effect with synthetic data: the arms would be the same"),
+    ],
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_arms_that_differ_in_an_unused_flag_are_refused_on_every_rank(given: list[dict[str, Any]], problem: str, rank: int) -> None:
+    with pytest.raises(UsageError) as refused:
+        noted([Config(workload="resnet18", **each) for each in given], unjoined_world("none", rank))
+    assert refused.value.message == problem
 
 
 def test_flag_used_by_one_arm_is_not_listed(capsys: pytest.CaptureFixture[str]) -> None:

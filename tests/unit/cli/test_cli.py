@@ -211,7 +211,7 @@ def test_typed_command_is_that_of_the_launcher(launch: Callable[..., Any]) -> No
         ("plot nowhere", "cannot read 'nowhere'", "a FILE that ddpbench wrote"),
         (f"plot {shlex.quote(str(README))}", "README.md' is not a ddpbench record", "that ddpbench wrote"),
         ("report --format xml", "--format cannot be 'xml'", "use terminal, json, csv or markdown"),
-        ("report nowhere.json", "cannot read 'nowhere.json'", "prints the latest run"),
+        ("report nowhere.json", "cannot read 'nowhere.json'", "runs are stored in results/runs"),
         (
             f"report {shlex.quote(str(README))}",
             "README.md' is not a ddpbench record: truncated or invalid JSON, near line 1",

@@ -20,7 +20,7 @@ from torch.nn.utils import parametrizations
 from torchvision.models import regnet_y_400mf, resnet18, resnet50, vgg11_bn, wide_resnet50_2
 from torchvision.ops import StochasticDepth
 
-from ddpbench.kernels import fuse
+from ddpbench.kernels import deferred, fuse
 from ddpbench.kernels.deferred import FusedBatchNorm2d
 from ddpbench.kernels.fusion import fuse_norms
 from ddpbench.kernels.shortcut import ShortcutConv2d
@@ -96,7 +96,7 @@ def test_model_is_not_changed_without_triton(launch: Callable[..., Any]) -> None
     done = launch([sys.executable, "-c", WITHOUT_TRITON], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "BatchNorm2d\n"
-    assert done.stderr == "bn is not fused: Triton, which compiles the kernels, is not installed\n"
+    assert done.stderr == "BatchNorm not fused (Triton, which compiles the kernels, is not installed): bn\n"
 
 
 WITHOUT_TRITON = """
@@ -177,6 +177,19 @@ def test_what_cannot_be_fused_is_logged(build: Callable[[], nn.Module], expected
     plain = copy.deepcopy(model)
     with caplog.at_level(logging.WARNING):
         fuse(model)
-    assert caplog.messages == [f"{name} is not fused: {reason}" for name, reason in expected.items()]
+    assert caplog.messages == [f"BatchNorm not fused ({reason}): {name}" for name, reason in expected.items()]
     if build is not synchronized:  # it needs a process group
         assert_same_steps(model, plain, images())
+
+
+def test_batch_norms_left_out_for_the_same_reason_share_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    fuse(nn.Sequential(conv(3, 3), nn.BatchNorm2d(3), nn.ReLU6(), conv(3, 3), nn.BatchNorm2d(3)))
+    assert caplog.messages == [f"BatchNorm not fused ({NO_RELU}): 1, 4"]
+
+
+def test_training_in_channels_first_order_is_warned_of_once(net: Net, caplog: pytest.LogCaptureFixture) -> None:
+    deferred._warn_of_channels_first.cache_clear()
+    fuse(net).to(memory_format=torch.contiguous_format)
+    for _ in range(2):
+        net(images().contiguous())
+    assert caplog.messages == ["fused kernels do not run on maps in channels-first order: use model.to(memory_format=torch.channels_last)"]

@@ -184,8 +184,16 @@ def test_roofline_of_each_arm_is_on_the_verbose_page() -> None:
     (measured,) = PAGE_JOBS["roofline"]().records
     job = job_of_arms([replace(arm(1.2, UNEVEN, precision="fp32"), roofline=measured.roofline), arm(1.0)], "precision")
     texts = [page_of(job, verbose=verbose) for verbose in (False, True)]
-    assert ["-v shows that of each arm" in text for text in texts] == [True, False]
+    assert ["-v shows the table of each arm" in text for text in texts] == [True, False]
     assert ["layer1.0.conv1" in text for text in texts] == [False, True]
+
+
+@pytest.mark.parametrize(("matmul_tflops", "is_explained"), [(742.0, False), (100.0, True)])
+def test_layers_above_their_limit_are_explained(matmul_tflops: float, is_explained: bool) -> None:
+    (measured,) = PAGE_JOBS["roofline"]().records
+    limits = replace(measured.roofline.limits, matmul_tflops=matmul_tflops)
+    text = page_of(job_of_arms([replace(measured, roofline=replace(measured.roofline, limits=limits))]))
+    assert ("above 100%: its data stayed in a cache" in text) == is_explained
 
 
 def test_tied_arms_are_both_named_and_the_first_is_suggested() -> None:

@@ -12,7 +12,7 @@ from ddpbench.cli.listing import named_workloads
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import import_object
 from ddpbench.workloads.init_model import clone
-from ddpbench.workloads.model_cost import model_cost
+from ddpbench.workloads.model_cost import check_batch_of_one, model_cost
 from ddpbench.workloads.registry import _MEASURED, TORCHVISION_NAMES, WORKLOADS, find_workload, is_workload
 from ddpbench.workloads.spec import WorkloadSpec
 
@@ -246,3 +246,10 @@ def test_similar_workload_name_is_suggested() -> None:
     with pytest.raises(UsageError, match="unknown workload 'resnet5'") as refused:
         find_workload("resnet5")
     assert "resnet50" in refused.value.hint
+
+
+def test_batch_of_one_needs_several_values_per_channel() -> None:
+    check_batch_of_one("resnet18", 64)
+    check_batch_of_one("disc-mlp-4", None)
+    with pytest.raises(UsageError, match=r"^resnet18 cannot train on batches of one sample: Expected more than 1 value per channel"):
+        check_batch_of_one("resnet18", 32)
