@@ -117,6 +117,9 @@ def describe_crossing(crossing: Crossing) -> str:
         looks = f"no crossing: {winner} looks faster than {loser} at every model, {models}"
         return f"{looks}, but the difference is within the noise at {undecided} layers"
     parameters, layers = f"{format_3sig(crossing.parameters)} parameters", f"{crossing.layers_at(crossing.parameters):.1f} layers"
+    if crossing.has_interval and crossing.low is crossing.high is None:
+        models = f"{points[0].parameters:,} to {points[-1].parameters:,} parameters"
+        return f"no clear crossing: {winner} looks faster than {loser} from {parameters} on, but the interval covers all models, {models}"
     if crossing.has_interval:
         low, high = crossing.interval_ends
         open_ends = [" or fewer" if crossing.low is None else "", " or more" if crossing.high is None else ""]

@@ -62,7 +62,8 @@ def crossover_lines(job: Job, page: Page) -> Iterator[Text]:
     """The crossing, the published one, and the table of models."""
     crossing = crossing_of(job)
     yield from _crossing_lines(crossing, page)
-    yield from styled(wrap_text("", published_crossing_text(), page))
+    if _is_as_published(crossing):
+        yield from styled(wrap_text("", published_crossing_text(), page))
     if crossing is not None:
         yield Text()
         yield from grid_lines(*_table(crossing), page)
@@ -78,7 +79,13 @@ def crossover_grids(job: Job) -> list[Grid]:
 
 def crossover_findings(job: Job) -> list[str]:
     """The crossing here and the published one."""
-    return [crossing_text(crossing_of(job)), published_crossing_text()]
+    crossing = crossing_of(job)
+    return [crossing_text(crossing), *([published_crossing_text()] if _is_as_published(crossing) else [])]
+
+
+def _is_as_published(crossing: Crossing | None) -> bool:
+    """Whether one side is a GPU. The other can only be a CPU."""
+    return crossing is None or "GPU" in (crossing.winner, crossing.loser)
 
 
 def crossing_text(crossing: Crossing | None) -> str:

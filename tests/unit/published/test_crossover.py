@@ -11,6 +11,7 @@ import pytest
 import sweeps
 
 from ddpbench.published.crossing import CrossoverPoint, crossing_of, describe_crossing, find_crossing
+from ddpbench.published.crossover_page import crossover_findings
 from ddpbench.record.roles import side_role
 
 
@@ -98,6 +99,18 @@ def test_interval_end_beyond_the_models_is_open() -> None:
     assert found.parameters is not None
     assert found.low is not None
     assert found.high is None
+
+
+def test_interval_beyond_all_models_claims_no_crossover() -> None:
+    found = find_crossing("CPU", "GPU", points({100: 1.1, 1000: 0.9}, spread=0.1))
+    text = describe_crossing(found)
+    assert text.startswith("no clear crossing: GPU looks faster than CPU from ")
+    assert text.endswith(" on, but the interval covers all models, 100 to 1,000 parameters")
+
+
+def test_published_crossover_is_not_shown_beside_numbers_of_threads() -> None:
+    texts = [" ".join(crossover_findings(job)) for job in (sweeps.crossing_threads(), sweeps.crossing_disc())]
+    assert ["published: GPU is faster" in text for text in texts] == [False, True]
 
 
 def test_interval_covers_the_true_crossover_with_noisy_rounds() -> None:

@@ -129,7 +129,7 @@ MESSAGES: list[tuple[AnyCheck, str, str]] = [
     ),
     (
         MeasurementTooShort(severity="info", rounds=3, steps=60, limited_by="script"),
-        "3 rounds and 60 steps, as many as the script trained long enough for",
+        "3 rounds and 60 steps, as many as the script's training allows",
         "",
     ),
     (
