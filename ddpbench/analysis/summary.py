@@ -69,6 +69,15 @@ def summarize(record: Record) -> Summary:
     )
 
 
+def forward_and_backward_ms(record: Record, summary: Summary) -> tuple[float, float]:
+    """Milliseconds of forward and backward per step.
+
+    Without DDP nothing is communicated: the phase "broadcast" is part of the model's call, and "sync" the end of backward.
+    """
+    forward, broadcast, backward, sync = (summary.phases_ms[phase] for phase in ("forward", "broadcast", "backward", "sync"))
+    return (forward, backward) if record.uses_ddp else (forward + broadcast, backward + sync)
+
+
 def compute_mfu(record: Record) -> float | None:
     """Model FLOP/s per device over the matmul peak measured on it, a fraction; None if either is unknown.
 

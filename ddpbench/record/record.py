@@ -205,6 +205,15 @@ class Record(msgspec.Struct, kw_only=True):
         return self.environment.world_size
 
     @property
+    def uses_ddp(self) -> bool:
+        """Whether DDP wraps the model.
+
+        It needs a process group; Accelerate also needs more than one rank in it.
+        """
+        engine = self.config.engine
+        return self.environment.backend != "none" and engine != "none" and (engine != "accelerate" or self.world_size > 1)
+
+    @property
     def global_batch_size(self) -> int:
         return self.config.batch_size * self.world_size
 

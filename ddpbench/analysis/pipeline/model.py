@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import ceil, fsum, inf
 from typing import NamedTuple
 
+from ddpbench.analysis.collective_wait import exposed_comm_ms
 from ddpbench.analysis.controls import WorkersTrial, step_s
 from ddpbench.analysis.cpu_demand import cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
@@ -197,7 +198,9 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
     """The model of a run, from its record and, if it was diagnosed, from its control runs and loader benchmarks."""
     record, diagnosis, node = inputs.record, inputs.controls.diagnosis, cpu_demand(inputs.record)
     batch = record.config.batch_size
-    device_s = step_s(inputs.controls.compute_only) or fsum(inputs.summary.phases_ms[phase] for phase in COMPUTE_PHASES) / 1000
+    compute_s = fsum(inputs.summary.phases_ms[phase] for phase in COMPUTE_PHASES) / 1000
+    measured_s = step_s(inputs.controls.compute_only)
+    device_s = measured_s or compute_s + exposed_comm_ms(record.rounds) / 1000
     on_cpu, cost = record.environment.device_type == "cpu", loader_cost_of_run(record, diagnosis)
     return PipelineModel(
         ranks_per_node=node.ranks,
@@ -210,7 +213,7 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
         all_cores_factor=_all_cores_factor(diagnosis, cost),
         rank_costs=loader_costs_of_ranks(record, diagnosis),
         main_process_cpu_s=_main_process_cpu_s(diagnosis, has_workers=bool(node.workers)),
-        training_cpu_s=node.threads_per_rank * device_s / batch if on_cpu else 0.0,
+        training_cpu_s=node.threads_per_rank * (measured_s or compute_s) / batch if on_cpu else 0.0,
         cpu_usage=busiest_node(record),
         data_wait_fraction=inputs.data_wait_ms / inputs.step_ms,
         handoff_fraction=_handoff_fraction(record),

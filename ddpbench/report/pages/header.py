@@ -145,15 +145,6 @@ def _common_machine_text(records: Sequence[Record]) -> str:
     return _devices(records[0].environment) if others else first
 
 
-def uses_ddp(record: Record) -> bool:
-    """Whether DDP wraps the model.
-
-    It needs a process group; Accelerate also needs more than one rank in it.
-    """
-    engine = record.config.engine
-    return record.environment.backend != "none" and engine != "none" and (engine != "accelerate" or record.world_size > 1)
-
-
 def some_arms_text(names: Sequence[str], total: int) -> str:
     """Some of ``total`` arms: ``fp32, tf32``, or ``5 of 8 arms``; empty for all of them."""
     if len(names) == total:
@@ -173,7 +164,7 @@ def _workload(record: Record) -> HeaderItem:
 def _training(record: Record) -> Iterator[HeaderItem]:
     config = record.config
     yield "precision", f"{config.precision} ({'verified' if record.observed_precision else 'not verified'})"
-    if uses_ddp(record):
+    if record.uses_ddp:
         yield "engine broadcast_buffers", f"{config.engine}, buffer broadcast {_on_off(config.broadcast_buffers)}"
     else:
         yield "engine", f"{'' if config.engine == 'ddp' else f'{config.engine}, '}no DDP: {_no_ddp_reason(record)}"
@@ -181,7 +172,7 @@ def _training(record: Record) -> Iterator[HeaderItem]:
     if config.runs_fused_kernels(record.environment.device_type == "cuda"):
         yield "fused_kernels", "fused kernels"
     if config.cuda_graph and record.environment.device_type == "cuda":
-        yield "cuda_graph engine", f"CUDA graphs{' (gradient sync counts as backward, broadcast as forward)' if uses_ddp(record) else ''}"
+        yield "cuda_graph engine", f"CUDA graphs{' (gradient sync counts as backward, broadcast as forward)' if record.uses_ddp else ''}"
 
 
 def _fast_choices(record: Record) -> Iterator[str]:
@@ -192,7 +183,7 @@ def _fast_choices(record: Record) -> Iterator[str]:
     measured, shown = gains_for(config), False
     for name, text in FAST_SETTINGS.items():
         chosen, given = getattr(config, name), getattr(requested, name)
-        if name == "broadcast_buffers" and not uses_ddp(record):
+        if name == "broadcast_buffers" and not record.uses_ddp:
             continue
         if given is not None:
             yield f"{_flag(next(field for field in flag_fields(Config) if field.name == name), given)} as you set it"
@@ -207,12 +198,12 @@ def _fast_choices(record: Record) -> Iterator[str]:
 def _without_ddp_items(records: Sequence[Record]) -> Iterator[HeaderItem]:
     """The note on arms without DDP, if their engines differ."""
     engines = {each.config.engine for each in records}
-    without = {each.config.engine for each in records if not uses_ddp(each)}
+    without = {each.config.engine for each in records if not each.uses_ddp}
     if without and len(engines) > 1:
         yield (
             "",
             f"no DDP{'' if without == engines else f' in {min(without)}'}: "
-            f"{_no_ddp_reason(next(each for each in records if not uses_ddp(each)))}",
+            f"{_no_ddp_reason(next(each for each in records if not each.uses_ddp))}",
         )
 
 
@@ -221,7 +212,7 @@ def batch_and_version_items(record: Record) -> Iterator[HeaderItem]:
     config, software = record.config, record.environment.software
     yield "batch_size", f"batch {config.batch_size} x {record.world_size} = {record.global_batch_size}"
     yield "threads cores", _threads(record)
-    yield "engine", transport_text(record.environment) if uses_ddp(record) else ""
+    yield "engine", transport_text(record.environment) if record.uses_ddp else ""
     yield "", f"torch {software.torch}"
     if config.engine == "accelerate":
         yield "engine", f"accelerate {software.accelerate or MISSING}"

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from ddpbench.analysis.summary import Summary
+from ddpbench.analysis.summary import Summary, forward_and_backward_ms
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.trace import SCRIPT_PHASE
 from ddpbench.report.format import format_decimals, format_summands, step_decimals
 from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_items
-from ddpbench.report.pages.header import uses_ddp
 
 MAX_BAR_WIDTH = 25
 EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -61,12 +60,10 @@ def _spans(record: Record, summary: Summary) -> dict[str, float]:
     copies = "host to device" if record.environment.device_type == "cuda" else "batch preparation"
     has_no_loader = record.config.loader == SYNTHETIC or is_step_an_update(record)
     loading = {} if has_no_loader else {"data wait": phases["data"], copies: phases["host_to_device"]}
-    spans = {**loading, "forward": phases["forward"], "backward": phases["backward"]}
-    exposed_sync = phases["sync"] + phases["broadcast"]
-    if not uses_ddp(record):  # no communication: broadcast is part of the model call, sync the end of backward
-        spans["forward"] += phases["broadcast"]
-        spans["backward"] += phases["sync"]
-    elif record.world_size > 1 or exposed_sync >= 0.5 / 10 ** step_decimals(summary.step_ms or 0.0):  # DDP costs time on a single rank, too
+    forward_ms, backward_ms = forward_and_backward_ms(record, summary)
+    spans = {**loading, "forward": forward_ms, "backward": backward_ms}
+    exposed_sync, smallest_shown = phases["sync"] + phases["broadcast"], 0.5 / 10 ** step_decimals(summary.step_ms or 0.0)
+    if record.uses_ddp and (record.world_size > 1 or exposed_sync >= smallest_shown):  # DDP costs time on a single rank, too
         spans[EXPOSED_SYNC] = exposed_sync
     rest = phases["unexplained"] if loading else phases["unexplained"] + phases["data"] + phases["host_to_device"]
     script_name = "data and script" if is_step_an_update(record) else "script"

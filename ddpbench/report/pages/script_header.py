@@ -10,7 +10,7 @@ from ddpbench.record.record import Record
 from ddpbench.record.script import WatchedScript
 from ddpbench.record.text import pluralize
 from ddpbench.report.layout import LABEL, Page, styled, wrap_items
-from ddpbench.report.pages.header import batch_and_version_items, labelled_lines, loader_items, machine_text, texts_in_common, uses_ddp
+from ddpbench.report.pages.header import batch_and_version_items, labelled_lines, loader_items, machine_text, texts_in_common
 
 
 def script_header_lines(command: str, record: Record, page: Page) -> Iterator[Text]:
@@ -36,5 +36,5 @@ def _training_items(record: Record, script: WatchedScript) -> Iterator[str]:
         yield script.model
     if script.optimizers:
         yield ", ".join(dict.fromkeys(script.optimizers))
-    if record.world_size > 1 and not uses_ddp(record):
+    if record.world_size > 1 and not record.uses_ddp:
         yield "no DDP"

@@ -69,7 +69,7 @@ def test_data_bound_reports_wait_fraction_and_rates() -> None:
     assert isinstance(found.evidence, DataWait)
     assert found.evidence.wait_fraction == pytest.approx(0.78, abs=0.005)
     assert found.evidence.loader_samples_per_s == pytest.approx(1130, abs=5)
-    assert found.evidence.device_samples_per_s == pytest.approx(6010, abs=5)
+    assert found.evidence.device_samples_per_s == pytest.approx(5845, abs=5)  # gradient sync included
     assert next_command(found).startswith("ddpbench diagnose resnet50 --precision amp-fp16 ")
     assert next_command(found).endswith(" --data-dir /data/imagenet --workers 16 --device cuda --broadcast-buffers --gpus 4")
     assert (found.cause, found.cause_evidence) == (None, None)
