@@ -3,12 +3,14 @@
     python results/harness-tax/first_step.py resnet50 512 first-step.json [--compile default] [--times 3]
 
 Launches the bare loop of ``bare.py`` and ``ddpbench run`` in turn, each time under torchrun, with a ResNet: first with empty caches of
-Triton, inductor and the CUDA driver, then again with the caches that the cold launches have filled.
+Triton, inductor and the CUDA driver, then again with the caches that the cold launches have filled. The modules of ddpbench are compiled
+before, as pip does when it installs them.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import runpy
@@ -21,6 +23,7 @@ from pathlib import Path
 from statistics import median
 from time import time
 
+PACKAGE = Path(__file__).resolve().parents[2] / "ddpbench"
 CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
 LAUNCHED, SIDES = "LAUNCHED_AT_S", ("bare", "ddpbench")
 
@@ -81,6 +84,7 @@ def launch(side: str, words: list[str], caches: Path) -> float:
 
 def main(model: str, batch_size: int, target: Path, compile_mode: str, times: int) -> None:
     """Measure ``times`` launches of each side, cold and cached, and write them to ``target``."""
+    compileall.compile_dir(PACKAGE, quiet=1)
     words = [model, str(batch_size), target.name, "--compile", compile_mode]
     found: dict[str, dict[str, list[float]]] = {state: {side: [] for side in SIDES} for state in ("cold", "cached")}
     for number in range(times):
