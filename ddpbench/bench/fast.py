@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 from msgspec.structs import replace
+from torch import nn
 
 from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.errors import UsageError
@@ -75,15 +76,17 @@ RULES: tuple[Rule, ...] = (compile_small_tensors, fuse_norms, capture_step, keep
 @cache
 def has_norms_to_fuse(workload: str, image_size: int | None) -> bool:
     """Whether the fused kernels can run any BatchNorm of this workload."""
-    try:
-        check_norms_to_fuse(workload, image_size)
-    except UsageError:
-        return False
-    return True
+    from ddpbench.kernels.fusion import can_fuse_some  # Triton, which it imports, takes a second
+
+    return can_fuse_some(_build(workload, image_size))
 
 
-@cache
 def check_norms_to_fuse(workload: str, image_size: int | None) -> None:
     """Raise UsageError if the fused kernels can run no BatchNorm of this workload."""
+    if not has_norms_to_fuse(workload, image_size):
+        fuse_kernels(_build(workload, image_size), workload)  # which says why not
+
+
+def _build(workload: str, image_size: int | None) -> nn.Module:
     spec = find_workload(workload)
-    fuse_kernels(build_without_weights(spec.model, image_size, spec.classes), workload)
+    return build_without_weights(spec.model, image_size, spec.classes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import TypeVar
 
 from torch import nn
@@ -49,15 +50,12 @@ def fuse_norms(model: nn.Module) -> dict[str, str]:
     untraceable: dict[str, str] = {}
     pools: dict[nn.Module, bool] = {}
     shortcuts: list[nn.Module] = []
-    for name, module in model.named_modules():
-        if not isinstance(module, _BatchNorm) and any(isinstance(each, _BatchNorm) for each in module.modules()):
-            try:
-                found = Finder(module, trace(module))
-            except CannotTrace as problem:
-                untraceable[name] = str(problem)
-            else:
-                pools |= {module.get_submodule(each): is_pooled for each, is_pooled in found.norms.items()}
-                shortcuts += [module.get_submodule(each) for each in found.shortcuts]
+    for name, module, found in _traced(model):
+        if isinstance(found, CannotTrace):
+            untraceable[name] = str(found)
+        else:
+            pools |= {module.get_submodule(each): is_pooled for each, is_pooled in found.norms.items()}
+            shortcuts += [module.get_submodule(each) for each in found.shortcuts]
     for norm, is_pooled in pools.items():
         norm.__class__ = FusedBatchNorm2d
         vars(norm)["pools"] = is_pooled
@@ -69,6 +67,21 @@ def fuse_norms(model: nn.Module) -> dict[str, str]:
         elif isinstance(module, nn.AdaptiveAvgPool2d) and is_plain(module, nn.AdaptiveAvgPool2d) and pools_globally(module):
             module.__class__ = GlobalAvgPool2d
     return {name: _reason(name, norm, untraceable) for name, norm in _norms(model).items() if not isinstance(norm, FusedBatchNorm2d)}
+
+
+def can_fuse_some(model: nn.Module) -> bool:
+    """Whether ``fuse_norms`` would fuse a BatchNorm of ``model``. Stops at the first one."""
+    return HAS_TRITON and any(isinstance(found, Finder) and found.norms for _, _, found in _traced(model))
+
+
+def _traced(model: nn.Module) -> Iterator[tuple[str, nn.Module, Finder | CannotTrace]]:
+    """Every module that contains BatchNorms, with its name and what tracing it has found."""
+    for name, module in model.named_modules():
+        if not isinstance(module, _BatchNorm) and any(isinstance(each, _BatchNorm) for each in module.modules()):
+            try:
+                yield name, module, Finder(module, trace(module))
+            except CannotTrace as problem:
+                yield name, module, problem
 
 
 def _norms(model: nn.Module) -> dict[str, nn.Module]:
