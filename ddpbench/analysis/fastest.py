@@ -82,8 +82,9 @@ class BreakEven:
 def break_even(found: BestArm) -> BreakEven | None:
     """The break-even of a fastest arm that runs torch.compile, or fused kernels, with one that does not.
 
-    None if that does not start earlier, or is not clearly slower. An arm with fused kernels starts later by what Triton compiled; the rest
-    is what the first arm of a job loads.
+    None if that does not start earlier, or is not clearly slower. An arm that compiles starts as late as the latest with the same mode: the
+    others may run what that one has compiled. An arm with fused kernels starts later by what Triton compiled; the rest is what the first
+    arm of a job loads.
     """
     best, other = found.best.warmup, found.compared_to.warmup
     compiles, other_compiles = (record.config.compile != "off" for record in (found.best, found.compared_to))
@@ -93,7 +94,8 @@ def break_even(found: BestArm) -> BreakEven | None:
     if other_compiles:
         later_s = 0.0
     elif compiles:
-        later_s = best.start_s - other.start_s
+        alike = [record.warmup for record in found.candidates if record.config.compile == found.best.config.compile]
+        later_s = max(warmup.start_s for warmup in alike if warmup) - other.start_s
     else:
         later_s = best.kernel_compile_s if is_fused and not other_is_fused else 0.0
     ratio = found.ratio.center

@@ -72,7 +72,7 @@ def _run_steps(config: ResolvedConfig, model: nn.Module, loss_fn: nn.Module, loa
     device, spec = world.device, PRECISIONS[config.precision]
     configure_backends(spec.tf32)
     model = prepare_model(clone(model, device.torch_device), config, device)
-    runnable = compile_model(model, config)
+    runnable = compile_model(model, config, is_in_ddp=False)
     images, labels = loader.next_batch(lambda: None)
     held_memory = [
         _optimizer_with_state(model, config),

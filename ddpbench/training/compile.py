@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import nn
 
@@ -10,39 +12,53 @@ from ddpbench.record.config import CompileMode, ResolvedConfig
 CUDA_GRAPH_MODES: tuple[CompileMode, ...] = ("reduce-overhead", "max-autotune")
 """Modes whose compiled code holds device memory, in the pools of its CUDA graphs."""
 
-MAX_COMPILATIONS = 64
-"""Compiled versions of one function, for ``recompile_limit``. Beyond torch's own limit of 8, which is for one model, it runs eagerly."""
+MAX_TRAININGS = 32
+"""Trainings that share compiled code: torch allows a function 256 compiled versions in all, and a model 8."""
 
-_shapes: tuple[object, ...] = ()  # of the trainings compiled since the last reset
-_num_compiled = 0  # trainings compiled since then
+_key: tuple[object, ...] = ()  # what the trainings since the last reset have in common
+_num_trainings = 0  # since then
 
 
-def compile_model(model: nn.Module, config: ResolvedConfig) -> nn.Module:
+def compile_model(model: nn.Module, config: ResolvedConfig, is_in_ddp: bool) -> nn.Module:
     """``model`` itself, or compiled if configured. What an earlier training of this process has compiled is used again if it fits.
 
-    Convolutions stay with cuDNN: inductor's Triton convolutions read another TF32 flag, and take minutes to tune.
+    In DDP, torch compiles one graph per bucket. Convolutions stay with cuDNN: inductor's Triton convolutions read another TF32 flag, and
+    take minutes to tune.
     """
     if config.compile == "off":
         return model
     from torch._inductor import list_mode_options  # importing it takes more than a second
 
-    _prepare_dynamo(config)
+    _prepare_dynamo(config, is_in_ddp)
     options = {**list_mode_options(config.compile), "max_autotune_conv_backends": "ATEN"}  # torch accepts a mode or options, not both
     return torch.compile(model, options=options)  # type: ignore[return-value]
 
 
-def _prepare_dynamo(config: ResolvedConfig) -> None:
-    """Forget what was compiled for other shapes, which would count as changes, so that the next ones compile as dynamic."""
-    global _shapes, _num_compiled
-    shapes = (config.workload, config.batch_size, config.image_size, config.channels_last)
-    if shapes != _shapes or 2 * _num_compiled >= MAX_COMPILATIONS:  # a training may compile twice
+def _prepare_dynamo(config: ResolvedConfig, is_in_ddp: bool) -> None:
+    """Forget what was compiled for other shapes or buckets.
+
+    Other shapes would count as changes, and the next ones be compiled as dynamic. Buckets are not among what torch checks before it uses
+    compiled code.
+    """
+    global _key, _num_trainings
+    buckets = (config.bucket_cap_mb, config.static_graph) if is_in_ddp else ()
+    key = (config.workload, config.batch_size, config.image_size, config.channels_last, buckets)
+    limit = _recompile_limit()
+    if key != _key or _num_trainings == MAX_TRAININGS:
         torch._dynamo.reset()
-        _shapes, _num_compiled = shapes, 0
-    _num_compiled += 1
-    torch._dynamo.config.recompile_limit = MAX_COMPILATIONS
+        _key, _num_trainings = key, 0
+    _num_trainings += 1
+    torch._dynamo.config.recompile_limit = limit * _num_trainings
+
+
+@cache
+def _recompile_limit() -> int:
+    """How many versions of a function torch compiles before it runs the function eagerly."""
+    limit: int = torch._dynamo.config.recompile_limit
+    return limit
 
 
 def free_compiled(config: ResolvedConfig) -> None:
-    """Free the device memory that compiled code holds. Then it must be compiled again."""
+    """Free the device memory that compiled code holds: in modes with CUDA graphs, all code is compiled again."""
     if config.compile in CUDA_GRAPH_MODES:
         torch._dynamo.reset()

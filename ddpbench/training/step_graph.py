@@ -16,6 +16,7 @@ from ddpbench.machine.step_timer import BACKWARD, BROADCAST, StepTimer
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError, ConfigFailed, UsageError
 from ddpbench.record.registry import PRECISIONS
+from ddpbench.training.compile import CUDA_GRAPH_MODES
 from ddpbench.training.loss_tracker import IsSkipped
 from ddpbench.training.step import Engine, LossFn
 
@@ -29,7 +30,7 @@ def check_graph_supported(config: ResolvedConfig) -> None:
         raise UsageError("--cuda-graph cannot capture a step of --engine accelerate", "use --engine ddp")
     if config.schedule != "constant":
         raise UsageError("--cuda-graph replays one learning rate, which --schedule changes", "use --schedule constant")
-    if config.compile not in ("off", "default"):
+    if config.compile in CUDA_GRAPH_MODES:
         raise UsageError(f"--compile {config.compile} already uses CUDA graphs", "use --compile default with --cuda-graph")
     if config.share_gpu and config.engine != "none":
         raise UsageError("--cuda-graph cannot capture gradient sync over gloo, which --share-gpu needs", "use --engine none")

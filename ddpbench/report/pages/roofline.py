@@ -16,7 +16,7 @@ from ddpbench.report.pages.header import labelled_lines
 HEADING = ["roofline", "GFLOP", "GB", "FLOP/B", "ms", "limit ms", "reached", "bound by"]
 ALIGN = "<>>>>>><"
 
-ABOVE_LIMIT = "above 100%: its data stayed in a cache, or the device was slower while the limits were measured"
+ABOVE_LIMIT = "above 100%: data stayed in a cache, or the device was slower while the limits were measured"
 
 MAX_REACHED = 1.05
 """Beyond this fraction of its limit, a row needs an explanation."""

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import distributed as dist
 from torch import nn
 from torch._dynamo.utils import counters
-from training import CLASSES, config, session, world_of_one
+from torch.nn.parallel import DistributedDataParallel
+from training import BATCH, CLASSES, config, session, world_of_one
 
 from ddpbench.machine.backends import get_tf32, set_tf32
 from ddpbench.record.config import Config
@@ -65,9 +67,17 @@ def test_second_compilation_finds_its_kernels_in_the_cache(monkeypatch: pytest.M
     assert states == [None, "cold", "warm"]
 
 
+@pytest.fixture
+def process_group() -> Iterator[None]:
+    """Of one rank."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
 def num_graphs(batch_size: int, *, autocast: bool = False) -> int:
     """Graphs compiled so far, once a new model has run a batch."""
-    model = compile_model(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), config(compile="default", batch_size=batch_size))
+    model = compile_model(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), config(compile="default", batch_size=batch_size), is_in_ddp=False)
     with torch.autocast("cpu", enabled=autocast):
         model(torch.zeros(batch_size, 4))
     return counters["stats"]["unique_graphs"]
@@ -81,8 +91,25 @@ def test_compiled_code_is_used_again_and_other_shapes_stay_static() -> None:
 
 
 @pytest.mark.slow
+def test_compiled_code_is_not_shared_between_ddp_and_other_trainings(process_group: None) -> None:
+    """In DDP torch compiles one graph per bucket, so that gradient sync overlaps backward."""
+
+    def num_compiled(is_in_ddp: bool) -> int:
+        counters.clear()
+        layers = [nn.Linear(512, 512) for _ in range(3)]  # 1 MiB each
+        model = compile_model(nn.Sequential(*layers), config(compile="default", bucket_cap_mb=1), is_in_ddp)
+        trained = DistributedDataParallel(model, bucket_cap_mb=1) if is_in_ddp else model
+        trained(torch.zeros(BATCH, 512)).sum().backward()
+        return counters["aot_autograd"]["total"]
+
+    whole, split, whole_again = map(num_compiled, (False, True, False))
+    assert (whole, whole_again) == (1, 1)
+    assert split > 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_closed_training_is_freed_though_its_code_stays_compiled(mode: str) -> None:
+def test_closed_training_is_freed_also_if_its_code_stays_compiled(mode: str) -> None:
     live = session(world_of_one(), config(compile=mode, fresh=True), conv_and_linear_net())
     live.train(1)
     weights = [weakref.ref(parameter) for parameter in live.model.parameters()]
@@ -128,7 +155,7 @@ def test_tf32_set_by_a_model_is_detected_and_corrected() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_compile_mode_keeps_its_options_and_uses_cudnn_convolutions(mode: str) -> None:
-    options = compile_model(nn.Linear(2, 2), config(compile=mode)).get_compiler_config()
+    options = compile_model(nn.Linear(2, 2), config(compile=mode), is_in_ddp=False).get_compiler_config()
     assert options["max_autotune_conv_backends"] == "ATEN"
     assert (options["max_autotune"], options["triton.cudagraphs"]) == (mode == "max-autotune", mode in ("reduce-overhead", "max-autotune"))
 
