@@ -234,10 +234,11 @@ def config_in_name(config: Config, output: OutputOptions) -> Config:
 
 
 def _file_stem(request: Request) -> str:
-    first = config_in_name(request.arms[0], request.output)
+    arm = request.arms[0]
+    first = config_in_name(arm, request.output)
     if request.swept:
         return slug(f"{first.workload} {' '.join(request.swept)}")
-    return slug(f"{first.workload} {first.precision} {first.loader or default_loader(first, find_workload(first.workload))}")
+    return slug(f"{first.workload} {first.precision} {first.loader or default_loader(arm, find_workload(arm.workload))}")
 
 
 class ArmUpdate(TypedDict, total=False):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._pytree import tree_map_only
 
-from ddpbench.kernels.functions import batch_statistics_of, can_fuse, fits, is_channels_first, norm_add_relu, norm_relu, norm_relu_pool
+from ddpbench.kernels.functions import batch_statistics_of, can_fuse, fits, norm_add_relu, norm_relu, norm_relu_pool
 
 logger = logging.getLogger(__name__)
 
@@ -32,11 +32,10 @@ class FusedBatchNorm2d(nn.BatchNorm2d):
     def forward(self, input: Tensor) -> Tensor:
         """``input`` (N, C, H, W), normalized."""
         input = materialized(input)
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or not can_fuse(input, self):
             return super().forward(input)
-        if not can_fuse(input, self):
-            if self.training and is_channels_first(input):
-                _warn_of_channels_first()
+        if not input.is_contiguous(memory_format=torch.channels_last):
+            _warn_of_channels_first()
             return super().forward(input)
         return Deferred(Pending(self, input, batch_statistics_of(input, self)))
 

@@ -20,7 +20,10 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def can_fuse(y: Tensor, norm: nn.BatchNorm2d) -> bool:
-    """Whether the kernels can run ``norm`` on ``y``. They cannot in eval mode, with frozen parameters, without gradients, or on a CPU."""
+    """Whether the kernels can run ``norm`` on ``y`` in channels-last order.
+
+    They cannot in eval mode, with frozen parameters, without gradients, or on a CPU.
+    """
     if not (norm.training and norm.track_running_stats and norm.momentum is not None and torch.is_grad_enabled()):
         return False
     tensors = norm.weight, norm.bias, norm.running_mean, norm.running_var
@@ -28,7 +31,6 @@ def can_fuse(y: Tensor, norm: nn.BatchNorm2d) -> bool:
         y.dim() == 4
         and y.dtype in DTYPES
         and (y.is_cuda or is_interpreted())
-        and y.is_contiguous(memory_format=torch.channels_last)
         and y.numel() > y.shape[1]  # torch refuses to train on a single pixel
         and all(each is not None and each.shape == (y.shape[1],) and each.device == y.device and each.stride() == (1,) for each in tensors)
         and norm.weight.requires_grad
@@ -36,11 +38,6 @@ def can_fuse(y: Tensor, norm: nn.BatchNorm2d) -> bool:
         and norm.num_batches_tracked is not None
         and norm.num_batches_tracked.device == y.device
     )
-
-
-def is_channels_first(y: Tensor) -> bool:
-    """Whether ``y`` is where the kernels could run it, but in channels-first order."""
-    return y.dim() == 4 and (y.is_cuda or is_interpreted()) and y.is_contiguous() and not y.is_contiguous(memory_format=torch.channels_last)
 
 
 def fits(other: Tensor, y: Tensor) -> bool:

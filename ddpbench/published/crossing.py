@@ -62,6 +62,16 @@ class Crossing:
         return any(point.ratio.low < point.ratio.high for point in self.interval_points)
 
     @property
+    def is_clear(self) -> bool:
+        """Whether an end of the interval lies between the models; also True without a crossing or an interval."""
+        return self.parameters is None or not self.has_interval or self.low is not None or self.high is not None
+
+    @property
+    def is_cpu_vs_gpu(self) -> bool:
+        """Whether one side is a GPU. The other can only be a CPU."""
+        return "GPU" in (self.winner, self.loser)
+
+    @property
     def interval_kind(self) -> str:
         """How the interval differs from a 95% one; empty if it does not.
 
@@ -117,7 +127,7 @@ def describe_crossing(crossing: Crossing) -> str:
         looks = f"no crossing: {winner} looks faster than {loser} at every model, {models}"
         return f"{looks}, but the difference is within the noise at {undecided} layers"
     parameters, layers = f"{format_3sig(crossing.parameters)} parameters", f"{crossing.layers_at(crossing.parameters):.1f} layers"
-    if crossing.has_interval and crossing.low is crossing.high is None:
+    if not crossing.is_clear:
         models = f"{points[0].parameters:,} to {points[-1].parameters:,} parameters"
         return f"no clear crossing: {winner} looks faster than {loser} from {parameters} on, but the interval covers all models, {models}"
     if crossing.has_interval:

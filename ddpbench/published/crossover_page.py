@@ -59,10 +59,10 @@ def render_crossover(job: Job, console: Console, path: Path | None, *, verbose: 
 
 
 def crossover_lines(job: Job, page: Page) -> Iterator[Text]:
-    """The crossing, the published one, and the table of models."""
+    """The crossing, the published one if a CPU and a GPU were compared, and the table of models."""
     crossing = crossing_of(job)
     yield from _crossing_lines(crossing, page)
-    if _is_as_published(crossing):
+    if crossing is not None and crossing.is_cpu_vs_gpu:
         yield from styled(wrap_text("", published_crossing_text(), page))
     if crossing is not None:
         yield Text()
@@ -78,14 +78,9 @@ def crossover_grids(job: Job) -> list[Grid]:
 
 
 def crossover_findings(job: Job) -> list[str]:
-    """The crossing here and the published one."""
+    """The crossing here, and the published one if a CPU and a GPU were compared."""
     crossing = crossing_of(job)
-    return [crossing_text(crossing), *([published_crossing_text()] if _is_as_published(crossing) else [])]
-
-
-def _is_as_published(crossing: Crossing | None) -> bool:
-    """Whether one side is a GPU. The other can only be a CPU."""
-    return crossing is None or "GPU" in (crossing.winner, crossing.loser)
+    return [crossing_text(crossing), *([published_crossing_text()] if crossing is not None and crossing.is_cpu_vs_gpu else [])]
 
 
 def crossing_text(crossing: Crossing | None) -> str:
@@ -173,7 +168,7 @@ def _crossover_plot(job: Job) -> CrossoverPlot | None:
         make_curve(devices[crossing.loser], crossing.loser, parameters, [point.first_s for point in points], SECONDS),
         make_curve(devices[crossing.winner], crossing.winner, parameters, [point.second_s for point in points], SECONDS),
         [point.layers for point in points],
-        crossing.parameters,
+        crossing.parameters if crossing.is_clear else None,
         crossing.low,
         crossing.high,
     )

@@ -31,12 +31,18 @@ All arms that train from scratch are built with the same weights, and start each
 
 
 class SkipRandomWeights(TorchFunctionMode):
-    """Context in which models are built without random weights, which take most of the time. Their values are arbitrary."""
+    """Context in which models are built without random weights, which take most of the time. Their values are arbitrary.
+
+    The methods of tensors fill with zeros: ``nn.init.trunc_normal_``, which uses them, draws until all values are within its bounds.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func in (torch.Tensor.normal_, torch.Tensor.uniform_):
+            zeros: torch.Tensor = args[0].zero_()
+            return zeros
         if getattr(func, "__name__", "") in ("normal_", "uniform_", "kaiming_normal_", "kaiming_uniform_"):
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)

@@ -71,8 +71,10 @@ def check_batch_of_one(workload: str, image_size: int | None) -> None:
     model = clone(build_without_weights(spec.model, image_size, spec.classes), torch.device("meta")).train()
     try:
         model(torch.empty(1, *spec.input_shape(image_size), device="meta"))
-    except ValueError as problem:
-        raise UsageError(f"{workload} cannot train on batches of one sample: {problem}", "use -b 2 or more") from problem
+    except Exception as problem:  # a user-defined model may raise anything
+        if "more than 1 value per channel" not in str(problem):
+            raise user_code_error("the model failed", problem) from problem
+        raise UsageError(f"{workload} cannot train on batches of one sample: {problem}", "use a larger batch: -b N") from problem
 
 
 def _check_output(output: object, classes: int) -> None:

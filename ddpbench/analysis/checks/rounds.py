@@ -23,7 +23,7 @@ CUT_SHORT_STATUSES = ("running", "interrupted", "hung")
 def check_noise(record: Record) -> Noisy | None:
     """Only the variation of rounds counts: that of steps is a pattern (bursts of a loader), not noise.
 
-    Twice as many rounds are suggested, once, or the minimum; none for trainings whose command or script decides their number.
+    Twice as many rounds, but at least the minimum, are suggested once; none for trainings whose command or script decides their number.
     """
     if len(record.rounds) < 2:
         return None

@@ -25,9 +25,9 @@ def gpu_wins_from_ten_layers(publication: Publication, job: Job) -> ClaimCheck:
 def _is_crossing_confirmed(crossing: Crossing, published: int) -> bool | None:
     """Whether the GPU is faster from about ``published`` parameters on.
 
-    None if neither device is a GPU, the models do not reach that far or the interval is too wide.
+    None if neither device is a GPU, the models do not reach that far or the interval covers all of them or is too wide.
     """
-    if "GPU" not in (crossing.winner, crossing.loser):
+    if not crossing.is_cpu_vs_gpu or not crossing.is_clear:
         return None
     if crossing.parameters is None:
         covers_published = (

@@ -9,10 +9,10 @@ import pytest
 import records
 from msgspec.structs import replace
 
-from ddpbench.bench.journal import Journal, close_journal_file
+from ddpbench.bench.journal import Journal, close_journal_file, new_journal
 from ddpbench.bench.resume import device_slug, open_resumable_journal
 from ddpbench.cli import main
-from ddpbench.record.config import ResolvedConfig
+from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.errors import UsageError
 from ddpbench.record.io import load
 from ddpbench.record.record import Fault, Job, Record
@@ -55,6 +55,11 @@ def unlock(folder: Path) -> None:
 def is_redacted(path: Path) -> bool:
     text = path.read_text()
     return "acme" not in text and load(path).redacted and not load(path).command
+
+
+def test_file_of_a_user_defined_workload_has_neutral_names(tmp_path: Path) -> None:
+    asked = replace(request(tmp_path), arms=[Config(workload="slow_rank:net")], command=["ddpbench", "slow_rank:net"])
+    assert new_journal(asked, [arm()]).path.name.endswith("-module-name-torch-default-synthetic.json")
 
 
 def test_journal_is_redacted_from_the_first_write_on(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ddpbench.cli.listing import named_workloads
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import import_object
-from ddpbench.workloads.init_model import clone
+from ddpbench.workloads.init_model import SkipRandomWeights, clone
 from ddpbench.workloads.model_cost import check_batch_of_one, model_cost
 from ddpbench.workloads.registry import _MEASURED, TORCHVISION_NAMES, WORKLOADS, find_workload, is_workload
 from ddpbench.workloads.spec import WorkloadSpec
@@ -246,6 +246,13 @@ def test_similar_workload_name_is_suggested() -> None:
     with pytest.raises(UsageError, match="unknown workload 'resnet5'") as refused:
         find_workload("resnet5")
     assert "resnet50" in refused.value.hint
+
+
+def test_weights_that_are_skipped_are_within_the_bounds_of_a_truncated_distribution() -> None:
+    """torch draws until they are."""
+    with SkipRandomWeights():
+        weights = nn.init.trunc_normal_(torch.full((4, 4), 1e9))
+    assert weights.abs().max() <= 2
 
 
 def test_batch_of_one_needs_several_values_per_channel() -> None:
