@@ -177,7 +177,7 @@ def test_unfinished_sweep_and_crossover_have_pages() -> None:
     assert "not whole" not in sweep_page(sweeps.published_vgg("V100"))
     for job in [*sweeps.unfinished(sweeps.crossing_threads)][1::7]:
         text = printed(lambda console, job=job: render_crossover(job, console, None))
-        assert "faster than" in text
+        assert "faster than" in text or "no crossing: no model was timed on two devices" in text
 
 
 def test_other_swept_fields_name_rows() -> None:
