@@ -69,13 +69,14 @@ def summarize(record: Record) -> Summary:
     )
 
 
-def forward_and_backward_ms(record: Record, summary: Summary) -> tuple[float, float]:
-    """Milliseconds of forward and backward per step.
+def compute_phases_ms(record: Record, summary: Summary) -> tuple[float, float, float]:
+    """Milliseconds of forward, backward and optimizer per step.
 
     Without DDP nothing is communicated: the phase "broadcast" is part of the model's call, and "sync" the end of backward.
     """
-    forward, broadcast, backward, sync = (summary.phases_ms[phase] for phase in ("forward", "broadcast", "backward", "sync"))
-    return (forward, backward) if record.uses_ddp else (forward + broadcast, backward + sync)
+    phases = ("forward", "backward", "optimizer", "broadcast", "sync")
+    forward, backward, optimizer, broadcast, sync = (summary.phases_ms[phase] for phase in phases)
+    return (forward, backward, optimizer) if record.uses_ddp else (forward + broadcast, backward + sync, optimizer)
 
 
 def compute_mfu(record: Record) -> float | None:

@@ -62,8 +62,8 @@ def crossover_lines(job: Job, page: Page) -> Iterator[Text]:
     """The crossing, the published one if a CPU and a GPU were compared, and the table of models."""
     crossing = crossing_of(job)
     yield from _crossing_lines(crossing, page)
-    if crossing is not None and crossing.is_cpu_vs_gpu:
-        yield from styled(wrap_text("", published_crossing_text(), page))
+    for text in _published_texts(crossing):
+        yield from styled(wrap_text("", text, page))
     if crossing is not None:
         yield Text()
         yield from grid_lines(*_table(crossing), page)
@@ -80,7 +80,17 @@ def crossover_grids(job: Job) -> list[Grid]:
 def crossover_findings(job: Job) -> list[str]:
     """The crossing here, and the published one if a CPU and a GPU were compared."""
     crossing = crossing_of(job)
-    return [crossing_text(crossing), *([published_crossing_text()] if crossing is not None and crossing.is_cpu_vs_gpu else [])]
+    return [crossing_text(crossing), *_published_texts(crossing)]
+
+
+def _published_texts(crossing: Crossing | None) -> Iterator[str]:
+    """The published crossing, beside one of a CPU and a GPU."""
+    if crossing is None or not crossing.is_cpu_vs_gpu:
+        return
+    publication = load_publication(PUBLISHED_CROSSOVER)
+    row = publication.experiments[0].rows[0]
+    size = f"{row.crossover_parameters:,} parameters on, {row.crossover_layers} layers"
+    yield f"published: GPU is faster than CPU from {size} ({publication.source})"
 
 
 def crossing_text(crossing: Crossing | None) -> str:
@@ -89,13 +99,6 @@ def crossing_text(crossing: Crossing | None) -> str:
 
 def _crossing_lines(crossing: Crossing | None, page: Page) -> list[Text]:
     return styled(wrap_text("", crossing_text(crossing), page), LABEL if crossing else CAUTION)
-
-
-def published_crossing_text() -> str:
-    publication = load_publication(PUBLISHED_CROSSOVER)
-    row = publication.experiments[0].rows[0]
-    size = f"{row.crossover_parameters:,} parameters on, {row.crossover_layers} layers"
-    return f"published: GPU is faster than CPU from {size} ({publication.source})"
 
 
 def _table(crossing: Crossing) -> Grid:

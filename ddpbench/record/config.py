@@ -248,6 +248,10 @@ class ResolvedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Whether the fused kernels are configured and run on this device; otherwise those of torch do."""
         return self.fused_kernels and is_cuda and self.channels_last and self.compile == "off"
 
+    def uses_ddp(self, has_process_group: bool, world_size: int) -> bool:
+        """Whether DDP wraps the model. It needs a process group; Accelerate also needs more than one rank in it."""
+        return has_process_group and self.engine != "none" and (self.engine != "accelerate" or world_size > 1)
+
 
 USUAL_VALUES: Mapping[str, object] = {
     field.name: field.default for field in msgspec.structs.fields(ResolvedConfig) if field.default is not msgspec.NODEFAULT

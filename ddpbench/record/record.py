@@ -206,12 +206,8 @@ class Record(msgspec.Struct, kw_only=True):
 
     @property
     def uses_ddp(self) -> bool:
-        """Whether DDP wraps the model.
-
-        It needs a process group; Accelerate also needs more than one rank in it.
-        """
-        engine = self.config.engine
-        return self.environment.backend != "none" and engine != "none" and (engine != "accelerate" or self.world_size > 1)
+        """Whether DDP wraps the model."""
+        return self.config.uses_ddp(self.environment.backend != "none", self.world_size)
 
     @property
     def global_batch_size(self) -> int:

@@ -65,7 +65,7 @@ class TorchEngine(EagerEngine):
         self._set_to_none = config.set_to_none
         self.master_dtype = self._master_weights.dtype
         self.model = model
-        if wraps_in_ddp(config, world):
+        if config.uses_ddp(world.is_distributed, world.size):
             self.model = DistributedDataParallel(
                 model,
                 device_ids=[world.device.torch_device.index] if world.device.is_cuda else None,
@@ -158,11 +158,6 @@ class AccelerateEngine(EagerEngine):
 
     def reset(self) -> None:
         self.load_scaler_state(self._initial_scaler_state)
-
-
-def wraps_in_ddp(config: ResolvedConfig, world: World) -> bool:
-    """Whether the engine of ``config`` wraps the model in DDP."""
-    return world.is_distributed and config.engine != "none" and (config.engine != "accelerate" or world.size > 1)
 
 
 def bucket_bytes(model: nn.Module) -> list[int]:

@@ -32,7 +32,7 @@ from ddpbench.record.trace import Trace
 from ddpbench.training.compile import compile_model, free_compiled
 from ddpbench.training.compile_cache import count_triton_lookups
 from ddpbench.training.drain import PrefetchDrainer
-from ddpbench.training.engines import bucket_bytes, make_engine, wraps_in_ddp
+from ddpbench.training.engines import bucket_bytes, make_engine
 from ddpbench.training.loop import TimedModel, train
 from ddpbench.training.loss_tracker import LossTracker, parameter_checksum
 from ddpbench.training.optimizer import LRSchedule, make_optimizer, reset_state
@@ -86,7 +86,8 @@ class Session:
         self.timer = make_step_timer(marker, self._device.torch_device)
         self._optimizer = make_optimizer(self.model, config)
         is_resident = loader.data.loader == SYNTHETIC and loader.data.num_batches == 1
-        timed_model = TimedModel(compile_model(self.model, config, wraps_in_ddp(config, world)), self.timer)
+        is_in_ddp = config.uses_ddp(world.is_distributed, world.size)
+        timed_model = TimedModel(compile_model(self.model, config, is_in_ddp), self.timer)
         self.engine = make_engine(timed_model, self._optimizer, config, spec, world, self.timer, is_resident)
         if offloaded:
             self.load(offloaded)

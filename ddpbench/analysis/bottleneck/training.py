@@ -12,7 +12,7 @@ from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.pipeline.rates import sync_cost_s
 from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION
-from ddpbench.analysis.summary import BOTTLENECK_FRACTION, forward_and_backward_ms, summarize
+from ddpbench.analysis.summary import BOTTLENECK_FRACTION, compute_phases_ms, summarize
 from ddpbench.record.bottleneck import (
     CollectiveWaits,
     HiddenSync,
@@ -147,10 +147,8 @@ def compute_bound(inputs: AnalysisInput) -> Verdict:
 
 
 def _phase_shares(inputs: AnalysisInput) -> PhaseShares:
-    forward_ms, backward_ms = forward_and_backward_ms(inputs.record, inputs.summary)
-    return PhaseShares(
-        forward_ms=forward_ms, backward_ms=backward_ms, optimizer_ms=inputs.summary.phases_ms["optimizer"], step_ms=inputs.step_ms
-    )
+    forward_ms, backward_ms, optimizer_ms = compute_phases_ms(inputs.record, inputs.summary)
+    return PhaseShares(forward_ms=forward_ms, backward_ms=backward_ms, optimizer_ms=optimizer_ms, step_ms=inputs.step_ms)
 
 
 MAX_HANDOFF_FRACTION = 0.5

@@ -15,7 +15,7 @@ from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import NodeCpuUsage, busiest_node
 from ddpbench.analysis.pipeline import rates
 from ddpbench.analysis.pipeline.costs import LoaderCost, loader_cost, loader_cost_of_run, loader_costs_of_ranks
-from ddpbench.analysis.summary import forward_and_backward_ms
+from ddpbench.analysis.summary import compute_phases_ms
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.record import Record
@@ -198,7 +198,7 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
     """The model of a run, from its record and, if it was diagnosed, from its control runs and loader benchmarks."""
     record, diagnosis, node = inputs.record, inputs.controls.diagnosis, cpu_demand(inputs.record)
     batch = record.config.batch_size
-    compute_s = fsum([*forward_and_backward_ms(record, inputs.summary), inputs.summary.phases_ms["optimizer"]]) / 1000
+    compute_s = fsum(compute_phases_ms(record, inputs.summary)) / 1000
     measured_s, comm_ms = step_s(inputs.controls.compute_only), exposed_comm_ms(record.rounds) if record.uses_ddp else 0.0
     device_s = measured_s or compute_s + comm_ms / 1000
     on_cpu, cost = record.environment.device_type == "cpu", loader_cost_of_run(record, diagnosis)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from ddpbench.analysis.summary import Summary, forward_and_backward_ms
+from ddpbench.analysis.summary import Summary, compute_phases_ms
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.trace import SCRIPT_PHASE
@@ -60,7 +60,7 @@ def _spans(record: Record, summary: Summary) -> dict[str, float]:
     copies = "host to device" if record.environment.device_type == "cuda" else "batch preparation"
     has_no_loader = record.config.loader == SYNTHETIC or is_step_an_update(record)
     loading = {} if has_no_loader else {"data wait": phases["data"], copies: phases["host_to_device"]}
-    forward_ms, backward_ms = forward_and_backward_ms(record, summary)
+    forward_ms, backward_ms, optimizer_ms = compute_phases_ms(record, summary)
     spans = {**loading, "forward": forward_ms, "backward": backward_ms}
     exposed_sync, smallest_shown = phases["sync"] + phases["broadcast"], 0.5 / 10 ** step_decimals(summary.step_ms or 0.0)
     if record.uses_ddp and (record.world_size > 1 or exposed_sync >= smallest_shown):  # DDP costs time on a single rank, too
@@ -68,7 +68,7 @@ def _spans(record: Record, summary: Summary) -> dict[str, float]:
     rest = phases["unexplained"] if loading else phases["unexplained"] + phases["data"] + phases["host_to_device"]
     script_name = "data and script" if is_step_an_update(record) else "script"
     script = {script_name: phases[SCRIPT_PHASE]} if SCRIPT_PHASE in phases else {}
-    return {**spans, "optimizer": phases["optimizer"], **script, "unexplained": rest}
+    return {**spans, "optimizer": optimizer_ms, **script, "unexplained": rest}
 
 
 def is_step_an_update(record: Record) -> bool:
