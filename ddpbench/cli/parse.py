@@ -15,10 +15,11 @@ import msgspec
 import psutil
 
 from ddpbench.cli.options import given_options, parse_given
+from ddpbench.machine.gpu_queues import use_most_gpu_queues
 from ddpbench.record.config import Config, measurement_config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.io import encode_json
-from ddpbench.record.loaders import find_loader
+from ddpbench.record.loaders import find_loader, has_gpu_loader
 from ddpbench.record.names import lookup
 from ddpbench.record.private import redact_names
 from ddpbench.record.registry import ENGINES, find_precision
@@ -33,16 +34,19 @@ LAUNCHERS = {
 }
 
 
-def parse_request(workload: str, given: Mapping[str, Any], argv: Sequence[str]) -> Request:
+def parse_request(workload: str, given: Mapping[str, Any], argv: Sequence[str], tries_loaders: bool = False) -> Request:
     """The Request for ``workload``; ``given`` maps field names to the text of the flags on the command line.
 
+    ``tries_loaders`` says whether the command also tries other loaders.
     Raises UsageError for an unknown name, a value out of range, a list if the flag takes one value, and conflicting flags.
     """
-    workloads.find_workload(workload)
+    dataset = workloads.find_workload(workload).dataset
     axes = {option.field.name: option.parse_values(text) for option, text in given_options(Config, given)}
     if "precision" in axes:
         axes["precision"] = _resolve_precisions(axes["precision"])
     specs = [find_loader(name) for name in axes.get("loader", ())]
+    if any(spec.needs_gpu for spec in specs) or (tries_loaders and has_gpu_loader(dataset)):
+        use_most_gpu_queues()  # before --amp below starts CUDA, which then reads no more variables
     if specs and "data_dir" in axes and not any(spec.reads_dataset for spec in specs):
         names = ",".join(axes["loader"])
         raise UsageError(f"--data-dir and --loader {names} contradict each other: {names} reads no files", "use one of them")

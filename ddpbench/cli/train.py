@@ -110,7 +110,7 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
 
     Takes three minutes, or two with --no-verify; --time-limit sets another limit.
     """
-    request = parse.require_single_arm(parse.parse_request(workload, given, context.obj))
+    request = parse.require_single_arm(parse.parse_request(workload, given, context.obj, tries_loaders=True))
     options = DiagnoseOptions(**parse_given(DiagnoseOptions, given))
     if options.apply and not options.verify:
         raise UsageError("--apply and --no-verify contradict each other: only a tried remedy can be applied", "use one of them")

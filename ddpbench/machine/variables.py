@@ -26,6 +26,11 @@ class EnvVar(StrEnum):
         "user",
         "CPU compute threads per rank without --threads; if it is not set, --gpus divides the cores among CPU ranks",
     )
+    CUDA_DEVICE_MAX_CONNECTIONS = (
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        "user",
+        "hardware queues from host to GPU; if it is not set, 32 with dali-gpu, and in diagnose WORKLOAD if it may try dali-gpu",
+    )
     NCCL_DEBUG = (
         "NCCL_DEBUG",
         "user",

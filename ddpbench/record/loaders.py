@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from ddpbench.record import names
 from ddpbench.record.errors import UsageError
+from ddpbench.record.packages import is_installed
 from ddpbench.record.registry import DATASETS
 
 SYNTHETIC, REPLAY = "synthetic", "replay"
@@ -202,6 +203,11 @@ def alternative_loaders(name: str, dataset: str) -> list[LoaderSpec]:
     """
     alternatives = [spec for spec in LOADERS.values() if name in spec.replaces and dataset in spec.datasets]
     return [spec for spec in alternatives if spec.device_resident] or alternatives
+
+
+def has_gpu_loader(dataset: str) -> bool:
+    """Whether a loader is installed that decodes ``dataset`` on the training GPU."""
+    return any(spec.needs_gpu and dataset in spec.datasets and all(map(is_installed, spec.modules)) for spec in LOADERS.values())
 
 
 def user_loader_spec(name: str) -> LoaderSpec:
