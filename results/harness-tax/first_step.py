@@ -3,8 +3,8 @@
     python results/harness-tax/first_step.py resnet50 512 first-step.json [--compile default] [--times 3]
 
 Launches the bare loop of ``bare.py`` and ``ddpbench run`` in turn, each time under torchrun, with a ResNet: first with empty caches of
-Triton, inductor and the CUDA driver, then again with the caches that the cold launches have filled. The modules of ddpbench are compiled
-before, as pip does when it installs them.
+Triton, inductor and the CUDA driver, then again with the caches that the cold launches have filled. Before, the modules of ddpbench are
+compiled, as pip does when it installs them, and torch's libraries are read, so that no launch reads them from disk.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -25,6 +26,7 @@ from time import time
 
 PACKAGE = Path(__file__).resolve().parents[2] / "ddpbench"
 CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
+CHUNK_BYTES = 2**24
 LAUNCHED, SIDES = "LAUNCHED_AT_S", ("bare", "ddpbench")
 
 
@@ -69,6 +71,15 @@ def run_ddpbench(model: str, batch_size: int, compile_mode: str) -> None:
     runpy.run_module("ddpbench", run_name="__main__", alter_sys=True)
 
 
+def read_libraries() -> None:
+    """Read the libraries of torch, and of the packages beside it, into the page cache."""
+    torch_folder = find_spec("torch").submodule_search_locations[0]
+    for library in Path(torch_folder).parent.rglob("*.so*"):
+        with library.open("rb") as file:
+            while file.read(CHUNK_BYTES):
+                pass
+
+
 def launch(side: str, words: list[str], caches: Path) -> float:
     """Seconds from the launch to the end of the first step."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1", __file__, *words, "--side", side]
@@ -85,6 +96,7 @@ def launch(side: str, words: list[str], caches: Path) -> float:
 def main(model: str, batch_size: int, target: Path, compile_mode: str, times: int) -> None:
     """Measure ``times`` launches of each side, cold and cached, and write them to ``target``."""
     compileall.compile_dir(PACKAGE, quiet=1)
+    read_libraries()
     words = [model, str(batch_size), target.name, "--compile", compile_mode]
     found: dict[str, dict[str, list[float]]] = {state: {side: [] for side in SIDES} for state in ("cold", "cached")}
     for number in range(times):
