@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from torch import nn
 
 from ddpbench.record.config import Config, ResolvedConfig
-from ddpbench.record.errors import UsageError
+from ddpbench.record.cuda_graph import can_capture
 from ddpbench.training.session import fuse_kernels
-from ddpbench.training.step_graph import check_graph_supported
 from ddpbench.workloads.init_model import build_without_weights
 from ddpbench.workloads.registry import find_workload
 
@@ -52,13 +51,7 @@ def fuse_norms(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
 
 
 def capture_step(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
-    if requested.cuda_graph is not None:
-        return resolved
-    try:
-        check_graph_supported(resolved)
-    except UsageError:
-        return resolved
-    return replace(resolved, cuda_graph=True)
+    return replace(resolved, cuda_graph=True) if requested.cuda_graph is None and can_capture(resolved) else resolved
 
 
 def keep_own_buffers(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:

@@ -27,6 +27,7 @@ from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.machine.streams import print_note, redirect_stdout
 from ddpbench.machine.variables import EnvVar
 from ddpbench.record.config import USUAL_VALUES, Config, ResolvedConfig
+from ddpbench.record.cuda_graph import check_graph_supported
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import flag_fields
 from ddpbench.record.io import check_output_paths
@@ -40,7 +41,6 @@ from ddpbench.record.text import mask_text, pluralize
 from ddpbench.report.messages.roles import role_name
 from ddpbench.report.progress import count_progress
 from ddpbench.training.precision import check_precision_supported
-from ddpbench.training.step_graph import check_graph_supported
 from ddpbench.workloads import registry as workloads
 from ddpbench.workloads.model_cost import check_batch_of_one, workload_cost
 from ddpbench.workloads.registry import find_workload

@@ -7,10 +7,8 @@ from functools import cache
 import torch
 from torch import nn
 
-from ddpbench.record.config import CompileMode, ResolvedConfig
-
-CUDA_GRAPH_MODES: tuple[CompileMode, ...] = ("reduce-overhead", "max-autotune")
-"""Modes whose compiled code holds device memory, in the pools of its CUDA graphs."""
+from ddpbench.record.config import ResolvedConfig
+from ddpbench.record.cuda_graph import CUDA_GRAPH_MODES
 
 MAX_TRAININGS = 32
 """Trainings that share compiled code: torch allows a function 256 compiled versions in all, and a model 8."""

@@ -13,33 +13,12 @@ from torch import Tensor
 from ddpbench.distributed.collectives import all_ranks_or_fail, guard_oom
 from ddpbench.distributed.world import World
 from ddpbench.machine.step_timer import BACKWARD, BROADCAST, StepTimer
-from ddpbench.record.config import ResolvedConfig
-from ddpbench.record.errors import BenchError, ConfigFailed, UsageError
-from ddpbench.record.registry import PRECISIONS
-from ddpbench.training.compile import CUDA_GRAPH_MODES
+from ddpbench.record.errors import BenchError, ConfigFailed
 from ddpbench.training.loss_tracker import IsSkipped
 from ddpbench.training.step import Engine, LossFn
 
 EAGER_STEPS = 11
 """Steps before the capture. DDP needs as many: in the first ones it rebuilds its buckets and collects statistics."""
-
-
-def check_graph_supported(config: ResolvedConfig) -> None:
-    """Raise UsageError if the step of ``config`` cannot be captured."""
-    if config.engine == "accelerate":
-        raise UsageError("--cuda-graph cannot capture a step of --engine accelerate", "use --engine ddp")
-    if config.schedule != "constant":
-        raise UsageError("--cuda-graph replays one learning rate, which --schedule changes", "use --schedule constant")
-    if config.compile in CUDA_GRAPH_MODES:
-        raise UsageError(f"--compile {config.compile} already uses CUDA graphs", "use --compile default with --cuda-graph")
-    if config.share_gpu and config.engine != "none":
-        raise UsageError("--cuda-graph cannot capture gradient sync over gloo, which --share-gpu needs", "use --engine none")
-    if not config.set_to_none:
-        raise UsageError("--cuda-graph needs gradients that are set to None", "remove --no-set-to-none")
-    if PRECISIONS[config.precision].loss_scaling and config.optimizer_impl != "fused":
-        raise UsageError(
-            f"--optimizer-impl {config.optimizer_impl} waits for the loss scaler, which a graph cannot", "use --optimizer-impl fused"
-        )
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from torch import nn
 from training import InMemory, config, tiny_net, world_of_one
 
 from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.record.cuda_graph import check_graph_supported
 from ddpbench.record.errors import ConfigFailed, UsageError
 from ddpbench.training.loop import mark_last_gradient
 from ddpbench.training.session import Session
-from ddpbench.training.step_graph import EAGER_STEPS, GraphedEngine, check_graph_supported
+from ddpbench.training.step_graph import EAGER_STEPS, GraphedEngine
 from ddpbench.training.warmup import warm_up
 
 STEPS = 8
