@@ -10,7 +10,8 @@ from statistics import fmean
 from ddpbench.analysis.collective_wait import peer_data_wait_ms
 from ddpbench.analysis.ranks import RankRow, drop_none, mean_or_none, rank_rows
 from ddpbench.analysis.straggler import Straggler, find_straggler
-from ddpbench.record.record import ObservedPrecision, Record, Round
+from ddpbench.record.bottleneck import IdleGpu
+from ddpbench.record.record import KernelActivity, ObservedPrecision, Record, Round
 from ddpbench.record.trace import COLLECTIVE_PHASES
 
 BOTTLENECK_FRACTION = 0.10
@@ -77,6 +78,12 @@ def compute_phases_ms(record: Record, summary: Summary) -> tuple[float, float, f
     phases = ("forward", "backward", "optimizer", "broadcast", "sync")
     forward, backward, optimizer, broadcast, sync = (summary.phases_ms[phase] for phase in phases)
     return (forward, backward, optimizer) if record.uses_ddp else (forward + broadcast, backward + sync, optimizer)
+
+
+def idle_gpu(activity: KernelActivity, summary: Summary) -> IdleGpu:
+    """The kernel time of a step, and the step without its waits for data, copies and other ranks."""
+    waits_ms = fsum(summary.phases_ms[phase] for phase in ("data", "host_to_device", *COLLECTIVE_PHASES))
+    return IdleGpu(kernel_ms=activity.kernel_ms, available_ms=activity.step_ms - waits_ms)
 
 
 def compute_mfu(record: Record) -> float | None:

@@ -143,3 +143,4 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     samples_per_s: NonZero | None = None  # of all ranks
     assumptions: list[Assumption] = []
     missing_measurement: MissingMeasurement | None = None
+    after_trial: bool = False  # predicted later than tried, though not from the trial

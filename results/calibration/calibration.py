@@ -211,7 +211,7 @@ def proved(file: Path) -> list[Pair]:
             struck_out=short_rounds(baseline=arms[BASELINE_REPEAT], trial=arms[trial_role(each.prediction.scenario)]),
         )
         for each in outcomes(job)
-        if each.measured is not None and each.measured.has_interval
+        if each.measured is not None and each.measured.has_interval and not each.prediction.after_trial
     ]
 
 

@@ -43,7 +43,7 @@ The power limit of the GPU lowers its clocks in most rows, and hosts differ by 2
 last layer, the only other matrix product, makes no difference.
 
 With `--fast`, from 12,800 generated JPEGs in the page cache, by `dali-gpu` with 12 threads. `--hw-decoder-load` is the fraction of images
-that the GPU's JPEG engine decodes:
+that the GPU's JPEG engine decodes. These records are with 8 hardware queues; `../README.md` has what 32 gain:
 
 {jpeg}
 

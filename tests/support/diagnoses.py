@@ -18,6 +18,7 @@ from ddpbench.record.environment import Environment
 from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.record import DatasetInfo, Job, KernelActivity, Record
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Role
+from ddpbench.record.roofline import DeviceLimits, FusedWork, LayerWork, Roofline, Work
 
 PIL_MS = {"read": 0.1, "decode": 5.9, "augment": 2.1, "collate": 1.0}
 """CPU milliseconds per image in a worker of the loader ``torch``."""
@@ -348,6 +349,18 @@ def replay_bound() -> Job:
     return diagnosis(
         None, work={**WORK, "forward": 22.0}, device=WORK, replay={"forward": 21.8}, background={"forward": 14.2}, cpu_ms=cheap
     )
+
+
+def with_layers(job: Job, fused: FusedWork | None) -> Job:
+    """``job`` with the roofline of its compute-only run: 20 of its 44.4 ms in layers that fused kernels would replace."""
+    nothing = Work(flops=0, num_bytes=0, kernels=0, ms=0)
+    layers = [
+        LayerWork(name=name, kind="", forward=Work(flops=0, num_bytes=1e9, kernels=1, ms=ms), backward=nothing)
+        for name, ms in (("conv", 23.0), ("bn", 20.0))
+    ]
+    limits = DeviceLimits(matmul_tflops=700.0, copy_gb_per_s=4000.0, launch_us=4.0)
+    job.records[1].roofline = Roofline(layers=layers, limits=limits, fused=fused)
+    return job
 
 
 def launch_bound() -> Job:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import fsum, sqrt
+from math import sqrt
 from statistics import median
 
 from ddpbench.analysis.controls import step_s, step_time_ratio
@@ -12,11 +12,10 @@ from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.pipeline.rates import sync_cost_s
 from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION
-from ddpbench.analysis.summary import BOTTLENECK_FRACTION, compute_phases_ms, summarize
+from ddpbench.analysis.summary import BOTTLENECK_FRACTION, compute_phases_ms, idle_gpu, summarize
 from ddpbench.record.bottleneck import (
     CollectiveWaits,
     HiddenSync,
-    IdleGpu,
     OversubscribedRanks,
     PhaseShares,
     ScriptTime,
@@ -25,7 +24,7 @@ from ddpbench.record.bottleneck import (
     SyncSlowdown,
     UnexplainedTime,
 )
-from ddpbench.record.trace import COLLECTIVE_PHASES, SCRIPT_PHASE
+from ddpbench.record.trace import SCRIPT_PHASE
 from ddpbench.record.verdict import Verdict
 
 MIN_KERNEL_FRACTION = 0.85
@@ -88,10 +87,8 @@ def launch_bound(inputs: AnalysisInput) -> Verdict | None:
     measured = inputs.controls.compute_only or inputs.record
     summary, activity = summarize(measured), measured.kernel_activity or inputs.record.kernel_activity
     if activity is not None:
-        phases_of = summary if measured.kernel_activity else inputs.summary
-        available_ms = activity.step_ms - fsum(phases_of.phases_ms[phase] for phase in ("data", "host_to_device", *COLLECTIVE_PHASES))
-        idle = IdleGpu(kernel_ms=activity.kernel_ms, available_ms=available_ms)
-        return Verdict(kind="launch-bound", evidence=idle) if activity.kernel_ms < MIN_KERNEL_FRACTION * available_ms else None
+        idle = idle_gpu(activity, summary if measured.kernel_activity else inputs.summary)
+        return Verdict(kind="launch-bound", evidence=idle) if idle.kernel_ms < MIN_KERNEL_FRACTION * idle.available_ms else None
     lead_ms, step_ms = summary.host_lead_ms, summary.step_ms
     if lead_ms is None or step_ms is None or lead_ms >= MIN_HOST_LEAD_FRACTION * step_ms:
         return None

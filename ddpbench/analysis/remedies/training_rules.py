@@ -15,6 +15,7 @@ from ddpbench.analysis.run_length import MIN_ROUNDS, is_too_short_for_verdict, r
 from ddpbench.analysis.straggler import Straggler
 from ddpbench.analysis.summary import compute_dtype
 from ddpbench.analysis.whatif.query import gain_predictor
+from ddpbench.record.cuda_graph import can_capture
 from ddpbench.record.loaders import DEFAULT_LOADER, SYNTHETIC, loader_spec
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Record
@@ -30,8 +31,13 @@ TrainingRule = Callable[[CommandBuilder, AnalysisInput], Remedy | None]
 
 
 def fewer_launches(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
-    """Against a host that is too slow to issue kernels: CUDA graphs, then more work per kernel."""
+    """Against a host that is too slow to issue kernels: CUDA graphs, by ``--fast`` or else by inductor, then more work per kernel."""
     config = builder.record.config
+    if fast := fast_settings(builder, inputs):
+        return fast
+    if is_fast_untried(builder, inputs) and can_capture(config):
+        scenario = Scenario(fast=True) if inputs.controls.diagnosis else None
+        return Remedy(code="fast", command=builder.command(fast=(False, True)), scenario=scenario)
     if config.compile == "off" and not builder.has_flag("compile") and not config.cuda_graph:
         command = builder.command(compile=("off", "reduce-overhead"))
         return Remedy(code="cuda-graphs", command=command, scenario=Scenario(compile="reduce-overhead"))
@@ -60,7 +66,7 @@ def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | N
         return Remedy(code="faster-compute", command=builder.command(precision=(config.precision, half)))
     if fast := fast_settings(builder, inputs):
         return fast
-    if cuda and is_fast_untried(builder, inputs):
+    if cuda and config.channels_last and is_fast_untried(builder, inputs):
         return Remedy(code="faster-compute", command=builder.command(fast=(False, True)))
     if cuda and config.compile == "off" and not (builder.has_flag("compile") or config.runs_fused_kernels(cuda)):
         return Remedy(code="faster-compute", command=builder.command(compile=("off", "default")))
@@ -80,10 +86,10 @@ def fast_settings(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | No
 
 
 def is_fast_untried(builder: CommandBuilder, inputs: AnalysisInput) -> bool:
-    """Whether nothing is known of ``--fast`` for this convolutional network, and it would choose its kernels."""
-    config = builder.record.config
+    """Whether nothing is known of the gain of ``--fast``, and the user has left its settings open."""
+    record = builder.record
     is_open = not any(builder.has_flag(name) for name in ("fast", "compile", "fused_kernels", "cuda_graph"))
-    return config.channels_last and config.engine != "accelerate" and is_open and not has_fused_work(inputs)
+    return record.script is None and record.config.engine != "accelerate" and is_open and not has_fused_work(inputs)
 
 
 def has_fused_work(inputs: AnalysisInput) -> bool:

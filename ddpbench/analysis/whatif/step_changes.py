@@ -8,6 +8,7 @@ from math import fsum, log2
 from statistics import fmean
 
 from ddpbench.analysis.controls import step_s
+from ddpbench.analysis.summary import idle_gpu, summarize
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
 from ddpbench.analysis.whatif.batches import scale_times
 from ddpbench.analysis.whatif.context import WhatIfContext
@@ -59,8 +60,11 @@ def with_fast(state: PipelineState, wanted: bool, context: WhatIfContext) -> Pip
     if not (wanted and same_settings and roofline and roofline.fused and measured_s):
         raise MissingMeasurementError(MissingMeasurement(code="step-fast"), context.builder.diagnose_command())
     step_ms = 1e3 * measured_s
-    if state.ranks == 1:  # of several, the step contains communication, which stays
+    if state.ranks == 1:
         step_ms = min(step_ms, fsum(work.ms for layer in roofline.layers for work in (layer.forward, layer.backward)))
+    elif compute_only and compute_only.kernel_activity:  # the step contains communication, which stays
+        idle = idle_gpu(compute_only.kernel_activity, summarize(compute_only))
+        step_ms -= max(0.0, idle.available_ms - idle.kernel_ms)
     fused, limits = roofline.fused, roofline.limits
     fused_ms = fused.num_bytes / limits.copy_gb_per_s / 1e6 + fused.flops / limits.matmul_tflops / 1e9
     ratio = (step_ms - fused.replaced_ms + fused_ms) / (1e3 * measured_s)

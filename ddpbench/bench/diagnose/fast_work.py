@@ -1,4 +1,4 @@
-"""What ``--fast`` is predicted from: the layers of a compute-bound training, and the bytes that fused kernels would move."""
+"""What ``--fast`` is predicted from: layers of the training, and the bytes that fused kernels would move."""
 
 from __future__ import annotations
 
@@ -18,22 +18,41 @@ from ddpbench.record.record import Record
 from ddpbench.record.roles import BASELINE
 from ddpbench.record.roofline import FusedWork, LayerWork, Roofline
 
-DECISION_KEY = "measure fast work"
+DECISION_KEY = "bottleneck of fast work"
+
+
+def bottleneck_to_predict(context: DiagnosisContext) -> str:
+    """The bottleneck, if what ``--fast`` gains against it can be predicted, by fused kernels in CUDA graphs; else empty.
+
+    Every rank calls this; rank 0 decides.
+    """
+    world, journal = context.job_context.world, context.job_context.journal
+    if journal:
+        world.store.set(DECISION_KEY, _bottleneck_to_predict(context, journal) if world.device.is_cuda else "")
+    world.barrier()
+    return world.store.try_get(DECISION_KEY) or ""
+
+
+def _bottleneck_to_predict(context: DiagnosisContext, journal: Journal) -> str:
+    judge_all(journal.job)
+    baseline: Record = next(record for record in journal.job.records if record.role == BASELINE)
+    if baseline.verdict is None or baseline.observed_precision is None:
+        return ""
+    kind, in_half = baseline.verdict.kind, compute_dtype(baseline.observed_precision) not in ("float32", "tf32")
+    if kind == "launch-bound" or (kind == "compute-bound" and in_half):  # else Tensor Cores come first
+        return kind if can_predict_fast(context.requested, context.config) else ""
+    return ""
 
 
 def measure_fast_work(context: DiagnosisContext, arms: Sequence[Arm], index: int) -> None:
     """Measure the layers of the compute-only training ``arms[index]``, and count what fused kernels would replace of them.
 
-    Every rank calls this; rank 0 decides. Does nothing unless the verdict is compute-bound and ``--fast`` is its remedy. What fails is
-    left out with a note: the diagnosis is done without it.
+    Every rank calls this. What fails is left out with a note: the diagnosis is done without it.
     """
     job_context, arm = context.job_context, arms[index]
-    world, journal = job_context.world, job_context.journal
+    journal = job_context.journal
     job_context.marker.enter(ROOFLINE)
-    if journal:
-        world.store.set(DECISION_KEY, "yes" if world.device.is_cuda and is_remedy(context, journal) else "no")
-    world.barrier()
-    if world.store.try_get(DECISION_KEY) != "yes" or arm.is_finished or arm.warmup is None:
+    if arm.is_finished or arm.warmup is None:
         return
     limits = measure_device_limits(job_context)
     try:
@@ -46,16 +65,6 @@ def measure_fast_work(context: DiagnosisContext, arms: Sequence[Arm], index: int
         if journal and fused:
             journal.update_arm(index, roofline=Roofline(layers=layers, limits=limits[index], fused=fused))
     arm.park()
-
-
-def is_remedy(context: DiagnosisContext, journal: Journal) -> bool:
-    """Whether the baseline is compute-bound in half precision, and ``--fast`` would run fused kernels in CUDA graphs."""
-    judge_all(journal.job)
-    baseline: Record = next(record for record in journal.job.records if record.role == BASELINE)
-    if baseline.verdict is None or baseline.verdict.kind != "compute-bound" or baseline.observed_precision is None:
-        return False
-    in_half = compute_dtype(baseline.observed_precision) not in ("float32", "tf32")  # else tensor cores come first
-    return in_half and can_predict_fast(context.requested, context.config)
 
 
 def count_on_rank_zero(arm: Arm, layers: list[LayerWork]) -> FusedWork | None:

@@ -10,7 +10,7 @@ from ddpbench.bench.arm import Arm
 from ddpbench.bench.diagnose import round_plans
 from ddpbench.bench.diagnose.alternatives import ALTERNATIVE_LOADERS, alternative_configs
 from ddpbench.bench.diagnose.context import DiagnosisContext, DiagnosisExperiment
-from ddpbench.bench.diagnose.fast_work import measure_fast_work
+from ddpbench.bench.diagnose.fast_work import bottleneck_to_predict, measure_fast_work
 from ddpbench.bench.diagnose.loaders import LoaderFactories
 from ddpbench.bench.diagnose.measurements import (
     H2D_COPIES,
@@ -21,7 +21,7 @@ from ddpbench.bench.diagnose.measurements import (
     NODE_STATES,
     STORAGE,
 )
-from ddpbench.bench.diagnose.verify import verify_predictions
+from ddpbench.bench.diagnose.verify import predict_fast_after_trial, verify_predictions
 from ddpbench.bench.job_spec import JobContext, JobSpec, JournalFactory
 from ddpbench.bench.journal import DiagnosisUpdate
 from ddpbench.bench.round_plan import RoundPlan
@@ -42,8 +42,8 @@ AFTER_ROUNDS = (H2D_COPIES, LOADER_ON_ONE_RANK, LOADER_STAGES, ALTERNATIVE_LOADE
 """Storage comes last, because it evicts files from the page cache."""
 
 PROFILE_S = 5.0
-FAST_WORK_S = 15.0
-"""Approximate seconds to measure what ``--fast`` is predicted from."""
+FAST_WORK_S, FAST_TRIAL_S = 15.0, 30.0
+"""Approximate seconds to measure what ``--fast`` is predicted from, and to try it."""
 
 MAX_AFTER_ROUNDS_FRACTION = 0.3
 """Maximum fraction of the time that is reserved for what comes after the rounds."""
@@ -122,16 +122,31 @@ class DiagnoseJobSpec(JobSpec):
         for experiment in self._experiments_after_rounds:
             self._run_experiment(experiment)
         if self._verify_s:
-            self._budget.extend(self._verify_s)
-            if self._verify_s >= 3 * FAST_WORK_S and COMPUTE_ONLY in self._roles:
-                measure_fast_work(self._context, arms, self._roles.index(COMPUTE_ONLY))
-            left_s = self._budget.remaining_s() - self._profile_s
-            if not verify_predictions(
-                self._context, left_s, round_plans.DIAGNOSE_ROUND_S * self._time_scale, round_plans.DIAGNOSE_WARMUP_S * self._time_scale
-            ):
-                self._record_skipped(SkippedMeasurement("trials", "no_time_left"))
+            self._verify(context, arms)
         if self._profile_s and self._budget.remaining_s() >= self._profile_s:
             profile_arm(context, arms, self._roles.index(COMPUTE_ONLY))
+        if self._verify_s and context.journal:
+            predict_fast_after_trial(context.journal)
+
+    def _verify(self, context: JobContext, arms: Sequence[Arm]) -> None:
+        """Predict and try remedies.
+
+        What ``--fast`` gains is predicted before its trial, unless the profiler would slow down the launches of the trial's baseline.
+        """
+        self._budget.extend(self._verify_s)
+        bottleneck = bottleneck_to_predict(self._context) if COMPUTE_ONLY in self._roles else ""
+        left_s = self._budget.remaining_s() - self._profile_s
+        if bottleneck == "compute-bound" and left_s >= FAST_WORK_S:
+            measure_fast_work(self._context, arms, self._roles.index(COMPUTE_ONLY))
+            left_s = self._budget.remaining_s() - self._profile_s
+        elif bottleneck == "launch-bound" and left_s >= FAST_WORK_S + FAST_TRIAL_S:
+            left_s -= FAST_WORK_S
+        if not verify_predictions(
+            self._context, left_s, round_plans.DIAGNOSE_ROUND_S * self._time_scale, round_plans.DIAGNOSE_WARMUP_S * self._time_scale
+        ):
+            self._record_skipped(SkippedMeasurement("trials", "no_time_left"))
+        if bottleneck == "launch-bound" and self._budget.remaining_s() - self._profile_s >= FAST_WORK_S / 2:  # trials may end late
+            measure_fast_work(self._context, arms, self._roles.index(COMPUTE_ONLY))
 
     def _run_experiment(self, experiment: DiagnosisExperiment) -> None:
         """Run one experiment and save its result, or record why it was skipped."""

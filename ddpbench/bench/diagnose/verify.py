@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 import msgspec
@@ -31,7 +32,7 @@ from ddpbench.data.shard import Shard
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
 from ddpbench.record.io import encode_json
-from ddpbench.record.prediction import Prediction
+from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, Role, trial_role
 from ddpbench.report.messages.roles import role_name
@@ -47,6 +48,8 @@ MAX_TRIAL_ROUND_FRACTION = 1 / 3
 
 TRIALS_KEY = "trials"
 
+FAST = Scenario(fast=True)
+
 
 def verify_predictions(context: DiagnosisContext, left_s: float, round_s: float, warmup_s: float) -> bool:
     """Predict, then try the top remedies for which ``left_s`` suffices, in turns with the present configuration.
@@ -56,7 +59,8 @@ def verify_predictions(context: DiagnosisContext, left_s: float, round_s: float,
     job_context, world, timer = context.job_context, context.job_context.world, RoundTimer()
     job_context.enter_phase("predicting", "predicting the gain of the remedies")
     if job_context.journal:
-        world.store.set(TRIALS_KEY, encode_json(top_candidates(predict_and_record(job_context.journal))).decode())
+        candidates = top_candidates(predict_and_record(job_context.journal), partial(captures_step, context))
+        world.store.set(TRIALS_KEY, encode_json(candidates).decode())
     world.barrier()
     candidates = msgspec.json.decode(world.store.try_get(TRIALS_KEY) or "[]", type=list[Prediction])
     available_s = left_s - world.all_max(timer.elapsed_s)
@@ -116,9 +120,27 @@ def predict_and_record(journal: Journal) -> list[Prediction]:
     return predictions
 
 
-def top_candidates(predictions: Sequence[Prediction]) -> list[Prediction]:
-    """The remedies to try, by descending gain."""
-    possible = [each for each in predictions if each.gain is not None and is_runnable(each.scenario)]
+def predict_fast_after_trial(journal: Journal) -> None:
+    """Predict what ``--fast`` gains, if that could not be predicted before its trial. The trial itself is not used."""
+    job = journal.job
+    recorded = job.diagnosis.predictions if job.diagnosis else []
+    if any(each.gain is None and each.scenario == FAST for each in recorded):
+        judge_all(job)
+        inputs, run = diagnosed_input(job)
+        late = msgspec.structs.replace(predict_gain(inputs, run, FAST), after_trial=True)
+        journal.update_diagnosis(predictions=[late if each.gain is None and each.scenario == FAST else each for each in recorded])
+
+
+def captures_step(context: DiagnosisContext) -> bool:
+    """Whether ``--fast`` would replay the training's step as CUDA graphs, which it does not do now."""
+    return resolve_fast(context.requested, context.config).cuda_graph and not context.config.cuda_graph
+
+
+def top_candidates(predictions: Sequence[Prediction], may_try_fast: Callable[[], bool] = lambda: False) -> list[Prediction]:
+    """The remedies to try, by descending gain; with ``may_try_fast`` also a ``--fast`` whose gain is not known yet."""
+    possible = [
+        each for each in predictions if is_runnable(each.scenario) and (each.gain is not None or (each.scenario == FAST and may_try_fast()))
+    ]
     return sorted(possible, key=lambda each: -(each.gain or 0.0))[:MAX_TRIALS]
 
 

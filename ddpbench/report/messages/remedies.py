@@ -151,11 +151,11 @@ def _device_decoding_text(remedy: DecodeOnDevice, record: Record) -> str:
 
 
 def prediction_text(prediction: Prediction) -> str:
-    """``predicted 1.42x (1.34 to 1.51)``, or what was not measured."""
+    """``predicted 1.42x (1.34 to 1.51)``, or which measurement is missing."""
     if prediction.gain is None or prediction.low is None or prediction.high is None:
         missing = prediction.missing_measurement
         return f"not measured: {missing_measurement_text(missing) if missing else ''}"
-    return f"predicted {gain_text(prediction.gain, prediction.low, prediction.high)}"
+    return f"predicted{' after the trial' if prediction.after_trial else ''} {gain_text(prediction.gain, prediction.low, prediction.high)}"
 
 
 def outcome_text(outcome: PredictionOutcome) -> str:
@@ -171,6 +171,8 @@ def outcome_text(outcome: PredictionOutcome) -> str:
     if outcome.is_wide:
         measured = f"measured {format_rounded(ratio.low, 2)}x to {format_rounded(ratio.high, 2)}x{', a gain' if outcome.is_gain else ''}"
         return f"{predicted}; {measured}, too wide to compare{short}"
+    if outcome.prediction.gain is None:
+        return f"{predicted}; measured {gain_text(ratio.center, ratio.low, ratio.high)}"
     error = _prediction_error_text((outcome.prediction.gain or 1.0) / ratio.center - 1)
     agreement = f"{'inside' if outcome.is_inside else 'outside'} the predicted interval (prediction {error})"
     effect = "" if outcome.is_gain else ", a loss" if outcome.is_significant else ", no gain measured"

@@ -44,7 +44,9 @@ def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = Fa
     """
     record, run, verdict = inputs.record, CommandBuilder.of(inputs.record, job), inputs.record.verdict
     remedies = sorted(recommend(run, inputs, verdict), key=lambda remedy: -(remedy.gain or 0.0)) if verdict else []
-    recorded = {each.prediction.scenario: each for each in outcomes(job) if each.prediction.gain is not None}
+    recorded = {
+        each.prediction.scenario: each for each in outcomes(job) if each.prediction.gain is not None or each.measured or each.failed
+    }
     next_command = verdict.next.command if has_next and verdict and isinstance(verdict.next, RunCommand) else ""
     shown = [*remedies, *(outcome for outcome in recorded.values() if is_runnable(outcome.prediction.scenario))]
     if not shown or (not recorded and all(remedy.command == next_command and not remedy_reason(remedy, record) for remedy in remedies)):
@@ -81,13 +83,19 @@ def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -
         return
     if best is None or best.measured is None:
         tried = any(each.failed or (each.measured and each.measured.has_interval) for each in predictions)
-        if tried or not any(each.prediction.gain is not None and is_runnable(each.prediction.scenario) for each in predictions):
+        if tried or not any(map(_is_worth_trying, predictions)):
             reason = NO_GAIN_PREDICTED if not tried else TOO_NOISY if any(map(_may_gain, predictions)) else NOTHING_FASTER
             yield from styled(wrap_text("  use   ", f"the current settings: {reason}", page), LABEL, len("  use"))
         return
     savings = savings_text(best.measured, _samples_per_s(job), baseline, throughput_unit(baseline))
     yield from styled(wrap_command("  use   ", _setting(job, best, baseline), page), GOOD)
     yield from styled(wrap_text("  worth ", savings, page), LABEL, len("  worth"))
+
+
+def _is_worth_trying(outcome: PredictionOutcome) -> bool:
+    """Whether a trial can tell its gain. ``--fast`` is also tried where its gain is not predicted."""
+    prediction = outcome.prediction
+    return is_runnable(prediction.scenario) and (prediction.gain is not None or prediction.scenario == Scenario(fast=True))
 
 
 def _may_gain(outcome: PredictionOutcome) -> bool:

@@ -153,7 +153,17 @@ def test_idle_gpu_between_kernels_is_launch_bound() -> None:
     found = judged(record)
     assert found.kind == "launch-bound"
     assert found.evidence == IdleGpu(kernel_ms=40.0, available_ms=pytest.approx(62.4))
-    assert next_command(found).endswith("--compile off,reduce-overhead")
+    assert next_command(found).endswith("--no-fast --fast")
+
+
+@pytest.mark.parametrize(
+    "given", [{"engine": "accelerate"}, {"compile": "default"}, {"fused_kernels": True}, {"schedule": "linear"}, {"set_to_none": False}]
+)
+def test_launch_bound_run_that_chose_its_settings_is_not_offered_fast(given: dict[str, Any]) -> None:
+    gap = KernelActivity(step_ms=62.4, kernel_ms=40.0)
+    found = judged(with_config(records.record([WORK] * 4, kernel_activity=gap), **given))
+    assert found.kind == "launch-bound"
+    assert "--fast" not in next_command(found)
 
 
 def test_short_host_lead_is_launch_bound_if_kernels_were_not_profiled() -> None:

@@ -24,6 +24,7 @@ from diagnoses import (
     far_away,
     loader_contends_gpu,
     make_loader_stats,
+    with_layers,
 )
 from msgspec.structs import replace
 
@@ -32,6 +33,7 @@ from ddpbench.analysis.cpu_demand import all_cores_workers
 from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.pipeline.model import PipelineModel, pipeline_model
 from ddpbench.analysis.remedies.recommend import recommend
+from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
 from ddpbench.analysis.whatif.gain import MAX_RESIDUAL, GainEstimate, model_error
 from ddpbench.analysis.whatif.query import WhatIfAnswer, answer_whatif, diagnosed_input
@@ -43,7 +45,7 @@ from ddpbench.record.io import load, save
 from ddpbench.record.prediction import MissingMeasurement, Scenario
 from ddpbench.record.record import Job, KernelActivity
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT
-from ddpbench.record.roofline import DeviceLimits, FusedWork, LayerWork, Roofline, Work
+from ddpbench.record.roofline import FusedWork
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.whatif import render_whatif
 
@@ -288,18 +290,6 @@ def test_cuda_graphs_reduce_the_step_to_its_kernels() -> None:
     assert missing(job, compile="max-autotune") == MissingMeasurement(code="step-compiled", compile_mode="max-autotune")
 
 
-def with_layers(job: Job, fused: FusedWork | None) -> Job:
-    """``job`` with the roofline of its compute-only run: 20 of its 44.4 ms in layers that fused kernels would replace."""
-    nothing = Work(flops=0, num_bytes=0, kernels=0, ms=0)
-    layers = [
-        LayerWork(name=name, kind="", forward=Work(flops=0, num_bytes=1e9, kernels=1, ms=ms), backward=nothing)
-        for name, ms in (("conv", 23.0), ("bn", 20.0))
-    ]
-    limits = DeviceLimits(matmul_tflops=700.0, copy_gb_per_s=4000.0, launch_us=4.0)
-    job.records[1].roofline = Roofline(layers=layers, limits=limits, fused=fused)
-    return job
-
-
 @pytest.mark.parametrize(("num_bytes", "flops"), [(40e9, 0.0), (32e9, 1.4e12)])  # 10 ms; 8 ms of a copy and 2 ms of matrix products
 def test_fused_kernels_take_the_time_of_a_copy_and_of_matrix_products(num_bytes: float, flops: float) -> None:
     fused = FusedWork(replaced_ms=20.0, num_bytes=num_bytes, flops=flops)
@@ -314,6 +304,24 @@ def test_fused_kernels_leave_the_gradient_sync_of_several_ranks() -> None:
     several = with_layers(diagnosis(None, cpu_ms={"decode": 0.1}), fused)
     step_ms = 1e3 * (step_s(several.records[1]) or 0.0)
     assert gain(several, fast=True) == pytest.approx(step_ms / (step_ms - 10), rel=0.04)
+    several.records[1].kernel_activity = KernelActivity(step_ms=step_ms, kernel_ms=28.0)
+    phases_ms = summarize(several.records[1]).phases_ms
+    waits_ms = sum(phases_ms[phase] for phase in ("data", "host_to_device", "broadcast", "sync"))
+    assert gain(several, fast=True) == pytest.approx(step_ms / (28 - 10 + waits_ms), rel=0.06), "no gaps between kernels"
+
+
+def test_fast_is_a_remedy_of_a_launch_bound_diagnosis_if_it_gains() -> None:
+    job = DIAGNOSES["launch-bound"][0]()
+    for fused, expected in (
+        (FusedWork(replaced_ms=20.0, num_bytes=40e9), ["fast"]),
+        (FusedWork(replaced_ms=0.0, num_bytes=200e9), ["cuda-graphs"]),
+    ):
+        with_layers(job, fused)
+        judge_all(job)
+        inputs, builder = diagnosed_input(job)
+        assert inputs.record.verdict
+        assert inputs.record.verdict.kind == "launch-bound"
+        assert [remedy.code for remedy in recommend(builder, inputs, inputs.record.verdict)] == expected
 
 
 def test_fast_is_a_remedy_of_a_compute_bound_diagnosis_if_it_gains() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import records
-from diagnoses import DIAGNOSES, TORCH, benchmark_of, diagnosis
+from diagnoses import DIAGNOSES, TORCH, benchmark_of, diagnosis, with_layers
 from launches import SUPPORT_ENV, TORCHRUN, only_job
 from msgspec.structs import replace
 from records import BUSY
@@ -24,7 +24,15 @@ from ddpbench.analysis.whatif.outcome import best_outcome, is_runnable, outcomes
 from ddpbench.analysis.whatif.query import diagnosed_input
 from ddpbench.bench.diagnose.context import DiagnosisContext
 from ddpbench.bench.diagnose.loaders import LoaderFactories
-from ddpbench.bench.diagnose.verify import TRIALS_KEY, expected_time_s, plan_trials, predict_remedies, verify_predictions
+from ddpbench.bench.diagnose.verify import (
+    TRIALS_KEY,
+    expected_time_s,
+    plan_trials,
+    predict_fast_after_trial,
+    predict_remedies,
+    top_candidates,
+    verify_predictions,
+)
 from ddpbench.bench.job_spec import JobContext
 from ddpbench.bench.journal import Journal
 from ddpbench.machine.progress_marker import ProgressMarker
@@ -32,6 +40,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.prediction import MissingMeasurement, Prediction, Scenario
 from ddpbench.record.record import Fault, Job
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, trial_role
+from ddpbench.record.roofline import FusedWork
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.report.progress import NullProgress
@@ -172,11 +181,37 @@ def test_no_workers_is_predicted_if_workers_contend_with_trainers() -> None:
 
 def test_cuda_graphs_are_predicted_only_with_kernel_activity() -> None:
     job = DIAGNOSES["launch-bound"][0]()
+    for record in job.records:  # with an engine that --fast cannot capture
+        record.config = replace(record.config, engine="accelerate")
     shown = " ".join(page(job).split())
     assert "the loader keeps up: data wait is" in shown
     assert re.search(r"--compile reduce-overhead: predicted [\d.]+x \([\d.]+ to [\d.]+\)", shown)
     job.records[1].kernel_activity = None
     assert "--compile reduce-overhead: not measured: " in " ".join(page(job).split())
+
+
+def test_fast_is_tried_in_a_launch_bound_training_before_its_gain_is_known(tmp_path: Path) -> None:
+    """A profiler, with which its gain is predicted, would slow down the launches of the baseline that it is compared with."""
+    job = DIAGNOSES["launch-bound"][0]()
+    assert job.diagnosis is not None
+    [fast] = predict_remedies(job)
+    assert (fast.scenario, fast.gain) == (Scenario(fast=True), None)
+    assert top_candidates([fast]) == []
+    assert top_candidates([fast], may_try_fast=lambda: True) == [fast]
+    job.diagnosis.predictions, config = [fast], job.records[0].config
+    assert "use the current settings" not in " ".join(page(job).split())
+    for role, backward_ms in ((BASELINE_REPEAT, 60.0), (trial_role(fast.scenario), 20.0)):
+        job.records.append(records.record([{**BUSY, "backward": backward_ms}] * 2, config=config, role=role))
+    assert re.search(r"--fast: not measured: a step with --fast; measured [\d.]+x \(", " ".join(page(job).split()))
+    with_layers(job, FusedWork(replaced_ms=20.0, num_bytes=40e9))
+    predict_fast_after_trial(Journal(job, tmp_path / "record.json"))
+    [late] = job.diagnosis.predictions
+    assert late.gain is not None
+    assert late.gain > 1.5
+    assert re.search(r"--fast: predicted after the trial [\d.]+x \(.*?\); measured [\d.]+x \(", " ".join(page(job).split()))
+    job.records[-1].status, job.records[-1].fault = "failed", Fault(message="cannot be captured")
+    job.diagnosis.predictions = [fast]
+    assert "failed: cannot be captured" in " ".join(page(job).split())
 
 
 def wanted_s(batch_s: float, cures: int) -> float:
