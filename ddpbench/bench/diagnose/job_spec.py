@@ -21,7 +21,7 @@ from ddpbench.bench.diagnose.measurements import (
     NODE_STATES,
     STORAGE,
 )
-from ddpbench.bench.diagnose.verify import predict_fast_after_trial, verify_predictions
+from ddpbench.bench.diagnose.verify import predict_fast_after_trials, verify_predictions
 from ddpbench.bench.job_spec import JobContext, JobSpec, JournalFactory
 from ddpbench.bench.journal import DiagnosisUpdate
 from ddpbench.bench.round_plan import RoundPlan
@@ -126,7 +126,7 @@ class DiagnoseJobSpec(JobSpec):
         if self._profile_s and self._budget.remaining_s() >= self._profile_s:
             profile_arm(context, arms, self._roles.index(COMPUTE_ONLY))
         if self._verify_s and context.journal:
-            predict_fast_after_trial(context.journal)
+            predict_fast_after_trials(context.journal)
 
     def _verify(self, context: JobContext, arms: Sequence[Arm]) -> None:
         """Predict and try remedies.

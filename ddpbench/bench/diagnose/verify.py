@@ -120,14 +120,15 @@ def predict_and_record(journal: Journal) -> list[Prediction]:
     return predictions
 
 
-def predict_fast_after_trial(journal: Journal) -> None:
-    """Predict what ``--fast`` gains, if that could not be predicted before its trial. The trial itself is not used."""
+def predict_fast_after_trials(journal: Journal) -> None:
+    """Predict what ``--fast`` gains, if that could not be predicted before the trials. Its own trial is not used."""
     job = journal.job
     recorded = job.diagnosis.predictions if job.diagnosis else []
     if any(each.gain is None and each.scenario == FAST for each in recorded):
         judge_all(job)
         inputs, run = diagnosed_input(job)
-        late = msgspec.structs.replace(predict_gain(inputs, run, FAST), after_trial=True)
+        was_tried = any(record.role == trial_role(FAST) for record in job.records)
+        late = msgspec.structs.replace(predict_gain(inputs, run, FAST), after_trial=was_tried)
         journal.update_diagnosis(predictions=[late if each.gain is None and each.scenario == FAST else each for each in recorded])
 
 

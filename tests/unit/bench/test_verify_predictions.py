@@ -28,7 +28,7 @@ from ddpbench.bench.diagnose.verify import (
     TRIALS_KEY,
     expected_time_s,
     plan_trials,
-    predict_fast_after_trial,
+    predict_fast_after_trials,
     predict_remedies,
     top_candidates,
     verify_predictions,
@@ -204,7 +204,7 @@ def test_fast_is_tried_in_a_launch_bound_training_before_its_gain_is_known(tmp_p
         job.records.append(records.record([{**BUSY, "backward": backward_ms}] * 2, config=config, role=role))
     assert re.search(r"--fast: not measured: a step with --fast; measured [\d.]+x \(", " ".join(page(job).split()))
     with_layers(job, FusedWork(replaced_ms=20.0, num_bytes=40e9))
-    predict_fast_after_trial(Journal(job, tmp_path / "record.json"))
+    predict_fast_after_trials(Journal(job, tmp_path / "record.json"))
     [late] = job.diagnosis.predictions
     assert late.gain is not None
     assert late.gain > 1.5
