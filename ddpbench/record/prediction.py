@@ -60,6 +60,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(to_argv(self, flag_fields(Scenario)))
 
 
+FAST = Scenario(fast=True)
+
 AssumptionCode = Literal[
     "above-measured-load",  # more threads per core than measured: an image costs what it cost under the highest measured load
     "below-measured-load",  # fewer threads per core than measured: an image costs what it cost under the lowest measured load

@@ -17,7 +17,7 @@ from ddpbench.analysis.summary import compute_dtype
 from ddpbench.analysis.whatif.query import gain_predictor
 from ddpbench.record.cuda_graph import can_capture
 from ddpbench.record.loaders import DEFAULT_LOADER, SYNTHETIC, loader_spec
-from ddpbench.record.prediction import Scenario
+from ddpbench.record.prediction import FAST, Scenario
 from ddpbench.record.record import Record
 
 DIAGNOSIS_S, VERIFY_S = 120.0, 55.0
@@ -36,7 +36,7 @@ def fewer_launches(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | N
     if fast := fast_settings(builder, inputs):
         return fast
     if is_fast_untried(builder, inputs) and can_capture(config):
-        scenario = Scenario(fast=True) if inputs.controls.diagnosis else None
+        scenario = FAST if inputs.controls.diagnosis else None
         return Remedy(code="fast", command=builder.command(fast=(False, True)), scenario=scenario)
     if config.compile == "off" and not builder.has_flag("compile") and not config.cuda_graph:
         command = builder.command(compile=("off", "reduce-overhead"))
@@ -79,10 +79,9 @@ def fast_settings(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | No
     """Fused kernels and CUDA graphs, if a diagnosis has counted what they replace, and predicts a gain."""
     if not has_fused_work(inputs):
         return None
-    scenario = Scenario(fast=True)
-    gain = gain_predictor(inputs, builder)(scenario)
+    gain = gain_predictor(inputs, builder)(FAST)
     command = builder.command(fast=(False, True))
-    return Remedy(code="fast", command=command, scenario=scenario, gain=gain) if gain and gain >= MIN_WORTHWHILE_GAIN else None
+    return Remedy(code="fast", command=command, scenario=FAST, gain=gain) if gain and gain >= MIN_WORTHWHILE_GAIN else None
 
 
 def is_fast_untried(builder: CommandBuilder, inputs: AnalysisInput) -> bool:

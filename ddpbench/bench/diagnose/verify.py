@@ -32,7 +32,7 @@ from ddpbench.data.shard import Shard
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
 from ddpbench.record.io import encode_json
-from ddpbench.record.prediction import Prediction, Scenario
+from ddpbench.record.prediction import FAST, Prediction
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, Role, trial_role
 from ddpbench.report.messages.roles import role_name
@@ -47,8 +47,6 @@ MAX_TRIAL_ROUND_FRACTION = 1 / 3
 """Maximum fraction that one round takes of the time for an arm's required rounds; the rest is for warm-up."""
 
 TRIALS_KEY = "trials"
-
-FAST = Scenario(fast=True)
 
 
 def verify_predictions(context: DiagnosisContext, left_s: float, round_s: float, warmup_s: float) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 
 from ddpbench.cli.parse import parse_request
+from ddpbench.record.packages import is_installed
 
 NAME = "CUDA_DEVICE_MAX_CONNECTIONS"
-HAS_DALI = find_spec("nvidia") is not None and find_spec("nvidia.dali") is not None
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +26,7 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("resnet18", "torch", False, None),
         ("resnet18", "torch,dali-gpu", False, "32"),
-        ("resnet18", "torch", True, "32" if HAS_DALI else None),
+        ("resnet18", "torch", True, "32" if is_installed("nvidia.dali") else None),
         ("wrn16x2-cifar10", "torch", True, None),
     ],
 )
