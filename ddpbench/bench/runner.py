@@ -27,7 +27,6 @@ from ddpbench.bench.transport import TransportProbe
 from ddpbench.distributed.exit_status import exit_with_error, write_exit_status
 from ddpbench.distributed.rank_store import FailureReport
 from ddpbench.distributed.world import World
-from ddpbench.machine.backends import gc_freeze
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.machine.streams import print_error, print_note
 from ddpbench.record.errors import BenchError, ExitCode, OutOfMemory
@@ -92,7 +91,6 @@ def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
     if not queue.pending_arms:
         return
     timer = RoundTimer()
-    gc_freeze()
     spec.before_rounds(context)
     end_s = spec.rounds_end_s(request.arms[0].time_limit, timer.elapsed_s)
     context.progress.stage("warming up")
