@@ -47,9 +47,12 @@ def test_interval_width_determines_the_digits_of_its_figure(figure: tuple[float,
         ((2.1604, 2.1497, 2.1706), ("2.16", "2.15", "2.17")),
         ((0.38094, 0.3794, 0.3824), ("0.381", "0.379", "0.382")),
         ((1.0021, 0.9982, 1.0061), ("1.002", "0.998", "1.006")),
+        ((1.1763, 1.0183, 1.2395), ("1.18", "1.02", "1.24")),
     ],
 )
-def test_ratio_has_one_digit_of_its_interval(ratio: tuple[float, float, float], printed: tuple[str, str, str]) -> None:
+def test_ratio_has_one_digit_of_its_interval_or_two_if_it_would_equal_an_end(
+    ratio: tuple[float, float, float], printed: tuple[str, str, str]
+) -> None:
     assert format_interval(*ratio, width_digits=1) == printed
 
 
