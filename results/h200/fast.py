@@ -19,13 +19,16 @@ SYNTHETIC = (
     "resnet50-1gpu-fast",
     "resnet50-1gpu-bf16-fast",
     "resnet50-1gpu-precisions-fast",
+    "resnet50-1gpu-precisions-compiled",
     "resnet50-1gpu-fp32-fast",
+    "resnet50-1gpu-fp32-compiled",
     "resnet18-1gpu-fast",
     "resnet18-1gpu-precisions-fast",
     "resnet18-1gpu-bf16-compiled",
     "resnet18-1gpu-tf32-compiled",
     "resnet18-1gpu-torch-default-compiled",
     "resnet18-1gpu-fp32-fast",
+    "resnet18-1gpu-fp32-compiled",
 )
 JPEG = ("resnet50-dali-gpu-fast", "resnet18-dali-gpu-fast")
 WORKLOADS, MODES = ("resnet50", "resnet18"), ("eager", "compiled", "compiled in a CUDA graph", "`--fast`")
@@ -42,8 +45,7 @@ hosts. Intervals are those of the mean of the rounds (95%). MFU is relative to t
 The power limit of the GPU lowers its clocks in most rows, and hosts differ by 2 to 3%. In `torch-default`, only convolutions use TF32: the
 last layer, the only other matrix product, makes no difference.
 
-With `--fast`, from 12,800 generated JPEGs in the page cache, by `dali-gpu` with 12 threads. `--hw-decoder-load` is the fraction of images
-that the GPU's JPEG engine decodes. These records are with 8 hardware queues; `../README.md` has what 32 gain:
+From 12,800 generated JPEGs in the page cache, by `dali-gpu` with 12 threads:
 
 {jpeg}
 
@@ -71,7 +73,6 @@ def cells_of(record: Record, name: str) -> dict[str, str]:
         "precision": record.config.precision,
         "batch": f"{record.config.batch_size:,}",
         "training": mode_of(record),
-        "decoder load": str(record.config.hw_decoder_load or "default"),
         "images/s": "{} ({} to {})".format(*(format_rounded(figure, 4) for figure in (speed.samples_per_s, speed.low, speed.high))),
         "watts": f"{summary.joules_per_sample * samples / seconds:.0f}",
         "images per joule": f"{1 / summary.joules_per_sample:.1f}",
@@ -85,16 +86,15 @@ def order_of(row: tuple[Record, str]) -> tuple[int, int, int]:
     return WORKLOADS.index(config.workload), PRECISIONS.index(config.precision), MODES.index(mode_of(row[0]))
 
 
-def table(names: Sequence[str], loader: str, without: str) -> str:
-    """The arms that ``loader`` feeds, without the column ``without``."""
-    found = [(record, name) for name in names for record in load(HERE / f"{name}.json").records if record.config.loader == loader]
-    rows = [{title: cell for title, cell in cells_of(*row).items() if title != without} for row in sorted(found, key=order_of)]
+def table(names: Sequence[str]) -> str:
+    found = [(record, name) for name in names for record in load(HERE / f"{name}.json").records]
+    rows = [cells_of(*row) for row in sorted(found, key=order_of)]
     lines = [[*rows[0]], ["---"] * len(rows[0]), *([*row.values()] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def page() -> str:
-    return PAGE.format(synthetic=table(SYNTHETIC, "synthetic", without="decoder load"), jpeg=table(JPEG, "dali-gpu", without="training"))
+    return PAGE.format(synthetic=table(SYNTHETIC), jpeg=table(JPEG))
 
 
 if __name__ == "__main__":
