@@ -255,7 +255,7 @@ def _note_if_unused(
 
 
 def startup_warnings(world: World, record: Record, variables: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Warnings about unused GPUs, about a single rank despite several GPUs or nodes, and about unequal nodes; one sentence each."""
+    """Warnings about unused GPUs, emulated bfloat16, a single rank despite several GPUs or nodes, and unequal nodes; one sentence each."""
     allocated = variables.get("CUDA_VISIBLE_DEVICES", "")
     if (
         re.match(r"\d|GPU-|MIG-", allocated)
@@ -263,6 +263,8 @@ def startup_warnings(world: World, record: Record, variables: Mapping[str, str] 
         and (record.requested or record.config).device == "auto"
     ):
         yield f"trains on the CPU, since torch sees no GPU, but CUDA_VISIBLE_DEVICES is {allocated}; 'ddpbench env' shows the driver"
+    if PRECISIONS[record.config.precision].layer_dtype == "bfloat16" and world.device.emulates_bfloat16:
+        yield "this CPU emulates bfloat16; --precision fp32 is much faster"
     if world.size == 1:
         yield from _single_rank_warnings(world, variables)
     if imbalance := check_node_balance(record):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import records
@@ -44,3 +49,12 @@ def test_cpu_training_despite_allocated_gpus_is_noted(device: str, allocated: st
     record = records.cpu_run(requested=Config(workload="resnet50", device=device))
     said = [*startup_warnings(unjoined_world("gloo"), record, {"CUDA_VISIBLE_DEVICES": allocated})]
     assert any(f"CUDA_VISIBLE_DEVICES is {allocated}" in each for each in said) == warns
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the instruction sets of x86")
+def test_emulated_bfloat16_is_noted(tmp_path: Path) -> None:
+    training = ["disc-mlp-2", "--amp", "--device", "cpu", "--rounds", "1", "--steps", "1", "-o", str(tmp_path)]
+    command, without = [sys.executable, "-m", "ddpbench", *training], {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run(command, env=without, capture_output=True, text=True, timeout=60)
+    assert "ddpbench: note: this CPU emulates bfloat16; --precision fp32 is much faster\n" in done.stderr
