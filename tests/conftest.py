@@ -135,8 +135,9 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(autouse=True)
 def frozen_gc() -> None:
     """Freeze gc as a run does, because collecting a million imported objects is slow."""
-    from ddpbench.machine.backends import gc_freeze  # imports torch, which reads OMP_NUM_THREADS
+    from ddpbench.machine.garbage import gc_freeze
 
+    gc.collect()
     gc_freeze()
 
 

@@ -9,7 +9,6 @@ import torch
 from ddpbench.bench.job_spec import JobContext
 from ddpbench.bench.journal import ArmUpdate, Journal, import_pages
 from ddpbench.bench.time_budget import RoundTimer
-from ddpbench.machine.backends import gc_freeze
 from ddpbench.machine.device import Device
 from ddpbench.machine.peaks import measure_matmul_tflops
 from ddpbench.record.record import PeakThroughput, Record
@@ -18,7 +17,7 @@ from ddpbench.workloads.model_cost import workload_cost
 
 
 class AfterFirstStep:
-    """Counts the FLOPs of the models, measures the peaks of the GPUs, imports what judges and shows records, and freezes all objects.
+    """Counts the FLOPs of the models, measures the peaks of the GPUs, and imports what judges and shows records.
 
     All ranks call it after the first step of every arm that all of them train, before any CUDA graph is captured: the warm-up that
     follows restores clocks and caches. Only the first call does something, and its time counts for no round.
@@ -34,7 +33,6 @@ class AfterFirstStep:
         begin_s, context = perf_counter(), self._context
         context.marker.enter("counting FLOPs")
         import_pages()
-        gc_freeze()
         if context.journal:
             record_model_costs(context.journal)
         if context.world.device.is_cuda:

@@ -254,8 +254,9 @@ def _note_if_unused(
         print_note(f"{', '.join(flags)} {'has' if len(flags) == 1 else 'have'} no effect {where}; {hint}")
 
 
-def startup_warnings(world: World, record: Record, variables: Mapping[str, str] = os.environ) -> Iterator[str]:
+def startup_warnings(world: World, records: Sequence[Record], variables: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Warnings about unused GPUs, emulated bfloat16, a single rank despite several GPUs or nodes, and unequal nodes; one sentence each."""
+    record = records[0]
     allocated = variables.get("CUDA_VISIBLE_DEVICES", "")
     if (
         re.match(r"\d|GPU-|MIG-", allocated)
@@ -263,7 +264,7 @@ def startup_warnings(world: World, record: Record, variables: Mapping[str, str] 
         and (record.requested or record.config).device == "auto"
     ):
         yield f"trains on the CPU, since torch sees no GPU, but CUDA_VISIBLE_DEVICES is {allocated}; 'ddpbench env' shows the driver"
-    if PRECISIONS[record.config.precision].layer_dtype == "bfloat16" and world.device.emulates_bfloat16:
+    if any(_emulates_its_precision(each) for each in records):
         yield "this CPU emulates bfloat16; --precision fp32 is much faster"
     if world.size == 1:
         yield from _single_rank_warnings(world, variables)
@@ -271,6 +272,11 @@ def startup_warnings(world: World, record: Record, variables: Mapping[str, str] 
         from ddpbench.report.messages.checks import check_hint, check_text
 
         yield f"{check_text(imbalance, record)}: {check_hint(imbalance, record)}"
+
+
+def _emulates_its_precision(record: Record) -> bool:
+    is_bfloat16 = PRECISIONS[record.config.precision].layer_dtype == "bfloat16"
+    return is_bfloat16 and record.config.device == "cpu" and record.environment.emulates_bfloat16
 
 
 def _single_rank_warnings(world: World, variables: Mapping[str, str]) -> Iterator[str]:

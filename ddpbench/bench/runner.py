@@ -27,6 +27,7 @@ from ddpbench.bench.transport import TransportProbe
 from ddpbench.distributed.exit_status import exit_with_error, write_exit_status
 from ddpbench.distributed.rank_store import FailureReport
 from ddpbench.distributed.world import World
+from ddpbench.machine.garbage import gc_freeze
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.machine.streams import print_error, print_note
 from ddpbench.record.errors import BenchError, ExitCode, OutOfMemory
@@ -47,7 +48,7 @@ def run_job(request: Request, spec: JobSpec) -> NoReturn:
         journal = open_job_journal(request, spec, world, records)
     except BenchError as error:
         exit_with_error(error)
-    for warning in startup_warnings(world, records[0]) if journal else ():
+    for warning in startup_warnings(world, records) if journal else ():
         print_note(warning)
     progress = make_progress(sys.stderr) if journal and not request.output.quiet else NullProgress()
     marker = ProgressMarker(RENDEZVOUS_TIMEOUT_FACTOR * request.arms[0].hang_timeout)
@@ -91,6 +92,7 @@ def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
     if not queue.pending_arms:
         return
     timer = RoundTimer()
+    gc_freeze()
     spec.before_rounds(context)
     end_s = spec.rounds_end_s(request.arms[0].time_limit, timer.elapsed_s)
     context.progress.stage("warming up")

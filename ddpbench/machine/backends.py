@@ -6,7 +6,6 @@ only ``fp32_precision`` is set, torch raises when inductor's autotuning reads th
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -64,9 +63,3 @@ def configure_backends(tf32: bool | None) -> None:
     """
     set_tf32(tf32)
     torch.backends.cudnn.benchmark = True
-
-
-def gc_freeze() -> None:
-    """Collect garbage, then exclude all living objects from later collections: modules never become garbage."""
-    gc.collect()
-    gc.freeze()

@@ -39,11 +39,6 @@ class Device:
     def is_cuda(self) -> bool:
         return self.torch_device.type == "cuda"
 
-    @property
-    def emulates_bfloat16(self) -> bool:
-        """Whether this is a CPU without instructions for bfloat16, according to oneDNN, in which torch computes layers."""
-        return not self.is_cuda and torch.backends.mkldnn.is_available() and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
     def synchronize(self) -> None:
         """Wait until all work issued to the device is done."""
         if self.is_cuda:

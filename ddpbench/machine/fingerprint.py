@@ -45,6 +45,13 @@ def collect_software(cuda: bool) -> Software:
     )
 
 
+def emulates_bfloat16() -> bool:
+    """Whether oneDNN, in which torch computes layers on a CPU, has no bfloat16 kernels for this one. Imports torch."""
+    import torch
+
+    return torch.backends.mkldnn.is_available() and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 def collect_environment(
     software: Software,
     placements: list[RankPlacement],
@@ -54,7 +61,7 @@ def collect_environment(
     health_unavailable_reason: str,
     transport: list[Transport],
 ) -> Environment:
-    """The environment of a job whose ranks run at ``placements``, as this rank sees it."""
+    """The environment of a job whose ranks run at ``placements``, as this rank sees it. Imports torch."""
     return Environment(
         software=software,
         world_size=len(placements),
@@ -65,6 +72,7 @@ def collect_environment(
         placements=placements,
         os=os_name(),
         cpu=cpu_name(),
+        emulates_bfloat16=emulates_bfloat16(),
         variables=speed_variables(),
         transport=transport,
         health_unavailable_reason=health_unavailable_reason,

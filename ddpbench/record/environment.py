@@ -61,6 +61,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     placements: list[RankPlacement]
     os: str = ""
     cpu: str = ""
+    emulates_bfloat16: bool = False  # the CPU, which then trains much faster in float32
     variables: dict[str, FreeText] = {}  # those that affect speed: see machine.speed_variables
     transport: list[Transport] = []  # empty if unknown, and for one rank
     infiniband_devices: list[str] = []  # active devices of the first node; empty unless every node has some

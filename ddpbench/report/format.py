@@ -13,8 +13,8 @@ def format_interval(center: float, low: float, high: float, width_digits: int = 
     """``center``, ``low`` and ``high`` with the digits that the interval supports.
 
     Half the width keeps ``width_digits`` significant digits, two at most (Guide to the Expression of Uncertainty in Measurement,
-    JCGM 100:2008, 7.2.6), and a further one if ``center`` would be shown as one of the ends. ``center`` keeps at least two, and at most
-    four if it has decimals. Without a width each has four.
+    JCGM 100:2008, 7.2.6), and a further one if ``center`` would equal one of the ends. ``center`` keeps at least two, and at most four if
+    it has decimals. Without a width each has four.
     """
     half_width = (high - low) / 2
     if half_width <= 0:
@@ -22,7 +22,7 @@ def format_interval(center: float, low: float, high: float, width_digits: int = 
     most, least = max(0, _decimals(center, 4)), _decimals(center, 2)
     decimals = max(least, min(_decimals(half_width, width_digits), most))
     if low < center < high and round(center, decimals) in (round(low, decimals), round(high, decimals)):
-        decimals = max(decimals, min(decimals + 1, most))
+        decimals = min(decimals + 1, most)
     return format_decimals(center, decimals), format_decimals(low, decimals), format_decimals(high, decimals)
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import NoReturn
 
+from ddpbench.machine.garbage import collect_as_usual
 from ddpbench.record.errors import ExitCode, UsageError
 
 PROCESSES_HINT = "processes that a script starts are not watched: start ranks with torchrun or --gpus N"
@@ -91,6 +92,7 @@ def run_program(program: Program) -> Ending:
 
     Raises UsageError if a module does not exist.
     """
+    collect_as_usual()
     try:
         module, code = _prepare_module(program) if program.is_module else _prepare_file(program)
         sys.modules["__main__"] = module

@@ -60,10 +60,13 @@ def less_sync(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
 def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
     """For a device that is busy computing: tensor cores, fused or compiled kernels, a larger batch; else a diagnosis of a loader."""
     record, config, cuda = builder.record, builder.record.config, builder.record.environment.device_type == "cuda"
-    in_float32 = record.observed_precision is not None and compute_dtype(record.observed_precision) in ("float32", "tf32")
-    if in_float32 and (cuda or not builder.has_flag("precision")):  # CPUs without bfloat16 units are slower with it
+    dtype = compute_dtype(record.observed_precision) if record.observed_precision else ""
+    emulates_half = not cuda and record.environment.emulates_bfloat16
+    if dtype in ("float32", "tf32") and not emulates_half and (cuda or not builder.has_flag("precision")):
         half = "amp-fp16" if cuda else "amp-bf16"
         return Remedy(code="faster-compute", command=builder.command(precision=(config.precision, half)))
+    if dtype in ("float16", "bfloat16") and emulates_half:
+        return Remedy(code="faster-compute", command=builder.command(precision=(config.precision, "fp32")))
     if fast := fast_settings(builder, inputs):
         return fast
     if cuda and config.channels_last and is_fast_untried(builder, inputs):

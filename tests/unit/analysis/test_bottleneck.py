@@ -258,6 +258,14 @@ def test_default_float32_run_suggests_autocast() -> None:
     assert judged(records.cpu_run()).next is None, "fp32 was chosen"
 
 
+def test_cpu_that_emulates_bfloat16_is_to_train_in_float32() -> None:
+    emulating = records.environment(2, device="Xeon CPU", emulates_bfloat16=True)
+    by_default = with_config(records.cpu_run(environment=emulating), precision="torch-default")
+    assert judged(by_default).next is None
+    run = records.cpu_run(environment=emulating, observed_precision=records.matching_precision("amp-bf16"))
+    assert next_command(judged(with_config(run, precision="amp-bf16"))).endswith("--precision amp-bf16,fp32")
+
+
 @pytest.mark.parametrize(("dataset", "diagnoses"), [("imagenet", True), ("gemm", False)])
 def test_synthetic_run_with_nothing_to_gain_suggests_to_diagnose_a_loader(dataset: str, diagnoses: bool) -> None:
     record = records.cpu_run(data=DatasetInfo(loader="synthetic", dataset=dataset, num_batches=1))
