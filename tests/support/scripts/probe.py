@@ -1,6 +1,7 @@
 """Prints what a program sees of its own start."""
 
 import atexit
+import gc
 import json
 import multiprocessing
 import os
@@ -43,6 +44,7 @@ def main() -> None:
                 "in_child": in_child,
                 "folder": os.getcwd(),
                 "torch": "torch" in sys.modules,
+                "garbage": gc.get_threshold(),
                 "handlers": [str(signal.getsignal(each)) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)],
                 "stdin": sys.stdin.read(),
             }
