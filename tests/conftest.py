@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
+from ddpbench.machine.garbage import gc_freeze
 from ddpbench.published import views
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported; two ranks of a test share two cores
@@ -135,8 +136,6 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(autouse=True)
 def frozen_gc() -> None:
     """Freeze gc as a run does, because collecting a million imported objects is slow."""
-    from ddpbench.machine.garbage import gc_freeze
-
     gc.collect()
     gc_freeze()
 

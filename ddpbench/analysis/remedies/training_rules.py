@@ -62,7 +62,7 @@ def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | N
     record, config, cuda = builder.record, builder.record.config, builder.record.environment.device_type == "cuda"
     dtype = compute_dtype(record.observed_precision) if record.observed_precision else ""
     emulates_half = not cuda and record.environment.emulates_bfloat16
-    if dtype in ("float32", "tf32") and not emulates_half and (cuda or not builder.has_flag("precision")):
+    if dtype in ("float32", "tf32") and not emulates_half and (cuda or not builder.has_flag("precision")):  # other CPUs may be slower, too
         half = "amp-fp16" if cuda else "amp-bf16"
         return Remedy(code="faster-compute", command=builder.command(precision=(config.precision, half)))
     if dtype in ("float16", "bfloat16") and emulates_half:
