@@ -1,10 +1,11 @@
 """How much later ddpbench ends its first training step than a bare script with the same kernels: seconds since the launch.
 
-    python results/harness-tax/first_step.py resnet50 512 first-step.json [--compile default] [--times 3]
+    python results/harness-tax/first_step.py resnet50 512 first-step.json [--compile default] [--times 3] [--cached 1]
 
 Launches the bare loop of ``bare.py`` and ``ddpbench run`` in turn, each time under torchrun, with a ResNet: first with empty caches of
 Triton, inductor and the CUDA driver, then again with the caches that the cold launches have filled. Before, the modules of ddpbench are
-compiled, as pip does when it installs them, and torch's libraries are read, so that no launch reads them from disk.
+compiled, as pip does when it installs them, and torch's libraries are read, so that no launch reads them from disk. Every launch is
+written as soon as it has ended.
 """
 
 from __future__ import annotations
@@ -93,19 +94,20 @@ def launch(side: str, words: list[str], caches: Path) -> float:
     return float(printed.rpartition("first step ")[2])
 
 
-def main(model: str, batch_size: int, target: Path, compile_mode: str, times: int) -> None:
-    """Measure ``times`` launches of each side, cold and cached, and write them to ``target``."""
+def main(model: str, batch_size: int, target: Path, compile_mode: str, times: int, cached: int) -> None:
+    """Measure ``times`` cold launches of each side, each followed by ``cached`` cached ones, and write them to ``target``."""
     compileall.compile_dir(PACKAGE, quiet=1)
     read_libraries()
     words = [model, str(batch_size), target.name, "--compile", compile_mode]
+    command = f"python results/harness-tax/first_step.py {' '.join(words)} --times {times} --cached {cached}"
     found: dict[str, dict[str, list[float]]] = {state: {side: [] for side in SIDES} for state in ("cold", "cached")}
+    turns = (SIDES, SIDES[::-1])
     for number in range(times):
         with tempfile.TemporaryDirectory() as caches:
-            for state in found:
-                for side in SIDES if number % 2 == 0 else reversed(SIDES):
+            for state, order in [("cold", turns[number % 2]), *(("cached", turns[(number + again) % 2]) for again in range(cached))]:
+                for side in order:
                     found[state][side].append(launch(side, words, Path(caches)))
-    result = {"command": f"python results/harness-tax/first_step.py {' '.join(words)} --times {times}", "seconds": found}
-    target.write_text(json.dumps(result, indent=1) + "\n")
+                    target.write_text(json.dumps({"command": command, "seconds": found}, indent=1) + "\n")
     for state, sides in found.items():
         bare, ours = (median(sides[side]) for side in SIDES)
         print(f"{model} {batch_size}, {state}: first step of ddpbench after {ours:.1f} s, of the bare script after {bare:.1f} s")
@@ -117,7 +119,8 @@ if __name__ == "__main__":
     parser.add_argument("batch_size", type=int, metavar="BATCH", help="per GPU")
     parser.add_argument("target", type=Path, metavar="TARGET.json")
     parser.add_argument("--compile", dest="compile_mode", default="off", help="off: fused kernels (default: %(default)s)")
-    parser.add_argument("--times", type=int, default=3, help="launches of each (default: %(default)s)")
+    parser.add_argument("--times", type=int, default=3, help="cold launches of each (default: %(default)s)")
+    parser.add_argument("--cached", type=int, default=1, help="cached launches of each after a cold one (default: %(default)s)")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     settings = vars(parser.parse_args())
     side = settings.pop("side")

@@ -1,6 +1,9 @@
-"""Write what each setting that ``--fast`` chooses gains, which pages show, from the records of ``ideas.py`` beside this script.
+"""Write what each setting that ``--fast`` chooses gains, which pages show, from the records beside this script.
 
-python results/kernels/fast_gains.py [TARGET.json]
+    python results/kernels/fast_gains.py [TARGET.json]
+
+The records are those of ``ideas.py``, and ``fast-*.json`` of ``ddpbench WORKLOAD --fast`` with and without its settings, all of them
+in the first arm.
 """
 
 from __future__ import annotations
@@ -10,14 +13,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ddpbench.analysis.compare import throughput_ratio
+from ddpbench.record.io import load
+from ddpbench.record.record import Job
+
 HERE = Path(__file__).resolve().parent
 TARGET = HERE.parents[1] / "ddpbench" / "report" / "messages" / "fast_gains.json"
 SETTINGS = {"fused kernels": "fused_kernels", "CUDA graph": "cuda_graph", "no broadcast of buffers": "broadcast_buffers"}
 """Ideas that are settings, and their fields."""
 
 
-def gains_of(record: dict[str, Any]) -> dict[str, Any]:
-    """The step without a setting, relative to that with all of them: center, low, high."""
+def gains_of_ideas(path: Path) -> dict[str, Any]:
+    record = json.loads(path.read_text())
     _, _, _, workload, batch_size, *_ = record["command"].split()
     longer = {idea["idea"]: [round(end, 3) for end in idea["step_without_relative_to_all"]] for idea in record["ideas"]}
     return {
@@ -29,9 +36,32 @@ def gains_of(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def gains_of_arms(path: Path) -> dict[str, Any]:
+    job = load(path)
+    fastest = job.records[0]
+    return {
+        "workload": fastest.config.workload,
+        "precision": fastest.config.precision,
+        "batch_size": fastest.config.batch_size,
+        "gpu": fastest.environment.placements[0].device_name,
+        "gains": {field: longer_step(job, field) for field in job.swept},
+    }
+
+
+def longer_step(job: Job, field: str) -> list[float]:
+    """The step of the arm that differs from the first only in ``field``, relative to that of the first: center, low, high."""
+    fastest, *others = job.records
+    shared = [name for name in job.swept if name != field]
+    without = next(arm for arm in others if all(getattr(arm.config, name) == getattr(fastest.config, name) for name in shared))
+    ratio = throughput_ratio(fastest, without)
+    if ratio is None:
+        raise ValueError(f"no round without {field} to compare with")
+    return [round(end, 3) for end in (ratio.center, ratio.low, ratio.high)]
+
+
 def main(target: Path = TARGET) -> None:
-    records = [json.loads(path.read_text()) for path in sorted(HERE.glob("ideas-*.json"))]
-    target.write_text(json.dumps([gains_of(record) for record in records], indent=1) + "\n")
+    of_ideas, of_arms = map(gains_of_ideas, sorted(HERE.glob("ideas-*.json"))), map(gains_of_arms, sorted(HERE.glob("fast-*.json")))
+    target.write_text(json.dumps([*of_ideas, *of_arms], indent=1) + "\n")
 
 
 if __name__ == "__main__":

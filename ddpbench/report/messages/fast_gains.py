@@ -9,8 +9,8 @@ import msgspec
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.registry import PRECISIONS
 
-SIMILAR_WORKLOAD = "resnet50"
-"""Whose gains are shown for workloads that were not measured."""
+SIMILAR_WORKLOADS = {"disc-mlp-": "disc-mlp-10", "": "resnet50"}
+"""Whose gains are shown for workloads that were not measured, by how their names begin."""
 
 HALF_DTYPES = ("float16", "bfloat16")
 
@@ -52,6 +52,7 @@ def gains_for(config: ResolvedConfig) -> MeasuredGains | None:
 
     float16 and bfloat16 count as similar, float32 does not.
     """
-    measured = GAINS.get(config.workload, GAINS[SIMILAR_WORKLOAD])
+    similar = next(other for beginning, other in SIMILAR_WORKLOADS.items() if config.workload.startswith(beginning))
+    measured = GAINS.get(config.workload, GAINS[similar])
     has_same_kernels = ("fused_kernels" in measured.gains, "compile" in measured.gains) == (config.fused_kernels, config.compile != "off")
     return measured if has_same_kernels and PRECISIONS[config.precision].compute_dtype in HALF_DTYPES else None

@@ -85,7 +85,7 @@ def header_lines(record: Record, page: Page) -> Iterator[Text]:
 def shared_header_lines(records: Sequence[Record], page: Page, order: str = "interleaved") -> Iterator[Text]:
     """The header of a page of arms: what all of them share, and the order of their rounds. Their table shows the rest."""
     record = records[0]
-    differing = {name for name in Config.__struct_fields__ if len({getattr(each.config, name) for each in records}) > 1}
+    differing = differing_fields([each.config for each in records])
     title = [_workload(record), ("", _common_machine_text(records)), ("", f"{_rounds(records)}, {order}")]
     yield from styled(wrap_text("", ", ".join(texts_in_common(title, differing)), page), LABEL)
     yield from styled(
@@ -96,7 +96,7 @@ def shared_header_lines(records: Sequence[Record], page: Page, order: str = "int
     descriptions = dict.fromkeys(_description(each) for each in records if each.data)
     yield from labelled_lines("data", [*descriptions, *texts_in_common(loader_items(record), differing)], page)
     fast = next((each for each in records if each.config.fast), record)
-    yield from labelled_lines("fast", _fast_choices(fast), page)
+    yield from labelled_lines("fast", _fast_choices(fast, differing_fields([each.requested or each.config for each in records])), page)
     yield from labelled_lines("conf", texts_in_common(_settings(record), differing), page)
 
 
@@ -152,6 +152,10 @@ def some_arms_text(names: Sequence[str], total: int) -> str:
     return ", ".join(names) if len(names) <= MAX_NAMED else f"{len(names)} of {total} arms"
 
 
+def differing_fields(configs: Sequence[Config]) -> set[str]:
+    return {name for name in Config.__struct_fields__ if len({getattr(each, name) for each in configs}) > 1}
+
+
 def texts_in_common(items: Iterable[HeaderItem], differing: Collection[str] = ()) -> list[str]:
     """The texts that hold for every arm."""
     return [text for fields, text in items if text and not any(name in differing for name in fields.split())]
@@ -175,15 +179,18 @@ def _training(record: Record) -> Iterator[HeaderItem]:
         yield "cuda_graph engine", f"CUDA graphs{' (gradient sync counts as backward, broadcast as forward)' if record.uses_ddp else ''}"
 
 
-def _fast_choices(record: Record) -> Iterator[str]:
-    """What ``--fast`` has chosen, with the gain of each choice where it was measured, and what it found set."""
+def _fast_choices(record: Record, compared: Collection[str] = ()) -> Iterator[str]:
+    """What ``--fast`` has chosen, with the gain of each choice where it was measured, and what it found set.
+
+    Without the fields in ``compared``, in which the arms of a job differ as requested.
+    """
     requested, config = record.requested, record.config
     if not config.fast or requested is None:
         return
     measured, shown = gains_for(config), False
     for name, text in FAST_SETTINGS.items():
         chosen, given = getattr(config, name), getattr(requested, name)
-        if name == "broadcast_buffers" and not record.uses_ddp:
+        if name in compared or (name == "broadcast_buffers" and not record.uses_ddp):
             continue
         if given is not None:
             yield f"{_flag(next(field for field in flag_fields(Config) if field.name == name), given)} as you set it"

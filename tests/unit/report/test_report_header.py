@@ -72,6 +72,25 @@ def test_header_lists_what_fast_has_chosen_and_what_it_gains(given: dict[str, bo
     assert ("(gains measured with resnet50 amp-fp16 -b 256" in " ".join(printed.split())) == ("{" in line)
 
 
+@pytest.mark.parametrize(("workload", "measured"), [("vgg16-cifar10", "vgg16-cifar10"), ("disc-mlp-20", "disc-mlp-10")])
+def test_header_shows_what_compiled_kernels_gain_a_similar_workload(workload: str, measured: str) -> None:
+    record = run(1, "ddp", True)
+    record.requested = Config(workload=workload, fast=True)
+    record.config = replace(record.config, workload=workload, fast=True, compile="default", cuda_graph=True)
+    gains = {name: f"{center:.3g}x" for name, (center, _, _) in GAINS[measured].gains.items()}
+    printed = " ".join("\n".join(line.plain for line in header_lines(record, PAGE)).split())
+    assert f"fast compiled kernels {gains['compile']} CUDA graphs {gains['cuda_graph']} (gains measured with {measured} amp-fp16" in printed
+
+
+def test_shared_header_lists_no_choice_of_fast_that_the_arms_compare() -> None:
+    arms = [run(4, "ddp", True) for _ in range(2)]
+    for record, cuda_graph in zip(arms, (True, False), strict=True):
+        record.requested = Config(workload="resnet50", fast=True, compile="off", cuda_graph=cuda_graph)
+        record.config = replace(record.config, fast=True, cuda_graph=cuda_graph, broadcast_buffers=False)
+    lines = [line.plain for line in shared_header_lines(arms, PAGE)]
+    assert "fast  --compile off as you set it   no buffer broadcast" in lines
+
+
 def test_broadcast_is_no_choice_without_ddp() -> None:
     record = run(1, "ddp", False)
     record.requested = Config(workload="resnet50", fast=True)
