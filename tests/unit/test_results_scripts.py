@@ -98,7 +98,7 @@ def test_script_can_be_imported(script: Path, monkeypatch: pytest.MonkeyPatch) -
         ),
         pytest.param(
             "harness-tax/first_step.py shufflenet_v2_x0_5 2 OUT --times 1",
-            "harness-tax/first-step-resnet50-512.json",
+            "harness-tax/first-step-resnet50-512-h200.json",
             0,
             marks=pytest.mark.slow,
         ),
