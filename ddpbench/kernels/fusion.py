@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
 
 from ddpbench.kernels.patterns import CannotTrace, Finder, is_plain, trace
 
@@ -74,10 +75,16 @@ def can_fuse_some(model: nn.Module) -> bool:
     return HAS_TRITON and any(isinstance(found, Finder) and found.norms for _, _, found in _traced(model))
 
 
+def count_fusable_norms(model: nn.Module) -> int:
+    """How many BatchNorms of ``model`` ``fuse_norms`` would fuse."""
+    found = _traced(model) if HAS_TRITON else ()
+    return len({module.get_submodule(norm) for _, module, each in found if isinstance(each, Finder) for norm in each.norms})
+
+
 def _traced(model: nn.Module) -> Iterator[tuple[str, nn.Module, Finder | CannotTrace]]:
-    """Every module that contains BatchNorms, with its name and what tracing it has found."""
+    """Every module that contains BatchNorms, with its name and what tracing it has found. A copy of DDP would build buckets again."""
     for name, module in model.named_modules():
-        if not isinstance(module, _BatchNorm) and any(isinstance(each, _BatchNorm) for each in module.modules()):
+        if not isinstance(module, _BatchNorm | DistributedDataParallel) and any(isinstance(each, _BatchNorm) for each in module.modules()):
             try:
                 yield name, module, Finder(module, trace(module))
             except CannotTrace as problem:

@@ -46,6 +46,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     fast: Annotated[
         bool | None, Flag(TRAINING, "the fastest settings known for the workload on a GPU", automatic=UNCHANGED, sweep=False)
     ] = None
+    fused_kernels: Annotated[
+        bool | None, Flag(TRAINING, "fused kernels of BatchNorm, addition, ReLU and max-pool", automatic=UNCHANGED, sweep=False)
+    ] = None
     gpus: Annotated[Annotated[int, Meta(ge=1, le=MAX_RANKS)] | None, Flag(RANKS, "number of ranks", automatic=UNCHANGED, sweep=False)] = (
         None
     )
@@ -60,7 +63,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(to_argv(self, flag_fields(Scenario)))
 
 
-FAST = Scenario(fast=True)
+FAST, FUSED = Scenario(fast=True), Scenario(fused_kernels=True)
 
 AssumptionCode = Literal[
     "above-measured-load",  # more threads per core than measured: an image costs what it cost under the highest measured load
@@ -79,7 +82,7 @@ AssumptionCode = Literal[
     "no-read-wait",  # files in memory are read without a wait
     "no-overlapped-copy",  # copies from pageable memory do not overlap with training
     "same-copies",  # copies and interference take as long with another precision
-    "fused-kernels",  # fused kernels move the counted bytes as fast as a copy, and CUDA graphs close the gaps between all kernels
+    "fused-kernels",  # fused kernels move the counted bytes as fast as a copy
     "cuda-graphs",  # CUDA graphs close the gaps between kernels and leave the kernels unchanged
     "same-image-load",  # with another batch size a worker and its copy take as long per image
     "same-image-time",  # ... and so does the device; gradient sync takes as long per step
@@ -115,6 +118,7 @@ MeasurementCode = Literal[
     "step-in-precision",  # ``precision``
     "step-compiled",  # by ``compile_mode``
     "step-fast",  # with ``--fast``
+    "step-fused",  # with fused kernels
     "unexplained-step",  # what makes the simulated step ``simulated_ratio`` times the measured one
 ]
 """A measurement that a prediction may require."""

@@ -31,5 +31,6 @@ class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     epochs: Count = 0  # begun
     batches_per_update: AtLeastOne = 1  # above 1 with gradient accumulation
     training_s: Seconds = 0.0  # all steps, and the time outside of them until the last step or validation
+    fusable_norms: Count | None = None  # BatchNorms of the model that fused kernels can run; None if they were not looked for
     ended_early: bool = False  # by ddpbench, after --steps batches
     outside_s: dict[OutsideKind, Seconds] = {}

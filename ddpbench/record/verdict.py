@@ -40,7 +40,17 @@ class ChangeDataLoader(msgspec.Struct, frozen=True, kw_only=True, tag_field="cod
     in_order: bool | None = None
 
 
-NextStep = RunCommand | RaiseTimeLimit | ReduceRanks | ChangeDataLoader
+class FuseKernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="code", tag="fuse-kernels"):
+    """Train the model of a user's own script with fused kernels."""
+
+    channels_last: bool  # the model is in channels-last order already
+
+
+class UseMixedPrecision(msgspec.Struct, frozen=True, tag_field="code", tag="use-mixed-precision"):
+    """Train the model of a user's own script in 16 bits where that is safe."""
+
+
+NextStep = RunCommand | RaiseTimeLimit | ReduceRanks | ChangeDataLoader | FuseKernels | UseMixedPrecision
 
 
 class RepeatedVerdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
     ddpbench vgg16-cifar10 --amp --fast --gpus 1 --rounds 2 --profile
     python results/kernels/step_parts.py TRACE.json.gz TARGET.json --parameters 33650624 --copy-gb-per-s 4205
 
-The limit of a part is the time in which a copy moves the bytes that its kernels must read and write per parameter, in float32.
+The limit of a part is the time in which a copy moves the bytes that its kernels must read and write per parameter.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ BYTES_PER_PARAMETER = {
     "check for infinite gradients": 8,  # unscaling by 1 reads and writes them
     "optimizer": 20,  # reads weight, gradient and momentum; writes weight and momentum
     "gradients into the buckets of DDP": 8,
+    "casts of weights and gradients": 12,  # reads and writes both, one in float32, the other in float16
 }
 
 PROFILED_STEPS = 5

@@ -14,6 +14,7 @@ from scripts.limits import LAUNCHERS
 
 from ddpbench.machine.host import usable_cores
 from ddpbench.record.io import load
+from ddpbench.record.prediction import FUSED
 from ddpbench.record.record import Job
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND
 from ddpbench.record.verdict import ChangeDataLoader
@@ -192,3 +193,16 @@ def test_worker_of_a_trial_that_dies_ends_the_trial_only(launch: Launch, results
     assert (trial.status, trial.fault is not None) == ("failed", True)
     assert job.records[0].status == "ok"
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.cuda
+def test_fused_kernels_are_tried_in_a_script_that_waits_for_nothing(launch: Launch, tmp_path: Path) -> None:
+    script = [str(SUPPORT / "scripts" / "convolutions.py"), "512", "224"]
+    done = launch([*PLAIN, "diagnose", "--time-limit", "80", "-o", str(tmp_path), *script], timeout=110.0)
+    job = only_job(tmp_path)
+    baseline, tried = job.records[0], next((record for record in job.records if record.role.scenario == FUSED), None)
+    assert baseline.script is not None
+    assert (baseline.script.fusable_norms, baseline.config.channels_last) == (53, True), done.stderr
+    assert tried is not None, done.stderr
+    assert (tried.status, len(tried.rounds) >= 3) == ("ok", True), tried.fault
+    assert re.search(r"ddpbench\.kernels\.fuse\(model\): not predicted; measured", " ".join(done.stderr.split()))

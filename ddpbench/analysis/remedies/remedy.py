@@ -28,6 +28,8 @@ RemedyCode = Literal[
     "larger-batch",
     "less-sync",
     "faster-compute",
+    "mixed-precision",  # of a user's own script
+    "fused-kernels",  # likewise
     "inspect-straggler",
     "list-processes",
     "more-evidence",
@@ -47,6 +49,8 @@ SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
     "more-cores",
     "data-in-memory",
     "cuda-graphs",
+    "mixed-precision",
+    "fused-kernels",
     "inspect-straggler",
     "list-processes",
 )

@@ -1,4 +1,4 @@
-"""What to try next in a user's own script, in the script's own terms: the arguments of its DataLoader."""
+"""What to try next in a user's own script, in the script's own terms: the arguments of its DataLoader, how its model trains."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ from ddpbench.analysis.command import DATALOADER_FIELDS, TOP_COMMAND, CommandBui
 from ddpbench.analysis.cpu_demand import cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.recommend import recommend
-from ddpbench.record.prediction import Scenario
+from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import ChangeDataLoader, NextStep, RunCommand, Verdict
+from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RunCommand, UseMixedPrecision, Verdict
+
+SCRIPT_FIELDS = (*DATALOADER_FIELDS, "fused_kernels")
+"""Fields of a scenario that a script can make."""
 
 
-def is_dataloader_change(scenario: Scenario) -> bool:
-    """Whether arguments of a DataLoader can express all of ``scenario``."""
-    return all(getattr(scenario, name) is None or name in DATALOADER_FIELDS for name in scenario.__struct_fields__)
+def is_script_change(scenario: Scenario) -> bool:
+    """Whether arguments of a DataLoader, or fused kernels, can express all of ``scenario``."""
+    return all(getattr(scenario, name) is None or name in SCRIPT_FIELDS for name in scenario.__struct_fields__)
+
+
+def script_change(scenario: Scenario, record: Record) -> ChangeDataLoader | FuseKernels:
+    """What to write in the script of ``record`` for ``scenario``."""
+    return FuseKernels(channels_last=record.config.channels_last) if scenario == FUSED else dataloader_change(scenario, record)
 
 
 def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
@@ -32,7 +40,7 @@ def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
 
 def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
     """The next step after ``verdict`` on a script; None if no single change suggests itself."""
-    if inputs.controls.diagnosis is not None:
+    if inputs.controls.diagnosis is not None or verdict.kind == "compute-bound":
         return _recommended_change(inputs, verdict)
     match verdict.kind:
         case "data-bound":
@@ -47,8 +55,12 @@ def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
 def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
     """The first remedy of a diagnosis that the script can make, or a command that shows more."""
     for remedy in recommend(CommandBuilder(inputs.record, "diagnose"), inputs, verdict):
-        if remedy.scenario is not None and is_dataloader_change(remedy.scenario):
-            return dataloader_change(remedy.scenario, inputs.record)
+        if remedy.scenario is not None and is_script_change(remedy.scenario):
+            return script_change(remedy.scenario, inputs.record)
+        if remedy.code == "fused-kernels":
+            return FuseKernels(channels_last=False)
+        if remedy.code == "mixed-precision":
+            return UseMixedPrecision()
         if remedy.code == "pinned-memory-and-worker":
             return _pinned_memory(inputs.record)
         if remedy.code == "persistent-workers":

@@ -14,7 +14,7 @@ from ddpbench.analysis.whatif.batches import scale_times
 from ddpbench.analysis.whatif.context import WhatIfContext
 from ddpbench.analysis.whatif.loader_changes import with_handoff, with_hw_decoder_load, with_loader, with_pin_memory
 from ddpbench.analysis.whatif.state import PipelineState
-from ddpbench.analysis.whatif.step_changes import with_batch_size, with_compile, with_fast, with_precision
+from ddpbench.analysis.whatif.step_changes import with_batch_size, with_compile, with_fast, with_fused_kernels, with_precision
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import DEFAULT_LOADER, loader_spec
 from ddpbench.record.prediction import Assumption, MissingMeasurement, Scenario
@@ -50,6 +50,7 @@ def _present_value(name: str, state: PipelineState, context: WhatIfContext) -> o
         "precision": state.precision,
         "compile": state.compile,
         "fast": state.fast,
+        "fused_kernels": state.fused,
         "batch_size": state.batch_size,
         "data_in_memory": False,
         "pin_memory": config.pin_memory if context.on_gpu else None,
@@ -152,6 +153,7 @@ SETTERS: Mapping[str, Callable[..., PipelineState]] = {
     "precision": with_precision,
     "compile": with_compile,
     "fast": with_fast,
+    "fused_kernels": with_fused_kernels,
     "batch_size": with_batch_size,
     "data_in_memory": with_data_in_memory,
     "workers": with_workers,

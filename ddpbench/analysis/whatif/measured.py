@@ -61,6 +61,7 @@ def measured_state(inputs: AnalysisInput) -> PipelineState:
         precision=config.precision,
         compile=config.compile,
         fast=config.fast,
+        fused=config.fused_kernels,
         batch_size=config.batch_size,
         ranks=record.world_size,
         ranks_per_node=node.ranks,

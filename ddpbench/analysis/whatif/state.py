@@ -23,6 +23,7 @@ class PipelineState:
     precision: str
     compile: str
     fast: bool
+    fused: bool  # runs fused kernels
     batch_size: int  # images per rank and step
     ranks: int
     ranks_per_node: int

@@ -15,8 +15,9 @@ from ddpbench.analysis.whatif.context import WhatIfContext
 from ddpbench.analysis.whatif.state import PipelineState
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.record.prediction import Assumption, MissingMeasurement
-from ddpbench.record.record import KernelActivity
+from ddpbench.record.prediction import Assumption, MissingMeasurement, Scenario
+from ddpbench.record.record import KernelActivity, Record
+from ddpbench.record.roofline import Roofline
 
 
 def with_precision(state: PipelineState, name: str, context: WhatIfContext) -> PipelineState:
@@ -45,37 +46,58 @@ def with_compile(state: PipelineState, mode: str, context: WhatIfContext) -> Pip
     ).with_assumptions(Assumption(code="cuda-graphs", log_error=0.1))
 
 
-def with_fast(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
-    """Change to the settings of ``--fast``: the layers that fused kernels replace take the time in which a copy moves the counted bytes.
+def with_fused_kernels(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
+    """Change to fused kernels: the layers that they replace take the time in which a copy moves the counted bytes.
 
     A convolution that is replaced takes the time of matrix products with its FLOPs besides. Gradient sync of several ranks stays, but a
     shorter backward may hide less of it.
     """
+    after = _with_counted_kernels(state, wanted, context, Scenario(fused_kernels=wanted), MissingMeasurement(code="step-fused"))
+    return replace(after, fused=True)
+
+
+def with_fast(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
+    """Change to the settings of ``--fast``: fused kernels, and CUDA graphs, which close the gaps between all kernels."""
+    after = _with_counted_kernels(state, wanted, context, Scenario(fast=wanted), MissingMeasurement(code="step-fast"))
+    return replace(after, fast=True).with_assumptions(Assumption(code="cuda-graphs"))
+
+
+def _with_counted_kernels(
+    state: PipelineState, wanted: bool, context: WhatIfContext, scenario: Scenario, missing: MissingMeasurement
+) -> PipelineState:
+    """Change to fused kernels, in CUDA graphs with ``--fast``."""
     if not context.on_gpu:
-        raise UsageError("--fast changes nothing on a CPU", "drop --fast")
+        raise UsageError(f"{scenario.flag_text} changes nothing on a CPU", f"drop {scenario.flag_text}")
     compute_only, config = context.inputs.controls.compute_only, context.inputs.record.config
     roofline = compute_only.roofline if compute_only else None
     measured_s = step_s(compute_only)
     same_settings = (state.precision, state.compile, state.batch_size) == (config.precision, config.compile, config.batch_size)
     if not (wanted and same_settings and roofline and roofline.fused and measured_s):
-        raise MissingMeasurementError(MissingMeasurement(code="step-fast"), context.builder.diagnose_command())
+        raise MissingMeasurementError(missing, context.builder.diagnose_command())
     step_ms = 1e3 * measured_s
-    if state.ranks == 1:
-        step_ms = min(step_ms, fsum(work.ms for layer in roofline.layers for work in (layer.forward, layer.backward)))
-    elif compute_only and compute_only.kernel_activity:  # the step contains communication, which stays
-        idle = idle_gpu(compute_only.kernel_activity, summarize(compute_only))
-        step_ms -= max(0.0, idle.available_ms - idle.kernel_ms)
+    if scenario.fast:
+        step_ms -= _gaps_ms(step_ms, roofline, compute_only if state.ranks > 1 else None)
     fused, limits = roofline.fused, roofline.limits
     fused_ms = fused.num_bytes / limits.copy_gb_per_s / 1e6 + fused.flops / limits.matmul_tflops / 1e9
     ratio = (step_ms - fused.replaced_ms + fused_ms) / (1e3 * measured_s)
-    return replace(
-        state, fast=True, step_times_s=[[min(ratio, 1.0) * span for span in each] for each in state.step_times_s]
-    ).with_assumptions(Assumption(code="fused-kernels", log_error=0.08 if state.ranks == 1 else 0.15))
+    return replace(state, step_times_s=[[min(ratio, 1.0) * span for span in each] for each in state.step_times_s]).with_assumptions(
+        Assumption(code="fused-kernels", log_error=0.08 if state.ranks == 1 else 0.15)
+    )
+
+
+def _gaps_ms(step_ms: float, roofline: Roofline, with_communication: Record | None) -> float:
+    """Milliseconds of a step of ``step_ms`` in which no kernel runs; of a step ``with_communication``, which stays, at least those."""
+    if with_communication is None:
+        return max(0.0, step_ms - fsum(work.ms for layer in roofline.layers for work in (layer.forward, layer.backward)))
+    if with_communication.kernel_activity is None:
+        return 0.0
+    idle = idle_gpu(with_communication.kernel_activity, summarize(with_communication))
+    return max(0.0, idle.available_ms - idle.kernel_ms)
 
 
 def with_batch_size(state: PipelineState, batch_size: int, context: WhatIfContext) -> PipelineState:
-    factor, config = batch_size / state.batch_size, context.inputs.record.config
-    steps = None if state.fast and not config.fast else _measured_steps(context, state.precision, batch_size, state.compile)
+    factor = batch_size / state.batch_size
+    steps = _measured_steps(context, state.precision, batch_size, state.compile) if _has_present_kernels(state, context) else None
     if steps is not None:
         assumption = Assumption(code="same-image-load")
     else:
@@ -111,8 +133,14 @@ def _kernel_activity(state: PipelineState, context: WhatIfContext) -> KernelActi
     None if ``state`` has another precision or compile mode.
     """
     compute_only, config = context.inputs.controls.compute_only, context.inputs.record.config
-    same_settings = (state.precision, state.compile, state.fast) == (config.precision, config.compile, config.fast)
+    same_settings = (state.precision, state.compile) == (config.precision, config.compile) and _has_present_kernels(state, context)
     return compute_only.kernel_activity if compute_only and same_settings else None
+
+
+def _has_present_kernels(state: PipelineState, context: WhatIfContext) -> bool:
+    """Whether ``state`` neither adds ``--fast`` to the measured run nor fused kernels."""
+    config = context.inputs.record.config
+    return (state.fast, state.fused) == (config.fast, config.fused_kernels)
 
 
 def _scaled_step(span: float, factor: float, state: PipelineState, context: WhatIfContext) -> float:

@@ -16,7 +16,7 @@ from ddpbench.analysis.remedies.remedy import (
     Remedy,
     RemedyCode,
 )
-from ddpbench.analysis.remedies.script import dataloader_change, is_dataloader_change
+from ddpbench.analysis.remedies.script import is_script_change, script_change
 from ddpbench.analysis.stats import Interval, PairedRatio
 from ddpbench.analysis.whatif.outcome import PredictionOutcome, is_runnable
 from ddpbench.record.diagnosis import SHM_DIR
@@ -24,11 +24,11 @@ from ddpbench.record.loaders import loader_spec
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Record
 from ddpbench.record.text import format_3sig, pluralize
-from ddpbench.record.verdict import ReduceRanks
+from ddpbench.record.verdict import FuseKernels, ReduceRanks, UseMixedPrecision
 from ddpbench.report.format import format_rounded, format_with_interval
 from ddpbench.report.messages.phrases import device_noun
 from ddpbench.report.messages.status import failure_reason
-from ddpbench.report.messages.verdict import dataloader_call, next_step_text
+from ddpbench.report.messages.verdict import next_step_text
 from ddpbench.report.messages.whatif import gain_text, missing_measurement_text
 
 NAMES: Mapping[RemedyCode, str] = {
@@ -41,6 +41,8 @@ NAMES: Mapping[RemedyCode, str] = {
     "fast": "--fast",
     "less-sync": "cheaper gradient sync",
     "faster-compute": "faster compute, not faster data loading",
+    "mixed-precision": next_step_text(UseMixedPrecision()),
+    "fused-kernels": next_step_text(FuseKernels(channels_last=False)),
     "inspect-straggler": "inspect the straggler",
     "list-processes": "list other processes",
     "more-evidence": "more evidence",
@@ -57,6 +59,8 @@ REASONS: Mapping[RemedyCode, str] = {
     "pinned-memory-and-worker": "not predicted; without workers, the trainer process would pin each batch itself and wait for it",
     "without-loader": "upper limit: no batch is loaded or copied",
     "fast": "fused kernels move fewer bytes, and CUDA graphs launch all kernels of a step at once",
+    "mixed-precision": "not predicted; Tensor Cores compute faster in 16 bits, and half the bytes move",
+    "fused-kernels": "BatchNorm, addition, ReLU and max-pool move fewer bytes in one kernel",
     "cuda-graphs": "CUDA graphs launch all kernels of a step at once",
     "larger-batch": "more work per launched kernel",
 }
@@ -78,8 +82,8 @@ NO_GAIN_PREDICTED = "no remedy that can be tried here has a predicted gain"
 
 def remedy_name(remedy: Remedy, record: Record) -> str:
     """A few words, or flags to use, for a remedy of ``record``; for a script, the call of its DataLoader."""
-    if record.script is not None and remedy.scenario is not None and is_dataloader_change(remedy.scenario):
-        return dataloader_call(dataloader_change(remedy.scenario, record))
+    if record.script is not None and remedy.scenario is not None and is_script_change(remedy.scenario):
+        return next_step_text(script_change(remedy.scenario, record))
     if record.script is not None and remedy.code == "cuda-graphs":
         return 'torch.compile(model, mode="reduce-overhead")'
     match remedy:
@@ -162,6 +166,8 @@ def outcome_text(outcome: PredictionOutcome) -> str:
     """The predicted gain, the measured one, and the error of the prediction."""
     predicted, ratio = prediction_text(outcome.prediction), outcome.measured
     short = f", with {pluralize(outcome.missing_batches, 'batch', 'es')} missing" if outcome.missing_batches else ""
+    if outcome.prediction.gain is None and ratio is not None:
+        predicted = "not predicted"
     if outcome.failed:
         return f"{predicted}; failed: {failure_reason(outcome.failed)}"
     if ratio is None:

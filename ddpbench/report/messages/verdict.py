@@ -7,7 +7,17 @@ from typing import assert_never
 from msgspec.structs import asdict
 
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import ChangeDataLoader, NextStep, RaiseTimeLimit, ReduceRanks, RunCommand, ScalingVerdict, Verdict
+from ddpbench.record.verdict import (
+    ChangeDataLoader,
+    FuseKernels,
+    NextStep,
+    RaiseTimeLimit,
+    ReduceRanks,
+    RunCommand,
+    ScalingVerdict,
+    UseMixedPrecision,
+    Verdict,
+)
 from ddpbench.report.messages.bottlenecks import Explanation, explain_bottleneck
 from ddpbench.report.messages.causes import cause_name, cause_text
 
@@ -65,6 +75,10 @@ def next_step_text(step: NextStep) -> str:
             return f"at most {step.max_ranks_per_node} ranks per node"
         case ChangeDataLoader():
             return dataloader_call(step)
+        case FuseKernels():
+            return f"ddpbench.kernels.fuse(model{'' if step.channels_last else '.to(memory_format=torch.channels_last)'})"
+        case UseMixedPrecision():
+            return 'torch.autocast("cuda", torch.float16), torch.amp.GradScaler()'
         case _:
             assert_never(step)
 

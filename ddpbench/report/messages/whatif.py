@@ -35,7 +35,7 @@ ASSUMPTIONS: Mapping[AssumptionCode, str] = {
     "no-read-wait": "files in memory have no read wait",
     "no-overlapped-copy": "copies from pageable memory do not overlap training",
     "same-copies": "copies and interference take as long in another precision",
-    "fused-kernels": "fused kernels move the counted bytes as fast as a copy; CUDA graphs remove the gaps between kernels",
+    "fused-kernels": "fused kernels move the counted bytes as fast as a copy",
     "cuda-graphs": "CUDA graphs remove the gaps between kernels and do not change the kernels",
     "same-image-load": "worker and copy time per image stay the same",
     "same-image-time": "device and workers take as long per image, gradient sync as long per step",
@@ -59,6 +59,7 @@ MEASUREMENTS: Mapping[MeasurementCode, str] = {
     "step-in-precision": "a step in {precision}",
     "step-compiled": "a step compiled with {compile_mode}",
     "step-fast": "a step with --fast",
+    "step-fused": "a step with fused kernels",
     "unexplained-step": "why {longer} {times:.1f} times as long as {shorter}",
 }
 

@@ -10,11 +10,11 @@ from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.recommend import recommend
-from ddpbench.analysis.remedies.script import dataloader_change
+from ddpbench.analysis.remedies.script import script_change
 from ddpbench.analysis.whatif.gain import PREDICTION_CONFIDENCE
 from ddpbench.analysis.whatif.outcome import PredictionOutcome, command_with, is_runnable, outcomes
 from ddpbench.analysis.whatif.query import predict_gain
-from ddpbench.record.prediction import FAST, Scenario
+from ddpbench.record.prediction import FAST, FUSED, Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE_REPEAT
 from ddpbench.record.verdict import RunCommand
@@ -30,7 +30,7 @@ from ddpbench.report.messages.remedies import (
     remedy_reason,
     savings_text,
 )
-from ddpbench.report.messages.verdict import dataloader_call, next_step_text
+from ddpbench.report.messages.verdict import next_step_text
 
 NEXT_COMMAND_NOTE = "see 'next' for the command"
 
@@ -66,7 +66,7 @@ def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = Fa
 
 
 def _setting_name(scenario: Scenario, record: Record) -> str:
-    return scenario.flag_text if record.script is None else dataloader_call(dataloader_change(scenario, record))
+    return scenario.flag_text if record.script is None else next_step_text(script_change(scenario, record))
 
 
 def _remedy_line(name: str, parts: Sequence[str], page: Page) -> list[Text]:
@@ -93,9 +93,9 @@ def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -
 
 
 def _is_worth_trying(outcome: PredictionOutcome) -> bool:
-    """Whether a trial can tell its gain. ``--fast`` is also tried where its gain is not predicted."""
+    """Whether a trial can tell its gain. ``--fast`` and fused kernels are also tried where their gain is not predicted."""
     prediction = outcome.prediction
-    return is_runnable(prediction.scenario) and (prediction.gain is not None or prediction.scenario == FAST)
+    return is_runnable(prediction.scenario) and (prediction.gain is not None or prediction.scenario in (FAST, FUSED))
 
 
 def _may_gain(outcome: PredictionOutcome) -> bool:
@@ -113,9 +113,9 @@ def is_next_step_tried(job: Job, baseline: Record) -> bool:
 
 
 def _setting(job: Job, outcome: PredictionOutcome, baseline: Record) -> str:
-    """The command, or the call of the DataLoader, with what ``outcome`` has tried."""
+    """The command, or what to write in the script, with what ``outcome`` has tried."""
     scenario = outcome.prediction.scenario
-    return dataloader_call(dataloader_change(scenario, baseline)) if baseline.script is not None else command_with(job, scenario)
+    return next_step_text(script_change(scenario, baseline)) if baseline.script is not None else command_with(job, scenario)
 
 
 def _samples_per_s(job: Job) -> float:

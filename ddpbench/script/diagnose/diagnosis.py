@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ddpbench.analysis.cpu_demand import all_cores_workers
-from ddpbench.analysis.remedies.script import dataloader_change, is_dataloader_change
+from ddpbench.analysis.remedies.script import is_script_change, script_change
 from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.diagnose.verify import MAX_TRIALS, predict_remedies
 from ddpbench.distributed.rank_store import open_store
@@ -16,10 +16,10 @@ from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis, NodeState
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import BenchError
-from ddpbench.record.prediction import Prediction, Scenario
+from ddpbench.record.prediction import FUSED, Prediction, Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import SkippedMeasurement
-from ddpbench.report.messages.verdict import dataloader_call
+from ddpbench.report.messages.verdict import next_step_text
 from ddpbench.script.diagnose.channel import StageChannel
 from ddpbench.script.diagnose.deadline import Deadline
 from ddpbench.script.diagnose.job import build_records, update_diagnosis
@@ -81,7 +81,7 @@ class ScriptDiagnosis:
     def begin(self, observation: Observation) -> None:
         """The script is being watched."""
         self._observation = observation
-        self.windows.observer = observation.observer
+        self.windows.observer, self.windows.models = observation.observer, lambda: observation.models
 
     def _begin_training(self) -> None:
         """The time limit counts from here."""
@@ -209,12 +209,14 @@ class ScriptDiagnosis:
 
     def _candidates(self) -> list[Scenario]:
         """Predict what the remedies gain, record it, and return those to try."""
+        if self._facts().on_gpu:
+            self._observation.look_for_fusable_norms()
         self._update_records()
         self.diagnosis.predictions = predict_remedies(Job(started="", command=[], records=self.records, diagnosis=self.diagnosis))
         self._save()
         found = promising(self.diagnosis.predictions) if self._verify else []
         for each in found:
-            self._print_line(f"ddpbench: trying {dataloader_call(dataloader_change(each, self.records[0]))}")
+            self._print_line(f"ddpbench: trying {next_step_text(script_change(each, self.records[0]))}")
         return found
 
     def _update_records(self) -> None:
@@ -227,6 +229,6 @@ class ScriptDiagnosis:
 
 
 def promising(predictions: Sequence[Prediction]) -> list[Scenario]:
-    """The scenarios to try: those that arguments of a DataLoader can express, by descending gain."""
-    possible = [each for each in predictions if each.gain is not None and is_dataloader_change(each.scenario)]
+    """The scenarios to try: those that the script can make, by descending gain. That of fused kernels need not be known."""
+    possible = [each for each in predictions if is_script_change(each.scenario) and (each.gain is not None or each.scenario == FUSED)]
     return [each.scenario for each in sorted(possible, key=lambda each: -(each.gain or 0.0))[:MAX_TRIALS]]

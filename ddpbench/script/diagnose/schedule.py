@@ -9,7 +9,7 @@ from time import monotonic
 
 from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER
-from ddpbench.record.prediction import Scenario
+from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role, trial_role
 from ddpbench.script.diagnose.stage import BatchSource, Stage
 from ddpbench.training.drain import DATA_WAIT_FRACTION, MAX_DRAINS
@@ -148,7 +148,7 @@ class Schedule:
         yield self._at_once(kind="collect")
         if scenarios := self._candidates():
             trials: list[Arm] = [(BASELINE_REPEAT, "own")]
-            trials += [(trial_role(each), "trial") for each in scenarios]
+            trials += [(trial_role(each), "own" if each == FUSED else "trial") for each in scenarios]
             yield from self._turns(trials, MIN_TRIAL_TURNS, MAX_TRIAL_TURNS, self._end_s)
         if self._facts.on_gpu:  # last, since a profiler slows down all launches that follow
             batches = self._rounded(MIN_PROFILED_STEPS)

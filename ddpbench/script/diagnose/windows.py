@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.errors import BenchError
-from ddpbench.record.prediction import Scenario
+from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.script.diagnose.benchmarks import Benchmarks
 from ddpbench.script.diagnose.dataset_files import dataset_files
 from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Measurement, NoLoader
@@ -25,6 +26,9 @@ from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rows import NUMBER, Rows, to_rows
 from ddpbench.script.observe.source import LoaderSource
 from ddpbench.training.profiler import kernel_ms
+
+if TYPE_CHECKING:
+    from ddpbench.script.diagnose.fused_models import FusedModels
 
 MIN_UPDATES, MAX_UPDATES_WITHOUT_LOADER = 3, 20
 """Updates before the first stage, and updates after which a script is ended if no watched loader gives it batches."""
@@ -46,6 +50,9 @@ class Windows:
 
     observer: Observer
     """Set by its creator, since each of the two needs the other."""
+
+    models: Callable[[], Sequence[nn.Module]]
+    """The models that the script trains. Set by its creator."""
 
     def __init__(
         self,
@@ -69,6 +76,7 @@ class Windows:
         self._training: tuple[LoaderSource, SteeredLoader] | None = None  # of the last batch
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
+        self._fused_models: FusedModels | None = None
         self._has_failed = False
 
     @property
@@ -202,6 +210,8 @@ class Windows:
                 self._window.enter_context(loader.repeated.on_device(self.observer.device))
         if stage.is_profiled and self._rank == 0:
             self._window.enter_context(self._profiled(stage.batches))
+        if stage.role and stage.role.scenario == FUSED:
+            self._begin_fused()
         if stage.source == "own":
             self._loader = iterator.steered
         elif stage.source == "background":
@@ -210,6 +220,20 @@ class Windows:
         elif stage.source == "trial":
             trial = self._open_trial(stage.scenario, iterator)
             self._loader = NoLoader() if trial is None else trial
+
+    def _begin_fused(self) -> None:
+        """Give the models fused kernels until the window ends."""
+        if self.has_failed(FUSED) or self.observer.device is None:
+            return
+        try:
+            if self._fused_models is None:
+                from ddpbench.script.diagnose.fused_models import FusedModels  # Triton, which it imports, takes a second
+
+                with self.observer.paused():
+                    self._fused_models = FusedModels(self.models(), self.observer.device)
+            self._window.enter_context(self._fused_models.fused())
+        except Exception as problem:
+            self._fail_trial(FUSED, problem)
 
     @contextmanager
     def _profiled(self, batches: int) -> Iterator[None]:

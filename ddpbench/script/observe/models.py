@@ -47,12 +47,14 @@ class ModelWatch:
     def __init__(self, clock: StepClock[Any], replace: Replace) -> None:
         self._clock, self._replace = clock, replace
         self._last_gradient: LastGradient | None = None
+        self._found: list[ref[nn.Module]] = []
         self._uncalled: dict[int, list[ref[nn.Module]]] = {}  # models, by the id of their optimizer
         self._is_in_backward = False
         self._device_type = ""
         self.name = ""
         self.precision = "torch-default"
         self.num_parameters = 0
+        self.channels_last = False  # some weights of convolutions are in that order
         self.engine = "none"  # how ranks work together: "ddp", or "fsdp" for FSDP2
         self.backend = "none"  # of the script's process group
 
@@ -64,7 +66,9 @@ class ModelWatch:
         for model in outermost_models(parameter):
             ddp = next((each for each in model.modules() if isinstance(each, DistributedDataParallel)), None)
             self._time_calls(model, ddp)
+            self._found.append(ref(model))
             self._uncalled.setdefault(id(optimizer), []).append(ref(model))
+            self.channels_last = self.channels_last or any(map(is_channels_last, model.parameters()))
             trainable = [each for each in model.parameters() if each.requires_grad]
             if not self.name:
                 self.name = model_name(model)
@@ -75,6 +79,11 @@ class ModelWatch:
             elif self.engine == "none" and is_fully_sharded(model):
                 self.engine = "fsdp"
                 time_collectives(self._clock, self._replace, lambda: BACKWARD if self._is_in_backward else FORWARD)
+
+    @property
+    def found(self) -> list[nn.Module]:
+        """The outermost models, as far as they still exist."""
+        return [model for each in self._found if (model := each()) is not None]
 
     def after_update(self, optimizer: Optimizer) -> None:
         """A known optimizer has made its step. Of a model that was not called since its last one, the parts are timed instead."""
@@ -204,6 +213,11 @@ def _holders(attribute: str, value: object) -> list[nn.Module]:
     referrers += gc.get_referrers(*attributes) if attributes else []
     modules = {id(each): each for each in referrers if issubclass(type(each), nn.Module) and attribute in vars(each)}
     return [each for each in modules.values() if any(inner is value for inner in vars(each)[attribute].values())]
+
+
+def is_channels_last(weight: torch.Tensor) -> bool:
+    """Whether the weight of a convolution is in channels-last order, and in no other."""
+    return weight.dim() == 4 and weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
 
 
 def trainable_parts(model: nn.Module | None) -> list[nn.Module]:

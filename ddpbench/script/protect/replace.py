@@ -19,11 +19,12 @@ def replace_everywhere(replacements: Mapping[Any, Any]) -> None:
         if module in (posix, _io) or not isinstance(names, dict):
             continue
         for name, value in list(names.items()):
+            kind = type(value)  # isinstance would read an attribute, which warns in a deprecated object
             if id(value) in by_id:
                 names[name] = by_id[id(value)]
-            elif isinstance(value, type) and value.__module__ == module.__name__:
+            elif issubclass(kind, type) and value.__module__ == module.__name__:
                 _replace_in_class(value, by_id)
-            elif isinstance(value, FunctionType):
+            elif issubclass(kind, FunctionType):
                 _replace_defaults(value, by_id)
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 
 import msgspec
 import numpy as np
 import torch
+from torch import nn
+from torch._dynamo.eval_frame import OptimizedModule
 
 from ddpbench.distributed.interconnect import gloo_transports
 from ddpbench.machine.device import describe_device, placement_of
@@ -38,6 +42,7 @@ class Observation:
         self.name, self._rank_env = name, rank_env
         self.observer, self._hooks = observer, hooks
         self._num_taken = 0
+        self._fusable_norms: int | None = None
 
     def take_rows(self) -> bytes:
         """The steps since the last call, from any thread."""
@@ -119,6 +124,22 @@ class Observation:
         return Fault(message=f"{batches}: no epoch is long enough for a round", hint=f"{needed} batches are")
 
     @property
+    def models(self) -> list[nn.Module]:
+        """The models that the script trains, as far as they still exist."""
+        return self._hooks.models.found
+
+    def look_for_fusable_norms(self) -> None:
+        """Count the BatchNorms that fused kernels can run. This traces forward methods of the script, without values."""
+        modules = [module for model in self.models for module in model.modules()]
+        if any(isinstance(each, OptimizedModule) or each._compiled_call_impl is not None for each in modules):
+            self._fusable_norms = 0  # the kernels do not run in compiled code
+        elif any(isinstance(each, nn.BatchNorm2d) for each in modules):
+            from ddpbench.kernels.fusion import count_fusable_norms  # Triton, which it imports, takes a second
+
+            with redirect_stdout(StringIO()):
+                self._fusable_norms = sum(map(count_fusable_norms, self.models))
+
+    @property
     def engine(self) -> str:
         """How the ranks work together."""
         return self._hooks.models.engine
@@ -147,6 +168,7 @@ class Observation:
             epochs=observer.epochs,
             batches_per_update=batches_per_update(rows),
             training_s=observer.steps.seconds + sum(observer.outside.seconds.values()),
+            fusable_norms=self._fusable_norms,
             ended_early=self._hooks.has_ended_script,
             outside_s=dict(observer.outside.seconds),
         )
@@ -158,7 +180,7 @@ class Observation:
             workload=self.name,
             precision=models.precision,
             batch_size=max(1, int(np.median(rows[:, SAMPLES]))) if len(rows) else 1,
-            channels_last=False,
+            channels_last=models.channels_last,
             loader=training.name if training else UNKNOWN_LOADER,
             workers=training.workers if training else 0,
             prefetch=max(1, training.prefetched // training.workers) if training and training.workers else DEFAULT_PREFETCH,

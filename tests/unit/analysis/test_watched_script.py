@@ -14,7 +14,7 @@ from ddpbench.analysis.summary import summarize
 from ddpbench.record.bottleneck import ScriptTime, SlowRank
 from ddpbench.record.checks import MeasurementTooShort, Noisy
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import ChangeDataLoader, NextStep, RunCommand, Verdict
+from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RunCommand, UseMixedPrecision, Verdict
 
 
 def judged(record: Record) -> Verdict:
@@ -67,6 +67,26 @@ def test_pinned_memory_is_suggested_against_slow_copies(pin_memory: bool, worker
     phases = {"data": 1.0, "host_to_device": 30.0, "forward": 14.0, "backward": 27.0, "optimizer": 1.4, "script": 1.0}
     found = judged(records.watched_script(ranks=[phases] * 4, **with_config(pin_memory=pin_memory, workers=workers)))
     assert (found.kind, found.next) == ("host-to-device-bound", expected)
+
+
+@pytest.mark.parametrize(
+    ("precision", "channels_last", "fusable_norms", "expected"),
+    [
+        ("torch-default", True, 53, UseMixedPrecision()),
+        ("amp-fp16", True, 53, FuseKernels(channels_last=True)),
+        ("amp-bf16", False, 53, FuseKernels(channels_last=False)),
+        ("bf16", True, 0, None),
+        ("amp-fp16", True, None, None),
+    ],
+)
+def test_tensor_cores_and_then_fused_kernels_are_suggested_to_a_gpu_that_computes(
+    precision: str, channels_last: bool, fusable_norms: int | None, expected: NextStep | None
+) -> None:
+    record = records.watched_script(data_ms=1.0, **with_config(precision=precision, channels_last=channels_last))
+    assert record.script is not None
+    record.script = msgspec.structs.replace(record.script, fusable_norms=fusable_norms)
+    found = judged(record)
+    assert (found.kind, found.next) == ("compute-bound", expected)
 
 
 def test_slow_rank_is_found_by_resampling() -> None:

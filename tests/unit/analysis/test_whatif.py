@@ -299,6 +299,15 @@ def test_fused_kernels_take_the_time_of_a_copy_and_of_matrix_products(num_bytes:
     assert "fused-kernels" in codes(whatif(one, fast=True).estimate)
 
 
+def test_fused_kernels_without_cuda_graphs_leave_the_gaps_between_kernels() -> None:
+    one = with_layers(diagnosis(None, ranks=1, cpu_ms={"decode": 0.1}), FusedWork(replaced_ms=20.0, num_bytes=40e9))
+    step_ms = 1e3 * (step_s(one.records[1]) or 0.0)
+    assert gain(one, fused_kernels=True) == pytest.approx(step_ms / (step_ms - 10), rel=0.04)
+    assert "cuda-graphs" in codes(whatif(one, fast=True).estimate)
+    assert "cuda-graphs" not in codes(whatif(one, fused_kernels=True).estimate)
+    assert missing(diagnosis(None), fused_kernels=True) == MissingMeasurement(code="step-fused")
+
+
 def test_fused_kernels_leave_the_gradient_sync_of_several_ranks() -> None:
     fused = FusedWork(replaced_ms=20.0, num_bytes=40e9)
     several = with_layers(diagnosis(None, cpu_ms={"decode": 0.1}), fused)
@@ -340,6 +349,7 @@ def test_fast_keeps_its_gain_with_another_batch_size() -> None:
     job = with_layers(diagnosis(None, ranks=1, cpu_ms={"decode": 0.1}), FusedWork(replaced_ms=20.0, num_bytes=40e9))
     larger = diagnosis(None, ranks=1, config=replace(TORCH, batch_size=512), work={phase: 2 * span for phase, span in WORK.items()})
     assert gain(job, larger, fast=True, batch_size=512) == pytest.approx(gain(job, fast=True), rel=0.05)
+    assert gain(job, larger, fused_kernels=True, batch_size=512) == pytest.approx(gain(job, fused_kernels=True), rel=0.05)
 
 
 def test_fast_is_not_predicted_without_measured_layers() -> None:

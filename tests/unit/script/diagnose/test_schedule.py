@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from ddpbench.record.prediction import Scenario
+from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role, trial_role
 from ddpbench.script.diagnose import schedule as module
 from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, WindowPace
@@ -71,6 +71,11 @@ def test_every_control_run_has_its_rounds() -> None:
     found = rounds(Script(on_gpu=True).stages())
     assert set(found) == {BASELINE, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY}
     assert min(found.values()) >= 3
+
+
+def test_trial_of_fused_kernels_trains_on_the_batches_of_the_script() -> None:
+    stages = [each for each in Script(scenarios=[FUSED, MORE_WORKERS]).stages() if each.role and each.role.kind == "trial"]
+    assert {(each.scenario, each.source) for each in stages} == {(FUSED, "own"), (MORE_WORKERS, "trial")}
 
 
 def test_loader_is_benchmarked_before_all_rounds() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,9 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
+import pytest
 import torch
+from residual_net import Net
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -18,9 +21,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from watched import BATCH, FEATURES, Training, loader, watched
 
+from ddpbench.machine.rank_env import from_env
 from ddpbench.machine.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, SYNC
 from ddpbench.script.observe.models import model_name, outermost_models
 from ddpbench.script.observe.rows import FIRST_PHASE
+from ddpbench.script.ranks.observation import Observation
 
 
 def test_outermost_model_is_found_by_a_parameter() -> None:
@@ -65,6 +70,53 @@ class Parts(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList([nn.Linear(FEATURES, 8), nn.Linear(8, 4)])
         self.loss = nn.CrossEntropyLoss()
+
+
+def test_models_are_known_as_long_as_they_exist_and_the_order_of_their_weights() -> None:
+    orders = []
+    for order in (torch.contiguous_format, torch.channels_last):
+        model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1), nn.Flatten()).to(memory_format=order)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        with watched() as seen:
+            for x, _ in loader(4):
+                model(x.view(BATCH, 1, 2, FEATURES // 2)).sum().backward()
+                optimizer.step()
+        orders.append(seen.hooks.models.channels_last)
+        assert [id(each) for each in seen.hooks.models.found] == [id(model)]
+        del model, optimizer
+        gc.collect()
+        assert seen.hooks.models.found == []
+    assert orders == [False, True]
+
+
+class Talking(Net):
+    """Prints the shapes of its inputs, as some do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        print("images", tuple(x.shape) if type(x) is torch.Tensor else x)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_norms_that_fused_kernels_can_run_are_counted_unless_the_model_is_compiled(
+    compiled: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Talking()
+    norms = sum(isinstance(each, nn.BatchNorm2d) for each in model.modules())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watched() as seen:
+        for _ in loader(4):
+            model(torch.randn(2, 3, 8, 8)).sum().backward()
+            optimizer.step()
+        if compiled:
+            model.compile()  # the calls that follow
+        capsys.readouterr()
+        observation = Observation("train.py", from_env(), seen.observer, seen.hooks)
+        observation.look_for_fusable_norms()
+    script = observation.own_record().script
+    assert script is not None
+    assert script.fusable_norms == (0 if compiled else norms)
+    assert capsys.readouterr().out == ""
 
 
 def test_parts_of_a_model_that_is_never_called_end_the_copies() -> None:
