@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
@@ -76,13 +76,14 @@ def can_fuse_some(model: nn.Module) -> bool:
 
 
 def count_fusable_norms(model: nn.Module) -> int:
-    """How many BatchNorms of ``model`` ``fuse_norms`` would fuse."""
+    """How many BatchNorms that ``model`` trains ``fuse_norms`` would fuse."""
     found = _traced(model) if HAS_TRITON else ()
-    return len({module.get_submodule(norm) for _, module, each in found if isinstance(each, Finder) for norm in each.norms})
+    norms = {module.get_submodule(norm) for _, module, each in found if isinstance(each, Finder) for norm in each.norms}
+    return sum(norm.training and isinstance(norm.weight, Tensor) and norm.weight.requires_grad for norm in norms)
 
 
 def _traced(model: nn.Module) -> Iterator[tuple[str, nn.Module, Finder | CannotTrace]]:
-    """Every module that contains BatchNorms, with its name and what tracing it has found. A copy of DDP would build buckets again."""
+    """Every module that contains BatchNorms, with its name and what tracing it has found; DDP itself has nothing to fuse."""
     for name, module in model.named_modules():
         if not isinstance(module, _BatchNorm | DistributedDataParallel) and any(isinstance(each, _BatchNorm) for each in module.modules()):
             try:

@@ -9,7 +9,8 @@ import copy
 import operator
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -63,11 +64,13 @@ def trace(module: nn.Module) -> fx.Graph:
     Raises:
         CannotTrace: It depends on values, or changes or creates tensors that do not come from its inputs.
     """
-    twin = copy.copy(module)  # what the method sets or appends is lost with it
-    vars(twin).update({name: copy.copy(value) for name, value in vars(module).items() if isinstance(value, dict | list | set)})
-    twin.training = True
     try:
-        with _restored_random_states(), _NoTensorWork():  # type: ignore[no-untyped-call]
+        twin = object.__new__(type(module))  # what the method sets or appends is lost with it
+        vars(twin).update(
+            {name: copy.copy(value) if isinstance(value, dict | list | set) else value for name, value in vars(module).items()}
+        )
+        twin.training = True
+        with _restored_random_states(), _NoTensorWork(), redirect_stdout(StringIO()):  # type: ignore[no-untyped-call]
             return _ChildTracer().trace(twin)
     except CannotTrace:
         raise

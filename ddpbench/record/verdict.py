@@ -46,11 +46,7 @@ class FuseKernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="code", t
     channels_last: bool  # the model is in channels-last order already
 
 
-class UseMixedPrecision(msgspec.Struct, frozen=True, tag_field="code", tag="use-mixed-precision"):
-    """Train the model of a user's own script in 16 bits where that is safe."""
-
-
-NextStep = RunCommand | RaiseTimeLimit | ReduceRanks | ChangeDataLoader | FuseKernels | UseMixedPrecision
+NextStep = RunCommand | RaiseTimeLimit | ReduceRanks | ChangeDataLoader | FuseKernels
 
 
 class RepeatedVerdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -108,7 +108,7 @@ def main(model: str, batch_size: int, target: Path, compile_mode: str, times: in
                 for side in order:
                     found[state][side].append(launch(side, words, Path(caches)))
                     target.write_text(json.dumps({"command": command, "seconds": found}, indent=1) + "\n")
-    for state, sides in found.items():
+    for state, sides in ((state, sides) for state, sides in found.items() if all(sides.values())):
         bare, ours = (median(sides[side]) for side in SIDES)
         print(f"{model} {batch_size}, {state}: first step of ddpbench after {ours:.1f} s, of the bare script after {bare:.1f} s")
 

@@ -28,8 +28,7 @@ RemedyCode = Literal[
     "larger-batch",
     "less-sync",
     "faster-compute",
-    "mixed-precision",  # of a user's own script
-    "fused-kernels",  # likewise
+    "fused-kernels",  # of a user's own script
     "inspect-straggler",
     "list-processes",
     "more-evidence",
@@ -49,7 +48,6 @@ SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
     "more-cores",
     "data-in-memory",
     "cuda-graphs",
-    "mixed-precision",
     "fused-kernels",
     "inspect-straggler",
     "list-processes",

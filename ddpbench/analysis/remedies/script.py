@@ -10,7 +10,7 @@ from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RunCommand, UseMixedPrecision, Verdict
+from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RunCommand, Verdict
 
 SCRIPT_FIELDS = (*DATALOADER_FIELDS, "fused_kernels")
 """Fields of a scenario that a script can make."""
@@ -40,7 +40,7 @@ def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
 
 def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
     """The next step after ``verdict`` on a script; None if no single change suggests itself."""
-    if inputs.controls.diagnosis is not None or verdict.kind == "compute-bound":
+    if inputs.controls.diagnosis is not None:
         return _recommended_change(inputs, verdict)
     match verdict.kind:
         case "data-bound":
@@ -55,12 +55,10 @@ def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
 def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
     """The first remedy of a diagnosis that the script can make, or a command that shows more."""
     for remedy in recommend(CommandBuilder(inputs.record, "diagnose"), inputs, verdict):
+        if remedy.code == "fused-kernels":
+            return script_change(FUSED, inputs.record)
         if remedy.scenario is not None and is_script_change(remedy.scenario):
             return script_change(remedy.scenario, inputs.record)
-        if remedy.code == "fused-kernels":
-            return FuseKernels(channels_last=False)
-        if remedy.code == "mixed-precision":
-            return UseMixedPrecision()
         if remedy.code == "pinned-memory-and-worker":
             return _pinned_memory(inputs.record)
         if remedy.code == "persistent-workers":

@@ -19,7 +19,6 @@ from ddpbench.record.cuda_graph import can_capture
 from ddpbench.record.loaders import DEFAULT_LOADER, SYNTHETIC, loader_spec
 from ddpbench.record.prediction import FAST, FUSED, Scenario
 from ddpbench.record.record import Record
-from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.script import WatchedScript
 
 DIAGNOSIS_S, VERIFY_S = 120.0, 55.0
@@ -63,7 +62,7 @@ def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | N
     """For a device that is busy computing: tensor cores, fused or compiled kernels, a larger batch; else a diagnosis of a loader."""
     record, config, cuda = builder.record, builder.record.config, builder.record.environment.device_type == "cuda"
     if record.script is not None:
-        return faster_script(record, record.script) if cuda else None
+        return fuse_script_model(record, record.script) if cuda else None
     dtype = compute_dtype(record.observed_precision) if record.observed_precision else ""
     emulates_half = not cuda and record.environment.emulates_bfloat16
     if dtype in ("float32", "tf32") and not emulates_half and (cuda or not builder.has_flag("precision")):  # other CPUs may be slower, too
@@ -82,13 +81,9 @@ def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | N
     return measure_loader(builder)
 
 
-def faster_script(record: Record, script: WatchedScript) -> Remedy | None:
-    """For a model in a user's own script, on a GPU: Tensor Cores, then fused kernels, which need maps in channels-last order."""
-    if PRECISIONS[record.config.precision].compute_dtype not in ("float16", "bfloat16"):
-        return Remedy(code="mixed-precision")
-    if script.fusable_norms:
-        return Remedy(code="fused-kernels", scenario=FUSED if record.config.channels_last else None)
-    return None
+def fuse_script_model(record: Record, script: WatchedScript) -> Remedy | None:
+    """Fused kernels for the model of a user's own script; they can be tried if it is in channels-last order, which they need."""
+    return Remedy(code="fused-kernels", scenario=FUSED if record.config.channels_last else None) if script.fusable_norms else None
 
 
 def fast_settings(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:

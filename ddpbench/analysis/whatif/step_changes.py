@@ -19,6 +19,9 @@ from ddpbench.record.prediction import Assumption, MissingMeasurement, Scenario
 from ddpbench.record.record import KernelActivity, Record
 from ddpbench.record.roofline import Roofline
 
+MAX_GAPS_FRACTION = 0.05
+"""Fraction of a step up to which the gaps between kernels do not change with shorter kernels. A slow host would not fill larger ones."""
+
 
 def with_precision(state: PipelineState, name: str, context: WhatIfContext) -> PipelineState:
     steps = _measured_steps(context, name, state.batch_size, state.compile)
@@ -59,7 +62,7 @@ def with_fused_kernels(state: PipelineState, wanted: bool, context: WhatIfContex
 def with_fast(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
     """Change to the settings of ``--fast``: fused kernels, and CUDA graphs, which close the gaps between all kernels."""
     after = _with_counted_kernels(state, wanted, context, Scenario(fast=wanted), MissingMeasurement(code="step-fast"))
-    return replace(after, fast=True).with_assumptions(Assumption(code="cuda-graphs"))
+    return replace(after, fast=True, fused=True).with_assumptions(Assumption(code="cuda-graphs"))
 
 
 def _with_counted_kernels(
@@ -75,8 +78,11 @@ def _with_counted_kernels(
     if not (wanted and same_settings and roofline and roofline.fused and measured_s):
         raise MissingMeasurementError(missing, context.builder.diagnose_command())
     step_ms = 1e3 * measured_s
+    gaps_ms = _gaps_ms(step_ms, roofline, compute_only if state.ranks > 1 else None)
     if scenario.fast:
-        step_ms -= _gaps_ms(step_ms, roofline, compute_only if state.ranks > 1 else None)
+        step_ms -= gaps_ms
+    elif gaps_ms > MAX_GAPS_FRACTION * step_ms:
+        raise MissingMeasurementError(missing, context.builder.diagnose_command())
     fused, limits = roofline.fused, roofline.limits
     fused_ms = fused.num_bytes / limits.copy_gb_per_s / 1e6 + fused.flops / limits.matmul_tflops / 1e9
     ratio = (step_ms - fused.replaced_ms + fused_ms) / (1e3 * measured_s)
@@ -86,7 +92,10 @@ def _with_counted_kernels(
 
 
 def _gaps_ms(step_ms: float, roofline: Roofline, with_communication: Record | None) -> float:
-    """Milliseconds of a step of ``step_ms`` in which no kernel runs; of a step ``with_communication``, which stays, at least those."""
+    """Milliseconds of a step of ``step_ms`` in which the device waits for the next kernel.
+
+    Of a step ``with_communication`` only those in which it does not wait for other ranks either; 0 if they are not known.
+    """
     if with_communication is None:
         return max(0.0, step_ms - fsum(work.ms for layer in roofline.layers for work in (layer.forward, layer.backward)))
     if with_communication.kernel_activity is None:

@@ -21,10 +21,10 @@ from ddpbench.analysis.stats import Interval, PairedRatio
 from ddpbench.analysis.whatif.outcome import PredictionOutcome, is_runnable
 from ddpbench.record.diagnosis import SHM_DIR
 from ddpbench.record.loaders import loader_spec
-from ddpbench.record.prediction import Prediction, Scenario
+from ddpbench.record.prediction import FUSED, Prediction, Scenario
 from ddpbench.record.record import Record
 from ddpbench.record.text import format_3sig, pluralize
-from ddpbench.record.verdict import FuseKernels, ReduceRanks, UseMixedPrecision
+from ddpbench.record.verdict import ReduceRanks
 from ddpbench.report.format import format_rounded, format_with_interval
 from ddpbench.report.messages.phrases import device_noun
 from ddpbench.report.messages.status import failure_reason
@@ -41,8 +41,6 @@ NAMES: Mapping[RemedyCode, str] = {
     "fast": "--fast",
     "less-sync": "cheaper gradient sync",
     "faster-compute": "faster compute, not faster data loading",
-    "mixed-precision": next_step_text(UseMixedPrecision()),
-    "fused-kernels": next_step_text(FuseKernels(channels_last=False)),
     "inspect-straggler": "inspect the straggler",
     "list-processes": "list other processes",
     "more-evidence": "more evidence",
@@ -59,7 +57,6 @@ REASONS: Mapping[RemedyCode, str] = {
     "pinned-memory-and-worker": "not predicted; without workers, the trainer process would pin each batch itself and wait for it",
     "without-loader": "upper limit: no batch is loaded or copied",
     "fast": "fused kernels move fewer bytes, and CUDA graphs launch all kernels of a step at once",
-    "mixed-precision": "not predicted; Tensor Cores compute faster in 16 bits, and half the bytes move",
     "fused-kernels": "BatchNorm, addition, ReLU and max-pool move fewer bytes in one kernel",
     "cuda-graphs": "CUDA graphs launch all kernels of a step at once",
     "larger-batch": "more work per launched kernel",
@@ -82,6 +79,8 @@ NO_GAIN_PREDICTED = "no remedy that can be tried here has a predicted gain"
 
 def remedy_name(remedy: Remedy, record: Record) -> str:
     """A few words, or flags to use, for a remedy of ``record``; for a script, the call of its DataLoader."""
+    if remedy.code == "fused-kernels":
+        return next_step_text(script_change(FUSED, record))
     if record.script is not None and remedy.scenario is not None and is_script_change(remedy.scenario):
         return next_step_text(script_change(remedy.scenario, record))
     if record.script is not None and remedy.code == "cuda-graphs":
@@ -177,11 +176,11 @@ def outcome_text(outcome: PredictionOutcome) -> str:
     if outcome.is_wide:
         measured = f"measured {format_rounded(ratio.low, 2)}x to {format_rounded(ratio.high, 2)}x{', a gain' if outcome.is_gain else ''}"
         return f"{predicted}; {measured}, too wide to compare{short}"
+    effect = "" if outcome.is_gain else ", a loss" if outcome.is_significant else ", no gain measured"
     if outcome.prediction.gain is None:
-        return f"{predicted}; measured {gain_text(ratio.center, ratio.low, ratio.high)}"
+        return f"{predicted}; measured {gain_text(ratio.center, ratio.low, ratio.high)}{effect}"
     error = _prediction_error_text((outcome.prediction.gain or 1.0) / ratio.center - 1)
     agreement = f"{'inside' if outcome.is_inside else 'outside'} the predicted interval (prediction {error})"
-    effect = "" if outcome.is_gain else ", a loss" if outcome.is_significant else ", no gain measured"
     return f"{predicted}; measured {gain_text(ratio.center, ratio.low, ratio.high)}, {agreement}{effect}{short}"
 
 

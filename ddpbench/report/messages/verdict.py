@@ -15,7 +15,6 @@ from ddpbench.record.verdict import (
     ReduceRanks,
     RunCommand,
     ScalingVerdict,
-    UseMixedPrecision,
     Verdict,
 )
 from ddpbench.report.messages.bottlenecks import Explanation, explain_bottleneck
@@ -77,8 +76,6 @@ def next_step_text(step: NextStep) -> str:
             return dataloader_call(step)
         case FuseKernels():
             return f"ddpbench.kernels.fuse(model{'' if step.channels_last else '.to(memory_format=torch.channels_last)'})"
-        case UseMixedPrecision():
-            return 'torch.autocast("cuda", torch.float16), torch.amp.GradScaler()'
         case _:
             assert_never(step)
 

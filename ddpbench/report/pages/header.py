@@ -96,7 +96,7 @@ def shared_header_lines(records: Sequence[Record], page: Page, order: str = "int
     descriptions = dict.fromkeys(_description(each) for each in records if each.data)
     yield from labelled_lines("data", [*descriptions, *texts_in_common(loader_items(record), differing)], page)
     fast = next((each for each in records if each.config.fast), record)
-    yield from labelled_lines("fast", _fast_choices(fast, differing_fields([each.requested or each.config for each in records])), page)
+    yield from labelled_lines("fast", _fast_choices(fast, differing_fields([each.config for each in records if each.config.fast])), page)
     yield from labelled_lines("conf", texts_in_common(_settings(record), differing), page)
 
 
@@ -179,18 +179,15 @@ def _training(record: Record) -> Iterator[HeaderItem]:
         yield "cuda_graph engine", f"CUDA graphs{' (gradient sync counts as backward, broadcast as forward)' if record.uses_ddp else ''}"
 
 
-def _fast_choices(record: Record, compared: Collection[str] = ()) -> Iterator[str]:
-    """What ``--fast`` has chosen, with the gain of each choice where it was measured, and what it found set.
-
-    Without the fields in ``compared``, in which the arms of a job differ as requested.
-    """
+def _fast_choices(record: Record, differing: Collection[str] = ()) -> Iterator[str]:
+    """What ``--fast`` has chosen, with the gain of each choice where it was measured, and what it found set; ``differing`` is left out."""
     requested, config = record.requested, record.config
     if not config.fast or requested is None:
         return
     measured, shown = gains_for(config), False
     for name, text in FAST_SETTINGS.items():
         chosen, given = getattr(config, name), getattr(requested, name)
-        if name in compared or (name == "broadcast_buffers" and not record.uses_ddp):
+        if name in differing or (name == "broadcast_buffers" and not record.uses_ddp):
             continue
         if given is not None:
             yield f"{_flag(next(field for field in flag_fields(Config) if field.name == name), given)} as you set it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from ddpbench.analysis.cpu_demand import all_cores_workers
 from ddpbench.analysis.remedies.script import is_script_change, script_change
@@ -209,15 +210,22 @@ class ScriptDiagnosis:
 
     def _candidates(self) -> list[Scenario]:
         """Predict what the remedies gain, record it, and return those to try."""
-        if self._facts().on_gpu:
-            self._observation.look_for_fusable_norms()
         self._update_records()
-        self.diagnosis.predictions = predict_remedies(Job(started="", command=[], records=self.records, diagnosis=self.diagnosis))
+        self._predict()
+        verdict = self.records[0].verdict
+        if verdict and verdict.kind == "compute-bound" and self._facts().on_gpu:
+            with suppress(Exception):  # of the script's own classes: then there is nothing to suggest
+                self._observation.look_for_fusable_norms()
+            self._update_records()
+            self._predict()
         self._save()
         found = promising(self.diagnosis.predictions) if self._verify else []
         for each in found:
             self._print_line(f"ddpbench: trying {next_step_text(script_change(each, self.records[0]))}")
         return found
+
+    def _predict(self) -> None:
+        self.diagnosis.predictions = predict_remedies(Job(started="", command=[], records=self.records, diagnosis=self.diagnosis))
 
     def _update_records(self) -> None:
         rows = self.windows.rows(0, self.observer.num_batches)

@@ -9,35 +9,31 @@ import torch
 from torch import nn
 
 from ddpbench.kernels.fusion import fuse_norms
+from ddpbench.record.errors import ConfigFailed
 
 
-class FusedModels:
-    """Gives ``models`` fused kernels for a while. They are traced once, when it is created.
+@contextmanager
+def fused(models: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
+    """``models`` with fused kernels, inside; afterwards they are as before.
 
     Raises:
-        Exception: The kernels cannot be compiled, or do not run on ``device``: as Triton or the driver says.
+        ConfigFailed: They have nothing to fuse.
+        Exception: The kernels cannot be compiled for ``device``, or do not run there: as Triton or the driver says.
     """
-
-    def __init__(self, models: Sequence[nn.Module], device: torch.device) -> None:
-        _run_kernels(device)
-        before = [(module, module.__class__) for model in models for module in model.modules()]
+    _run_kernels(device)
+    before = [(module, module.__class__, set(vars(module))) for model in models for module in model.modules()]
+    try:
         for model in models:
             fuse_norms(model)
-        self._changed = [(module, plain, module.__class__) for module, plain in before if module.__class__ is not plain]
-        self._restore()
-
-    @contextmanager
-    def fused(self) -> Iterator[None]:
-        for module, _, fused in self._changed:
-            module.__class__ = fused
-        try:
-            yield
-        finally:
-            self._restore()
-
-    def _restore(self) -> None:
-        for module, plain, _ in self._changed:
-            module.__class__ = plain
+        if all(module.__class__ is plain for module, plain, _ in before):
+            raise ConfigFailed("the models that the script trains now have no BatchNorm to fuse")
+        yield
+    finally:
+        for module, plain, names in before:
+            if module.__class__ is not plain:
+                module.__class__ = plain
+                for name in vars(module).keys() - names:
+                    del vars(module)[name]
 
 
 def _run_kernels(device: torch.device) -> None:

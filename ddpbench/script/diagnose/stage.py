@@ -83,7 +83,7 @@ class WindowResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedTrial(msgspec.Struct, frozen=True):
-    """A trial whose DataLoader did not work."""
+    """A trial that did not work."""
 
     scenario: Scenario
     message: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -26,9 +26,6 @@ from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rows import NUMBER, Rows, to_rows
 from ddpbench.script.observe.source import LoaderSource
 from ddpbench.training.profiler import kernel_ms
-
-if TYPE_CHECKING:
-    from ddpbench.script.diagnose.fused_models import FusedModels
 
 MIN_UPDATES, MAX_UPDATES_WITHOUT_LOADER = 3, 20
 """Updates before the first stage, and updates after which a script is ended if no watched loader gives it batches."""
@@ -76,7 +73,6 @@ class Windows:
         self._training: tuple[LoaderSource, SteeredLoader] | None = None  # of the last batch
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
-        self._fused_models: FusedModels | None = None
         self._has_failed = False
 
     @property
@@ -225,13 +221,11 @@ class Windows:
         """Give the models fused kernels until the window ends."""
         if self.has_failed(FUSED) or self.observer.device is None:
             return
-        try:
-            if self._fused_models is None:
-                from ddpbench.script.diagnose.fused_models import FusedModels  # Triton, which it imports, takes a second
+        from ddpbench.script.diagnose.fused_models import fused  # Triton, which it imports, takes a second
 
-                with self.observer.paused():
-                    self._fused_models = FusedModels(self.models(), self.observer.device)
-            self._window.enter_context(self._fused_models.fused())
+        try:
+            with self.observer.paused():
+                self._window.enter_context(fused(self.models(), self.observer.device))
         except Exception as problem:
             self._fail_trial(FUSED, problem)
 

@@ -52,12 +52,14 @@ class Hooks:
         self._replaced: list[tuple[Any, str, Any]] = []
         self._is_removed = False
         self._in_backward = False
+        self.differentiates_twice = False  # as a gradient penalty does
         self._known_optimizers: set[int] = set()
         self._first_optimizer: int | None = None  # its id
         self.optimizer_settings: dict[str, Any] = optimizer_settings(None)
         self.models = ModelWatch(observer.clock, self._replace)
         self._handle = register_optimizer_step_post_hook(self._after_update)
         self._replace(torch.autograd, "backward", self._timed_backward(torch.autograd.backward))
+        self._replace(torch.autograd, "grad", self._noted_grad(torch.autograd.grad))
         self._replace(torch, "save", self._timed_save(torch.save))
         call_after_import(SAFETENSORS, self._hook_safetensors)
         self._replace(torch.autocast, "__enter__", self._noted_autocast(torch.autocast.__enter__))
@@ -160,6 +162,16 @@ class Hooks:
                 observer.resume(before)
 
         return timed_save
+
+    def _noted_grad(self, grad: Callable[..., Any]) -> Callable[..., Any]:
+        """``torch.autograd.grad``, which shows whether gradients are differentiated again."""
+
+        @wraps(grad)
+        def noted_grad(*arguments: Any, **options: Any) -> Any:
+            self.differentiates_twice = self.differentiates_twice or bool(options.get("create_graph"))
+            return grad(*arguments, **options)
+
+        return noted_grad
 
     def _noted_autocast(self, enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """``torch.autocast.__enter__``, in which the precision of the model shows, also if its own forward enters it."""

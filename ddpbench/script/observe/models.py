@@ -83,7 +83,7 @@ class ModelWatch:
     @property
     def found(self) -> list[nn.Module]:
         """The outermost models, as far as they still exist."""
-        return [model for each in self._found if (model := each()) is not None]
+        return list({id(model): model for each in self._found if (model := each()) is not None}.values())
 
     def after_update(self, optimizer: Optimizer) -> None:
         """A known optimizer has made its step. Of a model that was not called since its last one, the parts are timed instead."""
@@ -141,9 +141,14 @@ class ModelWatch:
 
     def _wrap_call(self, model: nn.Module, begin: Callable[[], None], end: Callable[[], None]) -> None:
         """Call ``begin`` and ``end`` around each call of ``model``. Other instances of its class are not affected, nor are copies."""
-        call, watched = type(model).__call__, ref(model)
+        kind, watched = type(model), ref(model)
+        own = vars(kind).get("__call__")
 
-        @wraps(call)
+        def call(module: nn.Module, *arguments: Any, **options: Any) -> Any:
+            inherited: Any = super(kind, module)  # asked now: torch.fx replaces the __call__ of nn.Module while it traces
+            return inherited.__call__(*arguments, **options) if own is None else own(module, *arguments, **options)
+
+        @wraps(kind.__call__)
         def timed_call(module: nn.Module, *arguments: Any, **options: Any) -> Any:
             if torch.compiler.is_compiling() or module is not watched() or not self._clock.is_timing:
                 return call(module, *arguments, **options)
@@ -152,7 +157,7 @@ class ModelWatch:
             end()
             return output
 
-        self._replace(type(model), "__call__", timed_call)
+        self._replace(kind, "__call__", timed_call)
 
 
 class LastGradient:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import redirect_stdout
-from io import StringIO
 
 import msgspec
 import numpy as np
 import torch
 from torch import nn
-from torch._dynamo.eval_frame import OptimizedModule
 
 from ddpbench.distributed.interconnect import gloo_transports
 from ddpbench.machine.device import describe_device, placement_of
@@ -129,14 +126,19 @@ class Observation:
         return self._hooks.models.found
 
     def look_for_fusable_norms(self) -> None:
-        """Count the BatchNorms that fused kernels can run. This traces forward methods of the script, without values."""
+        """Count the BatchNorms that fused kernels can run. This traces forward methods of the script, without values.
+
+        There are none in compiled code, and where gradients are differentiated again, which the kernels cannot.
+        """
+        from torch._dynamo.eval_frame import OptimizedModule  # not before the script has set what it reads
+
         modules = [module for model in self.models for module in model.modules()]
-        if any(isinstance(each, OptimizedModule) or each._compiled_call_impl is not None for each in modules):
-            self._fusable_norms = 0  # the kernels do not run in compiled code
-        elif any(isinstance(each, nn.BatchNorm2d) for each in modules):
+        is_compiled = any(isinstance(each, OptimizedModule) or each._compiled_call_impl is not None for each in modules)
+        self._fusable_norms = 0
+        if not (is_compiled or self._hooks.differentiates_twice) and any(isinstance(each, nn.BatchNorm2d) for each in modules):
             from ddpbench.kernels.fusion import count_fusable_norms  # Triton, which it imports, takes a second
 
-            with redirect_stdout(StringIO()):
+            with self.observer.paused():
                 self._fusable_norms = sum(map(count_fusable_norms, self.models))
 
     @property

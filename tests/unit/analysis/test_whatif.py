@@ -303,9 +303,15 @@ def test_fused_kernels_without_cuda_graphs_leave_the_gaps_between_kernels() -> N
     one = with_layers(diagnosis(None, ranks=1, cpu_ms={"decode": 0.1}), FusedWork(replaced_ms=20.0, num_bytes=40e9))
     step_ms = 1e3 * (step_s(one.records[1]) or 0.0)
     assert gain(one, fused_kernels=True) == pytest.approx(step_ms / (step_ms - 10), rel=0.04)
-    assert "cuda-graphs" in codes(whatif(one, fast=True).estimate)
     assert "cuda-graphs" not in codes(whatif(one, fused_kernels=True).estimate)
-    assert missing(diagnosis(None), fused_kernels=True) == MissingMeasurement(code="step-fused")
+    assert gain(one, fast=True, fused_kernels=True) == gain(one, fast=True)
+    assert "cuda-graphs" in codes(whatif(one, fast=True).estimate)
+
+
+def test_fused_kernels_are_not_predicted_for_a_host_that_would_not_issue_them_faster() -> None:
+    launch_bound = with_layers(DIAGNOSES["launch-bound"][0](), FusedWork(replaced_ms=20.0, num_bytes=40e9))
+    for job in (launch_bound, diagnosis(None)):
+        assert missing(job, fused_kernels=True) == MissingMeasurement(code="step-fused")
 
 
 def test_fused_kernels_leave_the_gradient_sync_of_several_ranks() -> None:

@@ -124,6 +124,17 @@ def test_models_of_timm_are_fused(name: str) -> None:
     assert any(isinstance(each, ShortcutConv2d) for each in model.modules())
 
 
+class Unpicklable(Net):
+    """Cannot be copied, as some wrappers cannot."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("cannot pickle")
+
+
+def test_model_that_cannot_be_copied_is_fused() -> None:
+    assert fuse_norms(Unpicklable()) == {}
+
+
 def test_norms_before_activation_are_fused() -> None:
     assert fuse_norms(wrn.build(10, 1, 32, 10)) == {}
 

@@ -34,6 +34,7 @@ FIXED_WORKERS = records.record(
     config=replace(TORCH, loader="my_data:train", workers=8), data=replace(IMAGENET, loader="my_data:train", workers=2)
 )
 SCRIPT = records.watched_script()
+CHANNELS_FIRST_SCRIPT = records.watched_script(config=replace(SCRIPT.config, channels_last=False))
 FUSED_REASON = "BatchNorm, addition, ReLU and max-pool move fewer bytes in one kernel"
 TWO_NODES = records.record(environment=records.environment(4, nodes=2))
 
@@ -179,14 +180,13 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
     (LargerBatch(batch_size=512), GPUS, "--batch-size 512", "more work per launched kernel"),
     (Remedy(code="less-sync"), GPUS, "cheaper gradient sync", ""),
     (Remedy(code="faster-compute"), GPUS, "faster compute, not faster data loading", ""),
-    (
-        Remedy(code="mixed-precision"),
-        SCRIPT,
-        'torch.autocast("cuda", torch.float16), torch.amp.GradScaler()',
-        "not predicted; Tensor Cores compute faster in 16 bits, and half the bytes move",
-    ),
     (Remedy(code="fused-kernels", scenario=FUSED), SCRIPT, "ddpbench.kernels.fuse(model)", FUSED_REASON),
-    (Remedy(code="fused-kernels"), SCRIPT, "ddpbench.kernels.fuse(model.to(memory_format=torch.channels_last))", FUSED_REASON),
+    (
+        Remedy(code="fused-kernels"),
+        CHANNELS_FIRST_SCRIPT,
+        "ddpbench.kernels.fuse(model.to(memory_format=torch.channels_last))",
+        FUSED_REASON,
+    ),
     (Remedy(code="inspect-straggler"), GPUS, "inspect the straggler", ""),
     (Remedy(code="list-processes"), GPUS, "list other processes", ""),
     (Remedy(code="more-evidence"), GPUS, "more evidence", ""),

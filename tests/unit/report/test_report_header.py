@@ -82,13 +82,14 @@ def test_header_shows_what_compiled_kernels_gain_a_similar_workload(workload: st
     assert f"fast compiled kernels {gains['compile']} CUDA graphs {gains['cuda_graph']} (gains measured with {measured} amp-fp16" in printed
 
 
-def test_shared_header_lists_no_choice_of_fast_that_the_arms_compare() -> None:
-    arms = [run(4, "ddp", True) for _ in range(2)]
-    for record, cuda_graph in zip(arms, (True, False), strict=True):
-        record.requested = Config(workload="resnet50", fast=True, compile="off", cuda_graph=cuda_graph)
-        record.config = replace(record.config, fast=True, cuda_graph=cuda_graph, broadcast_buffers=False)
-    lines = [line.plain for line in shared_header_lines(arms, PAGE)]
-    assert "fast  --compile off as you set it   no buffer broadcast" in lines
+def test_shared_header_lists_no_choice_of_fast_in_which_its_arms_differ() -> None:
+    arms = [run(4, "ddp", True) for _ in range(3)]
+    for record, compiled in zip(arms, ("off", "default"), strict=False):
+        record.requested = Config(workload="resnet50", fast=True, compile=compiled, cuda_graph=True)
+        record.config = replace(record.config, fast=True, compile=compiled, fused_kernels=compiled == "off", broadcast_buffers=False)
+    for order in (arms, arms[::-1]):
+        lines = [line.plain for line in shared_header_lines(order, PAGE)]
+        assert "fast  --cuda-graph as you set it   no buffer broadcast" in lines
 
 
 def test_broadcast_is_no_choice_without_ddp() -> None:

@@ -21,6 +21,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from watched import BATCH, FEATURES, Training, loader, watched
 
+from ddpbench.kernels.fusion import count_fusable_norms
 from ddpbench.machine.rank_env import from_env
 from ddpbench.machine.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, SYNC
 from ddpbench.script.observe.models import model_name, outermost_models
@@ -97,26 +98,50 @@ class Talking(Net):
         return super().forward(x)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_norms_that_fused_kernels_can_run_are_counted_unless_the_model_is_compiled(
-    compiled: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("how", ["eager", "compiled", "differentiated-twice"])
+def test_norms_that_fused_kernels_can_run_are_counted(how: str, capsys: pytest.CaptureFixture[str]) -> None:
     model = Talking()
     norms = sum(isinstance(each, nn.BatchNorm2d) for each in model.modules())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with watched() as seen:
         for _ in loader(4):
-            model(torch.randn(2, 3, 8, 8)).sum().backward()
+            loss = model(torch.randn(2, 3, 8, 8)).sum()
+            if how == "differentiated-twice":
+                torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+            loss.backward()
             optimizer.step()
-        if compiled:
+        if how == "compiled":
             model.compile()  # the calls that follow
         capsys.readouterr()
         observation = Observation("train.py", from_env(), seen.observer, seen.hooks)
         observation.look_for_fusable_norms()
     script = observation.own_record().script
     assert script is not None
-    assert script.fusable_norms == (0 if compiled else norms)
+    assert script.fusable_norms == (norms if how == "eager" else 0)
     assert capsys.readouterr().out == ""
+
+
+class FlatParts(nn.Module):
+    """Never called itself; its parts are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn, self.relu = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.relu(self.bn(self.conv(x)))
+
+
+def test_parts_whose_calls_are_timed_are_traced_as_before() -> None:
+    model = FlatParts()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watched():
+        for x, _ in loader(4):
+            model.forward(x.view(BATCH, 1, 2, FEATURES // 2)).sum().backward()
+            optimizer.step()
+        assert "__call__" in vars(nn.BatchNorm2d), "its calls are timed"
+        assert count_fusable_norms(model) == 1
+    assert "__call__" not in vars(nn.BatchNorm2d)
 
 
 def test_parts_of_a_model_that_is_never_called_end_the_copies() -> None:
