@@ -137,7 +137,7 @@ class ScriptDiagnosis:
             self._begin_s + self._limit_s,
             self._step_times,
             self._candidates,
-            self.windows.has_failed,
+            self.windows.trials.has_failed,
             lambda: self.observer.updates,
             self.windows.epoch_position,
         )

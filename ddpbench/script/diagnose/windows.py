@@ -11,17 +11,16 @@ import numpy as np
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.errors import BenchError
-from ddpbench.record.prediction import FUSED, Scenario
+from ddpbench.record.prediction import FUSED
 from ddpbench.script.diagnose.benchmarks import Benchmarks
 from ddpbench.script.diagnose.dataset_files import dataset_files
 from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Measurement, NoLoader
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
 from ddpbench.script.diagnose.repeated import RepeatedBatches
-from ddpbench.script.diagnose.stage import FIRST_BATCH, FailedTrial, RankResults, Stage, first_line
-from ddpbench.script.diagnose.trial_loader import MemoryNeed, open_trial
+from ddpbench.script.diagnose.stage import FIRST_BATCH, RankResults, Stage
+from ddpbench.script.diagnose.trials import Trials
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rows import NUMBER, Rows, to_rows
 from ddpbench.script.observe.source import LoaderSource
@@ -62,14 +61,15 @@ class Windows:
         self.results = RankResults()
         self.dataset_files: Sequence[str] = ()
         self._benchmarks = Benchmarks(rank_env, self.results)
-        self._rank, self._ranks_per_node, self._num_ranks = rank_env.rank, rank_env.local_world_size, rank_env.world_size
+        self._rank, self._num_ranks = rank_env.rank, rank_env.world_size
         self._on_first_update, self._next_stage, self._end_script = on_first_update, next_stage, end_script
         self._on_failure = on_failure
         self.given_before_training = 0  # batches that the script had taken when it made its first update
         self._stage: Stage | None = None
         self._measurement: Measurement | None = None
-        ranks = self._ranks_per_node
+        ranks = rank_env.local_world_size
         self._loaders: dict[LoaderSource, SteeredLoader] = defaultdict(lambda: SteeredLoader(repeated=RepeatedBatches(ranks)))
+        self.trials = Trials(self.results, self._loaders, ranks)
         self._training: tuple[LoaderSource, SteeredLoader] | None = None  # of the last batch
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
@@ -207,27 +207,15 @@ class Windows:
         if stage.is_profiled and self._rank == 0:
             self._window.enter_context(self._profiled(stage.batches))
         if stage.role and stage.role.scenario == FUSED:
-            self._begin_fused()
+            self.trials.fuse(self.models(), self._window, self.observer)
         if stage.source == "own":
             self._loader = iterator.steered
         elif stage.source == "background":
             self._loader = background = DrainedLoader(iterator.steered)
             self._window.callback(background.pause)
         elif stage.source == "trial":
-            trial = self._open_trial(stage.scenario, iterator)
+            trial = self.trials.open_loader(stage.scenario, iterator, self.observer)
             self._loader = NoLoader() if trial is None else trial
-
-    def _begin_fused(self) -> None:
-        """Give the models fused kernels until the window ends."""
-        if self.has_failed(FUSED) or self.observer.device is None:
-            return
-        from ddpbench.script.diagnose.fused_models import fused  # Triton, which it imports, takes a second
-
-        try:
-            with self.observer.paused():
-                self._window.enter_context(fused(self.models(), self.observer.device))
-        except Exception as problem:
-            self._fail_trial(FUSED, problem)
 
     @contextmanager
     def _profiled(self, batches: int) -> Iterator[None]:
@@ -244,27 +232,6 @@ class Windows:
         self._window.close()
         self._loader = NoLoader()
 
-    def _open_trial(self, scenario: Scenario, iterator: SteeredIterator) -> Any:
-        """The iterator of the DataLoader with the arguments of ``scenario``, whose workers live until the last stage; None if it failed."""
-        loader = iterator.steered
-        if scenario not in loader.trials and not self.has_failed(scenario):
-            try:
-                with self.observer.paused(), suppress_worker_count_warning(), no_torch_sigchld_handler():
-                    loader.trials[scenario] = iter(open_trial(iterator.loader, scenario, MemoryNeed.of(loader, self._ranks_per_node)))
-            except Exception as problem:
-                self._fail_trial(scenario, problem)
-        return loader.trials.get(scenario)
-
-    def has_failed(self, scenario: Scenario) -> bool:
-        """Whether the trial of ``scenario`` did not work on this rank."""
-        return any(each.scenario == scenario for each in self.results.failed_trials)
-
-    def _fail_trial(self, scenario: Scenario, problem: Exception) -> None:
-        """Drop a trial that does not work. Its windows get batches of the script's own loader."""
-        self.results.failed_trials.append(FailedTrial(scenario, first_line(problem)))
-        for loader in self._loaders.values():
-            loader.trials.pop(scenario, None)
-
     def rows(self, first: int, end: int) -> Rows:
         """The steps of the batches from ``first`` until ``end``, as far as they have ended."""
         rows = to_rows(self.observer.steps.rows)
@@ -274,7 +241,7 @@ class Windows:
 
     def _other_batch(self, stage: Stage, iterator: SteeredIterator) -> Any:
         if stage.source == "trial":
-            return self._trial_batch(stage.scenario, iterator)
+            return self.trials.next_batch(stage.scenario, iterator, self.observer)
         if isinstance(self._loader, DrainedLoader) and iterator.source is self.observer.training:
             self._loader.request()
         repeated = iterator.steered.repeated
@@ -283,23 +250,6 @@ class Windows:
             self._keep(batch, iterator)
             return batch
         return repeated.next_batch()
-
-    def _trial_batch(self, scenario: Scenario, iterator: SteeredIterator) -> Any:
-        trial = self._open_trial(scenario, iterator)
-        if trial is not None:
-            try:
-                return self._next_of_trial(scenario, iterator, trial)
-            except Exception as problem:  # of a worker
-                self._fail_trial(scenario, problem)
-        return iterator.next_own(may_end=False)
-
-    def _next_of_trial(self, scenario: Scenario, iterator: SteeredIterator, trial: Any) -> Any:
-        """The next batch; of another pass over an IterableDataset after its end. Raises StopIteration if that is empty."""
-        try:
-            return next(trial)
-        except StopIteration:
-            del iterator.steered.trials[scenario]
-            return next(self._open_trial(scenario, iterator))
 
     def _keep(self, batch: Any, iterator: SteeredIterator) -> None:
         try:

@@ -1,0 +1,74 @@
+"""The trials of a diagnosis on one rank: DataLoaders with other arguments, and models with fused kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from torch import nn
+
+from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
+from ddpbench.record.prediction import FUSED, Scenario
+from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader
+from ddpbench.script.diagnose.stage import FailedTrial, RankResults, first_line
+from ddpbench.script.diagnose.trial_loader import MemoryNeed, open_trial
+from ddpbench.script.observe.observer import Observer
+from ddpbench.script.observe.source import LoaderSource
+
+
+class Trials:
+    """A trial that does not work is dropped: its windows get batches of the script's own loader, for its own model."""
+
+    def __init__(self, results: RankResults, loaders: Mapping[LoaderSource, SteeredLoader], ranks_per_node: int) -> None:
+        self._results, self._loaders, self._ranks_per_node = results, loaders, ranks_per_node
+
+    def has_failed(self, scenario: Scenario) -> bool:
+        """Whether the trial of ``scenario`` did not work on this rank."""
+        return any(each.scenario == scenario for each in self._results.failed_trials)
+
+    def open_loader(self, scenario: Scenario, iterator: SteeredIterator, observer: Observer) -> Any:
+        """The iterator of the DataLoader with the arguments of ``scenario``, whose workers live until the last stage; None if it failed."""
+        loader = iterator.steered
+        if scenario not in loader.trials and not self.has_failed(scenario):
+            try:
+                with observer.paused(), suppress_worker_count_warning(), no_torch_sigchld_handler():
+                    loader.trials[scenario] = iter(open_trial(iterator.loader, scenario, MemoryNeed.of(loader, self._ranks_per_node)))
+            except Exception as problem:
+                self._fail(scenario, problem)
+        return loader.trials.get(scenario)
+
+    def next_batch(self, scenario: Scenario, iterator: SteeredIterator, observer: Observer) -> Any:
+        """The next batch of the trial of ``scenario``. Raises what the script's own loader raises."""
+        trial = self.open_loader(scenario, iterator, observer)
+        if trial is not None:
+            try:
+                return self._next_of(trial, scenario, iterator, observer)
+            except Exception as problem:  # of a worker
+                self._fail(scenario, problem)
+        return iterator.next_own(may_end=False)
+
+    def fuse(self, models: Sequence[nn.Module], window: ExitStack, observer: Observer) -> None:
+        """Give ``models`` fused kernels until the end of ``window``."""
+        if self.has_failed(FUSED) or observer.device is None:
+            return
+        from ddpbench.script.diagnose.fused_models import fused  # Triton, which it imports, takes a second
+
+        try:
+            with observer.paused():
+                window.enter_context(fused(models, observer.device))
+        except Exception as problem:
+            self._fail(FUSED, problem)
+
+    def _next_of(self, trial: Any, scenario: Scenario, iterator: SteeredIterator, observer: Observer) -> Any:
+        """The next batch; of another pass over an IterableDataset after its end. Raises StopIteration if that is empty."""
+        try:
+            return next(trial)
+        except StopIteration:
+            del iterator.steered.trials[scenario]
+            return next(self.open_loader(scenario, iterator, observer))
+
+    def _fail(self, scenario: Scenario, problem: Exception) -> None:
+        self._results.failed_trials.append(FailedTrial(scenario, first_line(problem)))
+        for loader in self._loaders.values():
+            loader.trials.pop(scenario, None)
