@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -54,25 +55,58 @@ def measure_layers(session: Session) -> list[LayerWork]:
     Trains 1 step to count and PROFILED_STEPS steps to time. Every rank must call it. The model must run eagerly.
     """
     names = {module: name for name, module in session.model.named_modules()} | {session.loss_fn: LOSS}
-    tracker = LayerTracker(names)
-    device = session.world.device.torch_device.type
-    with tracker.track(), OperatorCounter(tracker, device) as counter:
+    meter = LayerMeter(names, session.world.device.torch_device.type)
+    with meter.count():
         session.train(1)
-    timed = time_layers(session, tracker)
-    if not any(measured.ms for measured in timed.values()):
-        return []
-    kinds = {name: type(module).__name__ for module, name in names.items() if name != LOSS}
+    with meter.time():
+        session.train(PROFILED_STEPS)
+    return meter.layers(counted_steps=1, timed_steps=PROFILED_STEPS)
 
-    def work(place: Place) -> Work:
-        counted, measured = counter.counted[place], timed[place]
-        kernels = measured.kernels / PROFILED_STEPS if device == "cuda" else counted.operators
-        return Work(flops=counted.flops, num_bytes=counted.num_bytes, kernels=kernels, ms=measured.ms / PROFILED_STEPS)
 
-    layers = [
-        LayerWork(name=name, kind=kinds.get(name, ""), forward=work((name, False)), backward=work((name, True)))
-        for name in (*kinds, LOSS, GRADIENTS, OPTIMIZER, OTHER)
-    ]
-    return [layer for layer in layers if any(work.num_bytes or work.kernels for work in (layer.forward, layer.backward))]
+class LayerMeter:
+    """Counts and times the layers ``names`` of a training on ``device_type``, in the steps that run inside of its contexts."""
+
+    def __init__(self, names: Mapping[nn.Module, str], device_type: str) -> None:
+        self._names, self._device_type = names, device_type
+        self._tracker = LayerTracker(names)
+        self._counter = OperatorCounter(self._tracker, device_type)
+        self._timed: defaultdict[Place, Timed] = defaultdict(Timed)
+
+    @contextmanager
+    def count(self) -> Iterator[None]:
+        with self._tracker.track(), self._counter:
+            yield
+
+    @contextmanager
+    def time(self) -> Iterator[profile]:
+        """Time what runs inside: kernels, on a CPU operators. The profile is complete afterwards."""
+        activities = {ProfilerActivity.CPU}
+        if self._device_type == "cuda":
+            activities.add(ProfilerActivity.CUDA)
+        else:
+            silence_kineto()
+        with self._tracker.track(), profile(activities=activities, acc_events=True) as window:
+            yield window
+        self._timed = time_layers(window, self._tracker, self._device_type)
+
+    def layers(self, counted_steps: int, timed_steps: int) -> list[LayerWork]:
+        """Work and time of every layer in a step, in the order of ``names``; empty if the profiler saw no kernel."""
+        if not any(measured.ms for measured in self._timed.values()):
+            return []
+        kinds = {name: type(module).__name__ for module, name in self._names.items() if name != LOSS}
+
+        def work(place: Place) -> Work:
+            counted, measured = self._counter.counted[place], self._timed[place]
+            is_cuda = self._device_type == "cuda"
+            kernels = measured.kernels / timed_steps if is_cuda else counted.operators / counted_steps
+            flops, num_bytes = counted.flops / counted_steps, counted.num_bytes / counted_steps
+            return Work(flops=flops, num_bytes=num_bytes, kernels=kernels, ms=measured.ms / timed_steps)
+
+        layers = [
+            LayerWork(name=name, kind=kinds.get(name, ""), forward=work((name, False)), backward=work((name, True)))
+            for name in (*kinds, LOSS, GRADIENTS, OPTIMIZER, OTHER)
+        ]
+        return [layer for layer in layers if any(work.num_bytes or work.kernels for work in (layer.forward, layer.backward))]
 
 
 class OperatorCounter(TorchDispatchMode):
@@ -109,20 +143,12 @@ class OperatorCounter(TorchDispatchMode):
         return self._tracker.layer_of_node(node._sequence_nr()), True
 
 
-def time_layers(session: Session, tracker: LayerTracker) -> defaultdict[Place, Timed]:
-    """Time of every layer in PROFILED_STEPS steps: of its kernels, on a CPU of its operators."""
-    is_cuda = session.world.device.is_cuda
-    activities = {ProfilerActivity.CPU}
-    if is_cuda:
-        activities.add(ProfilerActivity.CUDA)
-    else:
-        silence_kineto()
-    with tracker.track(), profile(activities=activities, acc_events=True) as window:
-        session.train(PROFILED_STEPS)
+def time_layers(window: profile, tracker: LayerTracker, device_type: str) -> defaultdict[Place, Timed]:
+    """Time of every layer in ``window``: of its kernels, on a CPU of its operators."""
     timed: defaultdict[Place, Timed] = defaultdict(Timed)
     for event in window.events() or []:
         place = timed[_place_of(event, tracker)]
-        if is_cuda:
+        if device_type == "cuda":
             kernels = [kernel for kernel in event.kernels if not NON_COMPUTE.search(kernel.name)]
             place.ms += sum(kernel.duration for kernel in kernels) / 1e3
             place.kernels += len(kernels)

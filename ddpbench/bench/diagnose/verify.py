@@ -32,7 +32,7 @@ from ddpbench.data.shard import Shard
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
 from ddpbench.record.io import encode_json
-from ddpbench.record.prediction import FAST, Prediction
+from ddpbench.record.prediction import FAST, FUSED, Prediction
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, Role, trial_role
 from ddpbench.report.messages.roles import role_name
@@ -119,15 +119,28 @@ def predict_and_record(journal: Journal) -> list[Prediction]:
 
 
 def predict_fast_after_trials(journal: Journal) -> None:
-    """Predict what ``--fast`` gains, if that could not be predicted before the trials. Its own trial is not used."""
-    job = journal.job
+    """Record what ``--fast`` is predicted to gain, if that was not known before the trials."""
+    if journal.job.diagnosis:
+        journal.update_diagnosis(predictions=predict_after_trials(journal.job))
+
+
+def predict_after_trials(job: Job) -> list[Prediction]:
+    """The predictions of ``job``, with those of other kernels that could not be made before the trials, which are not used for them."""
     recorded = job.diagnosis.predictions if job.diagnosis else []
-    if any(each.gain is None and each.scenario == FAST for each in recorded):
-        judge_all(job)
-        inputs, run = diagnosed_input(job)
-        was_tried = any(record.role == trial_role(FAST) for record in job.records)
-        late = msgspec.structs.replace(predict_gain(inputs, run, FAST), after_trial=was_tried)
-        journal.update_diagnosis(predictions=[late if each.gain is None and each.scenario == FAST else each for each in recorded])
+    if not any(map(_is_missing, recorded)):
+        return recorded
+    judge_all(job)
+    inputs, run = diagnosed_input(job)
+    tried = [record.role.scenario for record in job.records]
+
+    def late(missing: Prediction) -> Prediction:
+        return msgspec.structs.replace(predict_gain(inputs, run, missing.scenario), after_trial=missing.scenario in tried)
+
+    return [late(each) if _is_missing(each) else each for each in recorded]
+
+
+def _is_missing(prediction: Prediction) -> bool:
+    return prediction.gain is None and prediction.scenario in (FAST, FUSED)
 
 
 def captures_step(context: DiagnosisContext) -> bool:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from ddpbench.analysis.cpu_demand import all_cores_workers
 from ddpbench.analysis.remedies.script import is_script_change, script_change
 from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
-from ddpbench.bench.diagnose.verify import MAX_TRIALS, predict_remedies
+from ddpbench.bench.diagnose.verify import MAX_TRIALS, predict_after_trials, predict_remedies
 from ddpbench.distributed.rank_store import open_store
 from ddpbench.machine.node_state import collect_node_state
 from ddpbench.machine.rank_env import RankEnv
@@ -82,7 +82,7 @@ class ScriptDiagnosis:
     def begin(self, observation: Observation) -> None:
         """The script is being watched."""
         self._observation = observation
-        self.windows.observer, self.windows.models = observation.observer, lambda: observation.models
+        self.windows.observation = observation
 
     def _begin_training(self) -> None:
         """The time limit counts from here."""
@@ -97,7 +97,9 @@ class ScriptDiagnosis:
         except Exception as problem:  # what was collected before remains
             self.problem = self.problem or str(problem).partition("\n")[0]
         if self._rank_env.is_rank0:
+            self.windows.finish_roofline()
             self._update_records()
+            self.diagnosis.predictions = predict_after_trials(self._job)
 
     # stages
 
@@ -224,8 +226,12 @@ class ScriptDiagnosis:
             self._print_line(f"ddpbench: trying {next_step_text(script_change(each, self.records[0]))}")
         return found
 
+    @property
+    def _job(self) -> Job:
+        return Job(started="", command=[], records=self.records, diagnosis=self.diagnosis)
+
     def _predict(self) -> None:
-        self.diagnosis.predictions = predict_remedies(Job(started="", command=[], records=self.records, diagnosis=self.diagnosis))
+        self.diagnosis.predictions = predict_remedies(self._job)
 
     def _update_records(self) -> None:
         rows = self.windows.rows(0, self.observer.num_batches)

@@ -39,6 +39,7 @@ def build_records(observation: Observation, own_rows: Rows, results: Sequence[Ra
             last = record.rounds[-1]
             step_ms = 1000 * last.wall_s / last.traces[0].steps
             record.kernel_activity = KernelActivity(step_ms=step_ms, kernel_ms=results[0].kernel_ms)
+            record.roofline = results[0].roofline
     for failed in (trial for each in results for trial in each.failed_trials):
         role = trial_role(failed.scenario)
         if all(each.role != role for each in records):

@@ -11,6 +11,7 @@ from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.ranges import Count, Milliseconds, Seconds
 from ddpbench.record.roles import Role
+from ddpbench.record.roofline import Roofline
 from ddpbench.script.diagnose.trial_loader import SPAWNED_BATCH_TIMEOUT_S
 from ddpbench.script.ranks.gather import RankState
 
@@ -45,7 +46,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     unmeasured: Count = 0
     workers: Count = 0  # of the loader that makes its batches; 0 without one, and in a benchmark for the script's own
     prefetched: Count = 0  # batches that these workers load ahead
-    is_profiled: bool = False  # rank 0 sums the time of its kernels in the window
+    is_counted: bool = False  # rank 0 counts the work of the model's layers in the window
+    is_profiled: bool = False  # rank 0 sums the time of its kernels in the window, and times the layers if it has counted their work
     seconds: Seconds = 0.0  # of a benchmark
     single_rank: bool = False  # a benchmark of the loader on rank 0 alone
     last_update: Count = 0  # after which a script ends
@@ -99,6 +101,7 @@ class RankResults(msgspec.Struct, kw_only=True):
     single_rank_benchmark: LoaderBenchmark | None = None
     all_cores_benchmark: LoaderBenchmark | None = None
     all_cores_problem: str = ""  # why there is none
+    roofline: Roofline | None = None  # of rank 0, per batch
     kernel_ms: Milliseconds | None = None  # per batch, on rank 0
     h2d_bandwidth: H2DBandwidth | None = None
     device_decoding: DeviceDecoding | None = None

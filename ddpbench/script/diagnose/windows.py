@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from ddpbench.machine.rank_env import RankEnv
+from ddpbench.machine.streams import print_note
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import FUSED
 from ddpbench.script.diagnose.benchmarks import Benchmarks
@@ -19,12 +19,16 @@ from ddpbench.script.diagnose.dataset_files import dataset_files
 from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Measurement, NoLoader
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
 from ddpbench.script.diagnose.repeated import RepeatedBatches
-from ddpbench.script.diagnose.stage import FIRST_BATCH, RankResults, Stage
+from ddpbench.script.diagnose.stage import FIRST_BATCH, RankResults, Stage, first_line
 from ddpbench.script.diagnose.trials import Trials
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rows import NUMBER, Rows, to_rows
 from ddpbench.script.observe.source import LoaderSource
+from ddpbench.script.ranks.observation import Observation
 from ddpbench.training.profiler import kernel_ms
+
+if TYPE_CHECKING:
+    from ddpbench.script.diagnose.model_layers import ModelLayers
 
 MIN_UPDATES, MAX_UPDATES_WITHOUT_LOADER = 3, 20
 """Updates before the first stage, and updates after which a script is ended if no watched loader gives it batches."""
@@ -36,6 +40,15 @@ NextStage = Callable[[int], Stage]
 """Called on every rank at the same batch, with its number: the stage that begins there."""
 
 
+@contextmanager
+def noted_failure() -> Iterator[None]:
+    """Turns an error into a note: what fused kernels gain is then measured, but not predicted."""
+    try:
+        yield
+    except Exception as problem:
+        print_note(f"fused kernels are not predicted: {first_line(problem)}")
+
+
 class Windows:
     """Chooses the batches of the training loader, stage by stage, from batch ``FIRST_BATCH`` on. Other loaders keep their own.
 
@@ -44,11 +57,8 @@ class Windows:
     After an error every batch is the script's own until the end, and ``on_failure`` is called once.
     """
 
-    observer: Observer
+    observation: Observation
     """Set by its creator, since each of the two needs the other."""
-
-    models: Callable[[], Sequence[nn.Module]]
-    """The models that the script trains. Set by its creator."""
 
     def __init__(
         self,
@@ -73,7 +83,12 @@ class Windows:
         self._training: tuple[LoaderSource, SteeredLoader] | None = None  # of the last batch
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
+        self._layers: ModelLayers | None = None  # on rank 0, after their work was counted
         self._has_failed = False
+
+    @property
+    def observer(self) -> Observer:
+        return self.observation.observer
 
     @property
     def epoch_batches(self) -> int | None:
@@ -171,6 +186,12 @@ class Windows:
         for loader in self._loaders.values():
             loader.trials.clear()
 
+    def finish_roofline(self) -> None:
+        """The script has ended: compute the roofline of its model, if the layers were measured. It takes memory of the device."""
+        if self._layers:
+            with noted_failure():
+                self.results.roofline = self._layers.roofline()
+
     def _fail(self, problem: BenchError) -> None:
         if not self._has_failed:
             self._has_failed, self._measurement = True, None
@@ -204,10 +225,12 @@ class Windows:
         if stage.source in ("repeated", "background") and self.observer.device is not None:
             for loader in self._loaders.values():
                 self._window.enter_context(loader.repeated.on_device(self.observer.device))
+        if stage.is_counted and self._rank == 0:
+            self._count_layers(stage.batches)
         if stage.is_profiled and self._rank == 0:
             self._window.enter_context(self._profiled(stage.batches))
         if stage.role and stage.role.scenario == FUSED:
-            self.trials.fuse(self.models(), self._window, self.observer)
+            self.trials.fuse(self.observation.models, self._window, self.observer)
         if stage.source == "own":
             self._loader = iterator.steered
         elif stage.source == "background":
@@ -217,9 +240,19 @@ class Windows:
             trial = self.trials.open_loader(stage.scenario, iterator, self.observer)
             self._loader = NoLoader() if trial is None else trial
 
+    def _count_layers(self, batches: int) -> None:
+        """Count the work of the layers until the window ends."""
+        from ddpbench.script.diagnose.model_layers import ModelLayers  # Triton, which it imports, takes a second
+
+        with noted_failure(), self.observer.paused():
+            layers = ModelLayers.of(self.observation)
+            self._window.enter_context(layers.count(batches))
+            self._layers = layers
+
     @contextmanager
     def _profiled(self, batches: int) -> Iterator[None]:
-        with profile(activities={ProfilerActivity.CUDA}, acc_events=True) as window:
+        only_kernels = profile(activities={ProfilerActivity.CUDA}, acc_events=True)
+        with self._layers.time(batches) if self._layers else only_kernels as window:
             yield
         self.results.kernel_ms = kernel_ms(window) / batches
 

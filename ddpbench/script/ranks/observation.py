@@ -125,6 +125,10 @@ class Observation:
         """The models that the script trains, as far as they still exist."""
         return self._hooks.models.found
 
+    @property
+    def precision(self) -> str:
+        return self._hooks.models.precision
+
     def look_for_fusable_norms(self) -> None:
         """Count the BatchNorms that fused kernels can run. This traces forward methods of the script, without values.
 
@@ -180,7 +184,7 @@ class Observation:
         models, training = self._hooks.models, self.observer.training
         return ResolvedConfig(
             workload=self.name,
-            precision=models.precision,
+            precision=self.precision,
             batch_size=max(1, int(np.median(rows[:, SAMPLES]))) if len(rows) else 1,
             channels_last=models.channels_last,
             loader=training.name if training else UNKNOWN_LOADER,

@@ -9,6 +9,7 @@ import pytest
 import torch
 from fused import DEVICE
 from fused_models import assert_same_steps, images
+from msgspec.structs import replace
 from residual_net import Net
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -19,12 +20,13 @@ from ddpbench.kernels.fusion import count_fusable_norms
 from ddpbench.machine.rank_env import from_env
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import FUSED
-from ddpbench.record.roles import BASELINE, trial_role
+from ddpbench.record.roles import BASELINE, Role, trial_role
 from ddpbench.script.diagnose.fused_models import fused
 from ddpbench.script.diagnose.stage import FIRST_BATCH, Stage
 from ddpbench.script.diagnose.windows import Windows
 from ddpbench.script.observe.hooks import hooked
 from ddpbench.script.observe.observer import Observer
+from ddpbench.script.ranks.observation import Observation
 
 
 def kinds(model: nn.Module) -> list[type[nn.Module]]:
@@ -64,28 +66,57 @@ def test_models_without_a_norm_to_fuse_are_an_error() -> None:
         pytest.fail("nothing is tried")
 
 
+class Script:
+    """A training on images that goes through ``stages``, in this process; ``seen`` says for each batch whether the model was fused."""
+
+    def __init__(self, *stages: Stage) -> None:
+        torch.manual_seed(0)
+        self.net, self.seen = Net().to(DEVICE, memory_format=torch.channels_last), list[bool]()
+        self._stages = iter(stages)
+        self.windows = Windows(from_env({}), lambda: None, self._next_stage, lambda: None, lambda problem: pytest.fail(problem.message))
+        self._train()
+        self.windows.close()
+
+    def _next_stage(self, number: int) -> Stage:
+        return replace(next(self._stages, Stage(kind="window", first=0, batches=2**20, role=BASELINE)), first=number)
+
+    def _train(self) -> None:
+        observer = Observer(steering=self.windows)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.01)
+        with hooked(observer) as hooks:
+            self.windows.observation = Observation("train.py", from_env({}), observer, hooks)
+            for (x,) in DataLoader(TensorDataset(torch.randn(100, 3, 8, 8)), 4):
+                self.seen.append(FusedBatchNorm2d in kinds(self.net))
+                with torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
+                    out = self.net(x.to(DEVICE, memory_format=torch.channels_last))
+                out.sum().backward()
+                optimizer.step()
+        assert observer.problem == ""
+
+
+def window(role: Role, batches: int, **how: bool) -> Stage:
+    return Stage(kind="window", first=0, batches=batches, role=role, **how)  # type: ignore[arg-type]
+
+
 def test_trial_in_a_running_script_ends_with_its_window() -> None:
-    net, seen = Net().to(DEVICE, memory_format=torch.channels_last), []
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    stages = iter([(FUSED, 4), (None, 4), (FUSED, 4)])
-
-    def next_stage(number: int) -> Stage:
-        scenario, batches = next(stages, (None, 2**20))
-        role = trial_role(scenario) if scenario else BASELINE
-        return Stage(kind="window", first=number, batches=batches, source="own", role=role)
-
-    windows = Windows(from_env({}), lambda: None, next_stage, lambda: None, lambda problem: pytest.fail(problem.message))
-    windows.models = lambda: [net]
-    windows.observer = observer = Observer(steering=windows)
-    with hooked(observer):
-        for (x,) in DataLoader(TensorDataset(torch.randn(100, 3, 8, 8)), 4):
-            seen.append(FusedBatchNorm2d in kinds(net))
-            net(x.to(DEVICE, memory_format=torch.channels_last)).sum().backward()
-            optimizer.step()
-    windows.close()
-    assert (windows.results.failed_trials, observer.problem) == ([], "")
-    changes = [(number, is_fused) for number, is_fused in enumerate(seen) if number and is_fused != seen[number - 1]]
+    script = Script(window(trial_role(FUSED), 4), window(BASELINE, 4), window(trial_role(FUSED), 4))
+    assert script.windows.results.failed_trials == []
+    changes = [(number, is_fused) for number, is_fused in enumerate(script.seen) if number and is_fused != script.seen[number - 1]]
     assert changes == [(FIRST_BATCH, True), (FIRST_BATCH + 4, False), (FIRST_BATCH + 8, True), (FIRST_BATCH + 12, False)]
+
+
+def test_layers_of_the_model_are_measured_per_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    script = Script(window(BASELINE, 1, is_counted=True), window(BASELINE, 5, is_profiled=True))
+    script.windows.finish_roofline()
+    found = script.windows.results.roofline
+    assert found is not None, capsys.readouterr().err
+    assert found.fused is not None
+    assert {layer.name for layer in found.layers} >= {"conv", "bn", "blocks.1.bn2", "fc", "(optimizer)"}
+    convolution = next(layer.forward for layer in found.layers if layer.name == "conv")
+    assert convolution.flops == 2 * 4 * 8 * 8 * 8 * 3 * 9, "of a batch"
+    norms = [layer for layer in found.layers if layer.kind in ("BatchNorm2d", "ReLU")]
+    assert found.fused.replaced_ms >= sum(layer.forward.ms + layer.backward.ms for layer in norms) > 0
+    assert found.fused.num_bytes > 0
 
 
 def test_norms_are_counted_without_a_change() -> None:
