@@ -55,52 +55,47 @@ def measure_layers(session: Session) -> list[LayerWork]:
     Trains 1 step to count and PROFILED_STEPS steps to time. Every rank must call it. The model must run eagerly.
     """
     names = {module: name for name, module in session.model.named_modules()} | {session.loss_fn: LOSS}
-    meter = LayerMeter(names, session.world.device.torch_device.type)
-    with meter.count():
+    timer = LayerTimer(names, session.world.device.torch_device.type)
+    with timer.tracker.track(), OperatorCounter(timer.tracker, timer.device_type) as counter:
         session.train(1)
-    with meter.time():
+    with timer.time():
         session.train(PROFILED_STEPS)
-    return meter.layers(counted_steps=1, timed_steps=PROFILED_STEPS)
+    return timer.layers(counter.counted, PROFILED_STEPS)
 
 
-class LayerMeter:
-    """Counts and times the layers ``names`` of a training on ``device_type``, in the steps that run inside of its contexts."""
+class LayerTimer:
+    """Times the layers ``names`` of a training on ``device_type``, in the steps that run inside of ``time``."""
 
     def __init__(self, names: Mapping[nn.Module, str], device_type: str) -> None:
-        self._names, self._device_type = names, device_type
-        self._tracker = LayerTracker(names)
-        self._counter = OperatorCounter(self._tracker, device_type)
+        self._names, self.device_type = names, device_type
+        self.tracker = LayerTracker(names)
         self._timed: defaultdict[Place, Timed] = defaultdict(Timed)
-
-    @contextmanager
-    def count(self) -> Iterator[None]:
-        with self._tracker.track(), self._counter:
-            yield
 
     @contextmanager
     def time(self) -> Iterator[profile]:
         """Time what runs inside: kernels, on a CPU operators. The profile is complete afterwards."""
         activities = {ProfilerActivity.CPU}
-        if self._device_type == "cuda":
+        if self.device_type == "cuda":
             activities.add(ProfilerActivity.CUDA)
         else:
             silence_kineto()
-        with self._tracker.track(), profile(activities=activities, acc_events=True) as window:
+        with self.tracker.track(), profile(activities=activities, acc_events=True) as window:
             yield window
-        self._timed = time_layers(window, self._tracker, self._device_type)
+        self._timed = time_layers(window, self.tracker, self.device_type)
 
-    def layers(self, counted_steps: int, timed_steps: int) -> list[LayerWork]:
-        """Work and time of every layer in a step, in the order of ``names``; empty if the profiler saw no kernel."""
+    def layers(self, counted: Mapping[Place, Counted], steps: int) -> list[LayerWork]:
+        """Time of every layer in a step, of which ``steps`` were timed, and its work, which was ``counted`` in one.
+
+        In the order of ``names``; empty if the profiler saw no kernel.
+        """
         if not any(measured.ms for measured in self._timed.values()):
             return []
         kinds = {name: type(module).__name__ for module, name in self._names.items() if name != LOSS}
 
         def work(place: Place) -> Work:
-            counted, measured = self._counter.counted[place], self._timed[place]
-            is_cuda = self._device_type == "cuda"
-            kernels = measured.kernels / timed_steps if is_cuda else counted.operators / counted_steps
-            flops, num_bytes = counted.flops / counted_steps, counted.num_bytes / counted_steps
-            return Work(flops=flops, num_bytes=num_bytes, kernels=kernels, ms=measured.ms / timed_steps)
+            found, measured = counted.get(place, Counted()), self._timed[place]
+            kernels = measured.kernels / steps if self.device_type == "cuda" else found.operators
+            return Work(flops=found.flops, num_bytes=found.num_bytes, kernels=kernels, ms=measured.ms / steps)
 
         layers = [
             LayerWork(name=name, kind=kinds.get(name, ""), forward=work((name, False)), backward=work((name, True)))

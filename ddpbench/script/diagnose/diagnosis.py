@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from ddpbench.analysis.cpu_demand import all_cores_workers
 from ddpbench.analysis.remedies.script import is_script_change, script_change
@@ -26,7 +27,7 @@ from ddpbench.script.diagnose.deadline import Deadline
 from ddpbench.script.diagnose.job import build_records, update_diagnosis
 from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, WindowPace, end_stage
 from ddpbench.script.diagnose.stage import RankResults, Stage
-from ddpbench.script.diagnose.windows import Windows
+from ddpbench.script.diagnose.windows import Windows, noted_failure
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rounds import batches_per_update
 from ddpbench.script.observe.rows import FIRST_PHASE, HOST_DATA_MS
@@ -91,15 +92,14 @@ class ScriptDiagnosis:
 
     def finish(self) -> None:
         """The script has ended: collect the last results, and on rank 0 build the records."""
-        try:
-            self.windows.close(CLOSE_TIMEOUT_S)
-            self._share_results(AT_THE_END, LAST_RESULTS_TIMEOUT_S)
-        except Exception as problem:  # what was collected before remains
-            self.problem = self.problem or str(problem).partition("\n")[0]
+        for step in (partial(self.windows.close, CLOSE_TIMEOUT_S), partial(self._share_results, AT_THE_END, LAST_RESULTS_TIMEOUT_S)):
+            try:
+                step()
+            except Exception as problem:  # what was collected before remains
+                self.problem = self.problem or str(problem).partition("\n")[0]
         if self._rank_env.is_rank0:
-            self.windows.finish_roofline()
             self._update_records()
-            self.diagnosis.predictions = predict_after_trials(self._job)
+            self._predict_after_trials()
 
     # stages
 
@@ -229,6 +229,12 @@ class ScriptDiagnosis:
     @property
     def _job(self) -> Job:
         return Job(started="", command=[], records=self.records, diagnosis=self.diagnosis)
+
+    def _predict_after_trials(self) -> None:
+        with noted_failure():
+            self.windows.finish_roofline()
+            self._update_records()
+            self.diagnosis.predictions = predict_after_trials(self._job)
 
     def _predict(self) -> None:
         self.diagnosis.predictions = predict_remedies(self._job)

@@ -21,19 +21,18 @@ def fused(models: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
         Exception: The kernels cannot be compiled for ``device``, or do not run there: as Triton or the driver says.
     """
     _run_kernels(device)
-    before = [(module, module.__class__, set(vars(module))) for model in models for module in model.modules()]
+    before = [(module, module.__class__) for model in models for module in model.modules()]
     try:
         for model in models:
             fuse_norms(model)
-        if all(module.__class__ is plain for module, plain, _ in before):
+        if all(module.__class__ is plain for module, plain in before):
             raise ConfigFailed("the models that the script trains now have no BatchNorm to fuse")
         yield
     finally:
-        for module, plain, names in before:
+        for module, plain in before:
             if module.__class__ is not plain:
                 module.__class__ = plain
-                for name in vars(module).keys() - names:
-                    del vars(module)[name]
+                vars(module).pop("pools", None)  # of a FusedBatchNorm2d
 
 
 def _run_kernels(device: torch.device) -> None:

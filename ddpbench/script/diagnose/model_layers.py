@@ -20,59 +20,61 @@ from ddpbench.record.roofline import Roofline
 from ddpbench.script.diagnose.fused_models import fused
 from ddpbench.script.ranks.observation import Observation
 from ddpbench.training.fused_work import Fake, compare_work, count_model
-from ddpbench.training.roofline import LayerMeter
+from ddpbench.training.roofline import LayerTimer
 
 
 class ModelLayers:
-    """Measures ``model``, which computes in ``dtype`` on ``device``, in the steps of the script that run inside of its contexts."""
+    """Times the layers of ``model``, which computes in ``dtype`` on ``device``, while the script trains it on ``batches`` batches."""
 
     @classmethod
-    def of(cls, observation: Observation) -> ModelLayers:
+    def of(cls, observation: Observation, batches: int) -> ModelLayers:
         """Of the model that the script trains. Raises ConfigFailed if there are several, or it has been freed."""
         models, device = observation.models, observation.observer.device
         if len(models) != 1:
             raise ConfigFailed(f"the script trains {len(models)} models")
-        model = models[0]
-        inner = model.module if isinstance(model, DistributedDataParallel) else model
-        return cls(inner, device or torch.device("cpu"), PRECISIONS[observation.precision].compute_dtype)
+        model = models[0].module if isinstance(models[0], DistributedDataParallel) else models[0]
+        return cls(model, device or torch.device("cpu"), PRECISIONS[observation.precision].compute_dtype, batches)
 
-    def __init__(self, model: nn.Module, device: torch.device, dtype: str) -> None:
-        self._model, self._device, self._dtype = model, device, dtype
-        self._meter = LayerMeter({module: name for name, module in model.named_modules()}, device.type)
-        self._inputs: tuple[tuple[Any, ...], dict[str, Any]] = (), {}  # of its last call, without values
+    def __init__(self, model: nn.Module, device: torch.device, dtype: str, batches: int) -> None:
+        self._model, self._device, self._dtype, self._batches = model, device, dtype, batches
+        self._timer = LayerTimer({module: name for name, module in model.named_modules()}, device.type)
+        self._training_calls = self._other_calls = 0
+        self._inputs: tuple[tuple[Any, ...], dict[str, Any]] = (), {}  # of the last training call, without values
         self._autocast: tuple[bool, torch.dtype] = False, torch.float32
-        self._counted = self._timed = 0  # batches
 
     @contextmanager
-    def count(self, batches: int) -> Iterator[None]:
-        self._counted = batches
-        handle = self._model.register_forward_pre_hook(self._note_inputs, with_kwargs=True)
+    def time(self) -> Iterator[profile]:
+        handle = self._model.register_forward_pre_hook(self._note_call, with_kwargs=True)
         try:
-            with self._meter.count():
-                yield
+            with self._timer.time() as window:
+                yield window
         finally:
             handle.remove()
 
-    @contextmanager
-    def time(self, batches: int) -> Iterator[profile]:
-        self._timed = batches
-        with self._meter.time() as window:
-            yield window
+    def roofline(self) -> Roofline:
+        """The layers per batch, and what fused kernels would replace. Takes three seconds, in which it measures the limits of the device.
 
-    def roofline(self) -> Roofline | None:
-        """The layers per batch, and what fused kernels would replace; None if the profiler saw no kernel.
-
-        Takes three seconds, in which the limits of the device are measured. Raises what fake tensors raise for a model that needs values.
+        Raises:
+            ConfigFailed: The model was not called exactly once per batch, or the profiler saw no kernel of what would be replaced.
+            Exception: What fake tensors raise for a model that needs values.
         """
-        layers = self._meter.layers(self._counted, self._timed) if self._timed else []
-        if not layers:
-            return None
+        if (self._training_calls, self._other_calls) != (self._batches, 0):
+            raise ConfigFailed(
+                f"{self._batches} batches, but {self._training_calls} calls of the model and {self._other_calls} in validation"
+            )
         plain = count_model(self._model, self._device, self._loss)
+        layers = self._timer.layers(plain, self._batches)
         with fused([self._model], self._device):
             work = compare_work(layers, plain, count_model(self._model, self._device, self._loss))
+        if not work.replaced_ms:
+            raise ConfigFailed("torch.profiler saw no kernel of the layers that they would replace")
         return Roofline(layers=layers, limits=measure_limits(describe_device(self._device), self._dtype), fused=work)
 
-    def _note_inputs(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _note_call(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not (model.training and torch.is_grad_enabled()):
+            self._other_calls += 1
+            return
+        self._training_calls += 1
         self._inputs = tree_map_only(Tensor, lambda tensor: torch.empty_like(tensor, device="meta"), (args, kwargs))
         kind = self._device.type
         self._autocast = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
@@ -81,6 +83,6 @@ class ModelLayers:
         """A loss of all outputs: that of the script is not part of the model."""
         args, kwargs = tree_map_only(Tensor, fake, self._inputs)
         enabled, dtype = self._autocast
-        with torch.autocast(self._device.type, dtype, enabled=enabled):
+        with torch.enable_grad(), torch.autocast(self._device.type, dtype, enabled=enabled):
             outputs = tree_leaves(call(*args, **kwargs))
         return torch.stack([each.float().sum() for each in outputs if isinstance(each, Tensor) and each.requires_grad]).sum()

@@ -151,10 +151,8 @@ class Schedule:
             trials += [(trial_role(each), "own" if each == FUSED else "trial") for each in scenarios]
             yield from self._turns(trials, MIN_TRIAL_TURNS, MAX_TRIAL_TURNS, self._end_s)
         if self._facts.on_gpu:  # last, since a profiler slows down all launches that follow
-            if FUSED in scenarios:
-                yield Stage(kind="window", first=self._first, batches=self._rounded(1), source="repeated", is_counted=True)
-            batches = self._rounded(MIN_PROFILED_STEPS)
-            yield Stage(kind="window", first=self._first, batches=batches, source="repeated", is_profiled=True)
+            batches, is_fused = self._rounded(MIN_PROFILED_STEPS), FUSED in scenarios
+            yield Stage(kind="window", first=self._first, batches=batches, source="repeated", is_profiled=True, times_layers=is_fused)
         yield self.end(self._first)
 
     def _controls(self) -> list[Arm]:

@@ -46,8 +46,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     unmeasured: Count = 0
     workers: Count = 0  # of the loader that makes its batches; 0 without one, and in a benchmark for the script's own
     prefetched: Count = 0  # batches that these workers load ahead
-    is_counted: bool = False  # rank 0 counts the work of the model's layers in the window
-    is_profiled: bool = False  # rank 0 sums the time of its kernels in the window, and times the layers if it has counted their work
+    is_profiled: bool = False  # rank 0 sums the time of its kernels in the window
+    times_layers: bool = False  # and that of each layer of its model
     seconds: Seconds = 0.0  # of a benchmark
     single_rank: bool = False  # a benchmark of the loader on rank 0 alone
     last_update: Count = 0  # after which a script ends

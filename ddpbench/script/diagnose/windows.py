@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -83,7 +84,7 @@ class Windows:
         self._training: tuple[LoaderSource, SteeredLoader] | None = None  # of the last batch
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
-        self._layers: ModelLayers | None = None  # on rank 0, after their work was counted
+        self._layers: ModelLayers | None = None  # on rank 0, after they were timed
         self._has_failed = False
 
     @property
@@ -187,10 +188,9 @@ class Windows:
             loader.trials.clear()
 
     def finish_roofline(self) -> None:
-        """The script has ended: compute the roofline of its model, if the layers were measured. It takes memory of the device."""
-        if self._layers:
-            with noted_failure():
-                self.results.roofline = self._layers.roofline()
+        """The script has ended: compute the roofline of its model, if the layers were timed. It takes memory of the device."""
+        if self._layers and threading.current_thread() is threading.main_thread():  # else the script may go on
+            self.results.roofline = self._layers.roofline()
 
     def _fail(self, problem: BenchError) -> None:
         if not self._has_failed:
@@ -225,10 +225,8 @@ class Windows:
         if stage.source in ("repeated", "background") and self.observer.device is not None:
             for loader in self._loaders.values():
                 self._window.enter_context(loader.repeated.on_device(self.observer.device))
-        if stage.is_counted and self._rank == 0:
-            self._count_layers(stage.batches)
         if stage.is_profiled and self._rank == 0:
-            self._window.enter_context(self._profiled(stage.batches))
+            self._window.enter_context(self._profiled(stage))
         if stage.role and stage.role.scenario == FUSED:
             self.trials.fuse(self.observation.models, self._window, self.observer)
         if stage.source == "own":
@@ -240,21 +238,19 @@ class Windows:
             trial = self.trials.open_loader(stage.scenario, iterator, self.observer)
             self._loader = NoLoader() if trial is None else trial
 
-    def _count_layers(self, batches: int) -> None:
-        """Count the work of the layers until the window ends."""
+    @contextmanager
+    def _profiled(self, stage: Stage) -> Iterator[None]:
+        layers = self._new_layers(stage.batches) if stage.times_layers else None
+        with layers.time() if layers else profile(activities={ProfilerActivity.CUDA}, acc_events=True) as window:
+            yield
+        self.results.kernel_ms, self._layers = kernel_ms(window) / stage.batches, layers
+
+    def _new_layers(self, batches: int) -> ModelLayers | None:
         from ddpbench.script.diagnose.model_layers import ModelLayers  # Triton, which it imports, takes a second
 
-        with noted_failure(), self.observer.paused():
-            layers = ModelLayers.of(self.observation)
-            self._window.enter_context(layers.count(batches))
-            self._layers = layers
-
-    @contextmanager
-    def _profiled(self, batches: int) -> Iterator[None]:
-        only_kernels = profile(activities={ProfilerActivity.CUDA}, acc_events=True)
-        with self._layers.time(batches) if self._layers else only_kernels as window:
-            yield
-        self.results.kernel_ms = kernel_ms(window) / batches
+        with noted_failure():
+            return ModelLayers.of(self.observation, batches)
+        return None
 
     def _end_window(self) -> None:
         self.observer.steps.flush()

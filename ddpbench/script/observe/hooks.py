@@ -131,6 +131,7 @@ class Hooks:
 
         @wraps(backward)
         def timed_backward(*arguments: Any, **options: Any) -> None:
+            self._note_create_graph(options, arguments[3:4])
             if torch.compiler.is_compiling() or self._in_backward or observer.clock.is_coarse or not observer.is_active:
                 return backward(*arguments, **options)
             self._in_backward = True
@@ -168,10 +169,14 @@ class Hooks:
 
         @wraps(grad)
         def noted_grad(*arguments: Any, **options: Any) -> Any:
-            self.differentiates_twice = self.differentiates_twice or bool(options.get("create_graph"))
+            self._note_create_graph(options, arguments[4:5])
             return grad(*arguments, **options)
 
         return noted_grad
+
+    def _note_create_graph(self, options: dict[str, Any], positional: tuple[Any, ...]) -> None:
+        if options.get("create_graph") or any(positional):
+            self.differentiates_twice = True
 
     def _noted_autocast(self, enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """``torch.autocast.__enter__``, in which the precision of the model shows, also if its own forward enters it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -69,8 +70,9 @@ def test_models_without_a_norm_to_fuse_are_an_error() -> None:
 class Script:
     """A training on images that goes through ``stages``, in this process; ``seen`` says for each batch whether the model was fused."""
 
-    def __init__(self, *stages: Stage) -> None:
+    def __init__(self, *stages: Stage, calls: int = 1, validates: bool = False) -> None:
         torch.manual_seed(0)
+        self._calls, self._validates = calls, validates
         self.net, self.seen = Net().to(DEVICE, memory_format=torch.channels_last), list[bool]()
         self._stages = iter(stages)
         self.windows = Windows(from_env({}), lambda: None, self._next_stage, lambda: None, lambda problem: pytest.fail(problem.message))
@@ -87,10 +89,12 @@ class Script:
             self.windows.observation = Observation("train.py", from_env({}), observer, hooks)
             for (x,) in DataLoader(TensorDataset(torch.randn(100, 3, 8, 8)), 4):
                 self.seen.append(FusedBatchNorm2d in kinds(self.net))
-                with torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
-                    out = self.net(x.to(DEVICE, memory_format=torch.channels_last))
-                out.sum().backward()
+                x = x.to(DEVICE, memory_format=torch.channels_last)
+                sum(self.net(x).sum() for _ in range(self._calls)).backward()
                 optimizer.step()
+                if self._validates:
+                    with torch.no_grad():
+                        self.net(x)
         assert observer.problem == ""
 
 
@@ -105,18 +109,35 @@ def test_trial_in_a_running_script_ends_with_its_window() -> None:
     assert changes == [(FIRST_BATCH, True), (FIRST_BATCH + 4, False), (FIRST_BATCH + 8, True), (FIRST_BATCH + 12, False)]
 
 
-def test_layers_of_the_model_are_measured_per_batch(capsys: pytest.CaptureFixture[str]) -> None:
-    script = Script(window(BASELINE, 1, is_counted=True), window(BASELINE, 5, is_profiled=True))
+TIMED = {"is_profiled": True, "times_layers": True}
+
+
+def test_layers_of_the_model_are_timed_per_batch() -> None:
+    script = Script(window(BASELINE, 5, **TIMED))
     script.windows.finish_roofline()
     found = script.windows.results.roofline
-    assert found is not None, capsys.readouterr().err
+    assert found is not None
     assert found.fused is not None
-    assert {layer.name for layer in found.layers} >= {"conv", "bn", "blocks.1.bn2", "fc", "(optimizer)"}
+    assert {layer.name for layer in found.layers} >= {"conv", "bn", "blocks.1.bn2", "fc"}
     convolution = next(layer.forward for layer in found.layers if layer.name == "conv")
     assert convolution.flops == 2 * 4 * 8 * 8 * 8 * 3 * 9, "of a batch"
     norms = [layer for layer in found.layers if layer.kind in ("BatchNorm2d", "ReLU")]
     assert found.fused.replaced_ms >= sum(layer.forward.ms + layer.backward.ms for layer in norms) > 0
     assert found.fused.num_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("batches", "how", "message"),
+    [
+        (5, {"calls": 2}, "5 batches, but 10 calls of the model and 0 in validation"),
+        (5, {"validates": True}, "5 batches, but 5 calls of the model and 5 in validation"),
+        (50, {}, "50 batches, but 15 calls"),
+    ],
+)
+def test_layers_are_not_predicted_from_if_a_batch_is_no_single_call(batches: int, how: dict[str, Any], message: str) -> None:
+    script = Script(window(BASELINE, batches, **TIMED), **how)
+    with pytest.raises(ConfigFailed, match=message):
+        script.windows.finish_roofline()
 
 
 def test_norms_are_counted_without_a_change() -> None:
