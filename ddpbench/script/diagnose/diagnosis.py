@@ -233,8 +233,9 @@ class ScriptDiagnosis:
     def _predict_after_trials(self) -> None:
         with noted_failure():
             self.windows.finish_roofline()
-            self._update_records()
-            self.diagnosis.predictions = predict_after_trials(self._job)
+            if self.windows.results.roofline:
+                self._update_records()
+                self.diagnosis.predictions = predict_after_trials(self._job)
 
     def _predict(self) -> None:
         self.diagnosis.predictions = predict_remedies(self._job)
