@@ -65,6 +65,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 FAST, FUSED = Scenario(fast=True), Scenario(fused_kernels=True)
 
+TRIED_UNPREDICTED = (FAST, FUSED)
+"""Scenarios that are tried although their gain may only be predicted after the trial."""
+
 AssumptionCode = Literal[
     "above-measured-load",  # more threads per core than measured: an image costs what it cost under the highest measured load
     "below-measured-load",  # fewer threads per core than measured: an image costs what it cost under the lowest measured load

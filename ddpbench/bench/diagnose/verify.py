@@ -32,7 +32,7 @@ from ddpbench.data.shard import Shard
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
 from ddpbench.record.io import encode_json
-from ddpbench.record.prediction import FAST, FUSED, Prediction
+from ddpbench.record.prediction import FAST, TRIED_UNPREDICTED, Prediction
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, Role, trial_role
 from ddpbench.report.messages.roles import role_name
@@ -120,15 +120,13 @@ def predict_and_record(journal: Journal) -> list[Prediction]:
 
 def predict_fast_after_trials(journal: Journal) -> None:
     """Record what ``--fast`` is predicted to gain, if that was not known before the trials."""
-    if journal.job.diagnosis:
+    diagnosis = journal.job.diagnosis
+    if diagnosis and any(map(_is_missing, diagnosis.predictions)):
         journal.update_diagnosis(predictions=predict_after_trials(journal.job))
 
 
 def predict_after_trials(job: Job) -> list[Prediction]:
     """The predictions of ``job``, with those of other kernels that could not be made before the trials, which are not used for them."""
-    recorded = job.diagnosis.predictions if job.diagnosis else []
-    if not any(map(_is_missing, recorded)):
-        return recorded
     judge_all(job)
     inputs, run = diagnosed_input(job)
     tried = [record.role.scenario for record in job.records]
@@ -136,11 +134,12 @@ def predict_after_trials(job: Job) -> list[Prediction]:
     def late(missing: Prediction) -> Prediction:
         return msgspec.structs.replace(predict_gain(inputs, run, missing.scenario), after_trial=missing.scenario in tried)
 
+    recorded = job.diagnosis.predictions if job.diagnosis else []
     return [late(each) if _is_missing(each) else each for each in recorded]
 
 
 def _is_missing(prediction: Prediction) -> bool:
-    return prediction.gain is None and prediction.scenario in (FAST, FUSED)
+    return prediction.gain is None and prediction.scenario in TRIED_UNPREDICTED
 
 
 def captures_step(context: DiagnosisContext) -> bool:

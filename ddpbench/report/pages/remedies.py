@@ -14,7 +14,7 @@ from ddpbench.analysis.remedies.script import script_change
 from ddpbench.analysis.whatif.gain import PREDICTION_CONFIDENCE
 from ddpbench.analysis.whatif.outcome import PredictionOutcome, command_with, is_runnable, outcomes
 from ddpbench.analysis.whatif.query import predict_gain
-from ddpbench.record.prediction import FAST, FUSED, Scenario
+from ddpbench.record.prediction import TRIED_UNPREDICTED, Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE_REPEAT
 from ddpbench.record.verdict import RunCommand
@@ -95,7 +95,7 @@ def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -
 def _is_worth_trying(outcome: PredictionOutcome) -> bool:
     """Whether a trial can tell its gain. ``--fast`` and fused kernels are also tried where their gain is not predicted."""
     prediction = outcome.prediction
-    return is_runnable(prediction.scenario) and (prediction.gain is not None or prediction.scenario in (FAST, FUSED))
+    return is_runnable(prediction.scenario) and (prediction.gain is not None or prediction.scenario in TRIED_UNPREDICTED)
 
 
 def _may_gain(outcome: PredictionOutcome) -> bool:
