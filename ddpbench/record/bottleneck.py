@@ -17,7 +17,7 @@ Bottleneck = Literal[
     "host-to-device-bound",  # batch copies to the device are the bottleneck
     "launch-bound",  # the host cannot issue kernels fast enough
     "sync-bound",  # exposed gradient all-reduce is the bottleneck
-    "compute-bound",  # the device is busy computing: healthy
+    "compute-bound",  # the device is busy computing
     "inconclusive",  # two bottlenecks compete, or there are too few rounds
 ]
 """Every bottleneck, in the order in which they are tested: the first that applies is the verdict."""

@@ -155,7 +155,7 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
             )
         case PhaseShares():
             return Explanation(
-                f"{compute_share(evidence)}: healthy",
+                compute_share(evidence),
                 f"forward {format_3sig(evidence.forward_ms)}, backward {format_3sig(evidence.backward_ms)}, "
                 f"optimizer {format_3sig(evidence.optimizer_ms)} of {format_3sig(evidence.step_ms)} ms",
             )

@@ -171,7 +171,7 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         "78.6 ms with sync, 62.4 with independent ranks; timers show 20% of the baseline waiting for it, gradients of 25.6 million "
         "parameters on 4 ranks",
     ),
-    (COMPUTE, GPU, "compute takes 96% of each step: healthy", "forward 20, backward 38, optimizer 2 of 62.4 ms"),
+    (COMPUTE, GPU, "compute takes 96% of each step", "forward 20, backward 38, optimizer 2 of 62.4 ms"),
     (
         OVERSUBSCRIBED,
         CPU,
@@ -182,7 +182,7 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         replace(OVERSUBSCRIBED, workers=0, threads_per_rank=3, likely_kind="compute-bound", likely=COMPUTE),
         CPU,
         "too few cores: 4 ranks x 3 threads > 16 usable cores",
-        "threads share cores and wait for each other; most likely compute-bound: compute takes 96% of each step: healthy",
+        "threads share cores and wait for each other; most likely compute-bound: compute takes 96% of each step",
     ),
     (
         DecodesOnDevice(wait_fraction=0.19),
