@@ -70,7 +70,7 @@ def _run_steps(config: ResolvedConfig, model: nn.Module, loss_fn: nn.Module, loa
     loader copies during the step.
     """
     device, spec = world.device, PRECISIONS[config.precision]
-    configure_backends(spec.tf32)
+    configure_backends(spec.tf32, config.cudnn_benchmark_limit)
     model = prepare_model(clone(model, device.torch_device), config, device)
     runnable = compile_model(model, config, is_in_ddp=False)
     images, labels = loader.next_batch(lambda: None)

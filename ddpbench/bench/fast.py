@@ -44,6 +44,10 @@ def compile_small_tensors(requested: Config, resolved: ResolvedConfig) -> Resolv
     return replace(resolved, compile="default") if is_open and resolved.workload.startswith(COMPILED_WORKLOADS) else resolved
 
 
+def combine_kernels(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
+    return replace(resolved, combo_kernels=True) if requested.combo_kernels is None and resolved.compile != "off" else resolved
+
+
 def fuse_norms(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
     fused = replace(resolved, fused_kernels=True)
     is_open = requested.fused_kernels is None and fused.runs_fused_kernels(is_cuda=True)
@@ -63,7 +67,7 @@ def keep_own_buffers(requested: Config, resolved: ResolvedConfig) -> ResolvedCon
     return replace(resolved, broadcast_buffers=False) if is_open and ":" not in resolved.workload else resolved
 
 
-RULES: tuple[Rule, ...] = (compile_small_tensors, fuse_norms, capture_step, keep_own_buffers)
+RULES: tuple[Rule, ...] = (compile_small_tensors, combine_kernels, fuse_norms, capture_step, keep_own_buffers)
 
 
 @cache

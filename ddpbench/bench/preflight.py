@@ -212,8 +212,10 @@ def note_unused_flags(requested: Sequence[Config], resolved: Sequence[ResolvedCo
     note(["prefetch"], lambda arm: not arm.workers and not loader_spec(arm.loader).device_resident, "without workers", "use -j 1 or more")
     note(["skip_bad"], _reads_no_images, "on datasets without image files", "remove it")
     note(["hw_decoder_load"], lambda arm: not loader_spec(arm.loader).needs_gpu, "without a GPU decoder", "add --loader dali-gpu")
-    note(["fast", "fused_kernels", "cuda_graph"], lambda arm: not world.device.is_cuda, "on a CPU", "remove it")
+    gpu_flags = ("fast", "combo_kernels", "fused_kernels", "cuda_graph", "cudnn_benchmark_limit")
+    note(gpu_flags, lambda arm: not world.device.is_cuda, "on a CPU", "remove it")
     if world.device.is_cuda:
+        note(["combo_kernels"], lambda arm: arm.compile == "off", "without --compile", "add --compile default")
         torch_kernels = "without channels-last, or with --compile"
         note(["fused_kernels"], lambda arm: not arm.runs_fused_kernels(is_cuda=True), torch_kernels, "remove it")
     note(["pin_memory"], _controls_its_copies, "with this loader", "remove it")

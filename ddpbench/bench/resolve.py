@@ -37,6 +37,7 @@ def resolve_config(config: Config, cuda: bool, local_world_size: int) -> Resolve
         "optimizer_impl": "fused",
         "channels_last": spec.convolutional,
         "compile": "off",
+        "combo_kernels": False,
         "fused_kernels": False,
         "cuda_graph": False,
         "broadcast_buffers": True,

@@ -56,10 +56,12 @@ def cudnn_benchmark_disabled() -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
-def configure_backends(tf32: bool | None) -> None:
-    """Set TF32 as ``set_tf32`` does, and turn on cuDNN benchmarking.
+def configure_backends(tf32: bool | None, benchmark_limit: int = 10) -> None:
+    """Set TF32 as ``set_tf32`` does, and turn on cuDNN benchmarking of ``benchmark_limit`` algorithms; 0 for all.
 
     cuDNN keeps the algorithm chosen for a shape, so call this before the first step of every model, dry runs included.
     """
     set_tf32(tf32)
     torch.backends.cudnn.benchmark = True
+    if torch.backends.cudnn.is_available():
+        torch.backends.cudnn.benchmark_limit = benchmark_limit

@@ -72,6 +72,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     compile: Annotated[
         CompileMode | None, Flag(TRAINING, "torch.compile mode", automatic="off; default with --fast in the workloads that it speeds up")
     ] = None
+    combo_kernels: Annotated[
+        bool | None,
+        Flag(TRAINING, "let --compile combine small kernels that are independent of each other, on a GPU", automatic="off; on with --fast"),
+    ] = None
     fast: Annotated[bool, Flag(TRAINING, "choose the fastest settings known for the workload on a GPU; those you set stay")] = False
     fused_kernels: Annotated[
         bool | None,
@@ -84,6 +88,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cuda_graph: Annotated[
         bool | None, Flag(TRAINING, "replay forward, backward and update as CUDA graphs, on a GPU", automatic="off; on with --fast")
     ] = None
+    cudnn_benchmark_limit: Annotated[
+        Annotated[int, NonNegative], Flag(TRAINING, "algorithms that cuDNN tries for a convolution; 0 for all", metavar="N", sweep=False)
+    ] = 10
     set_to_none: Annotated[bool, Flag(TRAINING, "set gradients to None after each step instead of zeroing them")] = True
     log_loss: Annotated[bool, Flag(TRAINING, "call loss.item() every step, which forces a synchronisation")] = False
     seed: Annotated[Annotated[int, Meta(ge=0, lt=2**32)], Flag(TRAINING, "random seed for weights, data and shuffling")] = 0
@@ -237,6 +244,7 @@ class ResolvedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     weight_decay: Annotated[float, NonNegative]
     channels_last: bool
     compile: CompileMode = "off"
+    combo_kernels: bool = False
     fused_kernels: bool = False
     cuda_graph: bool = False
     broadcast_buffers: bool = True

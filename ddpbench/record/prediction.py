@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ddpbench.record.config import DATA, RANKS, TRAINING, Positive
+from ddpbench.record.config import DATA, RANKS, TRAINING, CompileMode, Positive
 from ddpbench.record.flags import Flag, flag_fields, to_argv
 from ddpbench.record.private import EntryName
 from ddpbench.record.ranges import Amount, AtLeastOne, Fraction, NonZero
@@ -39,10 +39,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     precision: Annotated[str | None, Flag(TRAINING, "numeric precision", automatic=UNCHANGED, sweep=False)] = None
     batch_size: Annotated[Annotated[int, Positive] | None, Flag(TRAINING, "images per GPU and step", "-b", UNCHANGED, sweep=False)] = None
-    compile: Annotated[
-        Literal["off", "default", "reduce-overhead", "max-autotune"] | None,
-        Flag(TRAINING, "torch.compile mode", automatic=UNCHANGED, sweep=False),
-    ] = None
+    compile: Annotated[CompileMode | None, Flag(TRAINING, "torch.compile mode", automatic=UNCHANGED, sweep=False)] = None
     fast: Annotated[
         bool | None, Flag(TRAINING, "the fastest settings known for the workload on a GPU", automatic=UNCHANGED, sweep=False)
     ] = None

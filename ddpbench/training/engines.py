@@ -63,6 +63,7 @@ class TorchEngine(EagerEngine):
         self._skipped = SkippedUpdates(optimizer)
         self._master_weights = MasterWeights(model, optimizer)
         self._set_to_none = config.set_to_none
+        self._unscales_first = config.cuda_graph and world.device.is_cuda
         self.master_dtype = self._master_weights.dtype
         self.model = model
         if config.uses_ddp(world.is_distributed, world.size):
@@ -88,6 +89,8 @@ class TorchEngine(EagerEngine):
 
     def update(self) -> IsSkipped:
         self._master_weights.copy_grads_in()
+        if self._unscales_first:  # a fused optimizer that unscales gradients writes them once more
+            self._scaler.unscale_(self._optimizer)
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._master_weights.copy_weights_out()

@@ -78,7 +78,7 @@ class Session:
         self.world, self.marker, self._device = world, marker, world.device
         spec = PRECISIONS[config.precision]
         check_precision_supported(spec, self._device, config.engine, config.static_loss_scale)
-        configure_backends(spec.tf32)
+        configure_backends(spec.tf32, config.cudnn_benchmark_limit)
         torch.manual_seed(config.seed)
 
         self.model = prepare_model(model, config, self._device)

@@ -61,7 +61,18 @@ def longer_step(job: Job, field: str) -> list[float]:
 
 def main(target: Path = TARGET) -> None:
     of_ideas, of_arms = map(gains_of_ideas, sorted(HERE.glob("ideas-*.json"))), map(gains_of_arms, sorted(HERE.glob("fast-*.json")))
-    target.write_text(json.dumps([*of_ideas, *of_arms], indent=1) + "\n")
+    target.write_text(json.dumps(merged([*of_ideas, *of_arms]), indent=1) + "\n")
+
+
+def merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The gains of a workload from all its records in one entry. Raises ValueError if these were measured differently."""
+    by_workload: dict[str, dict[str, Any]] = {}
+    for entry in found:
+        first = by_workload.setdefault(entry["workload"], entry)
+        if {**entry, "gains": None} != {**first, "gains": None}:
+            raise ValueError(f"records of {entry['workload']} differ in precision, batch size or GPU")
+        first["gains"] = {**first["gains"], **entry["gains"]}
+    return list(by_workload.values())
 
 
 if __name__ == "__main__":

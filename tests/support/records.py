@@ -338,6 +338,7 @@ def requested_config(config: ResolvedConfig) -> Config:
         "optimizer_impl",
         "channels_last",
         "compile",
+        "combo_kernels",
         "fused_kernels",
         "cuda_graph",
         "broadcast_buffers",

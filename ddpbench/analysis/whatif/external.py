@@ -64,7 +64,8 @@ def _by_setting(candidates: Sequence[AlternativeLoader]) -> dict[tuple[str, floa
 def _runs_same_kernels(record: Record, baseline: Record) -> bool:
     """Whether both have the same settings that change the kernels of a step, or how they are launched, and that no scenario changes."""
     ours, other = record.config, baseline.config
-    return (ours.fused_kernels, ours.cuda_graph) == (other.fused_kernels, other.cuda_graph)
+    names = ("combo_kernels", "fused_kernels", "cuda_graph")
+    return all(getattr(ours, name) == getattr(other, name) for name in names)
 
 
 def _step_key(record: Record) -> tuple[str, int, str]:

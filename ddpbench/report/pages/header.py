@@ -49,7 +49,7 @@ def _transport_name(transport: Transport) -> str:
 
 DESCRIBED_FIELDS = frozenset(
     {"precision", "batch_size", "image_size", "optimizer", "optimizer_impl", "lr", "momentum", "weight_decay", "channels_last", "seed"}
-    | {"compile", "fast", "fused_kernels", "cuda_graph", "broadcast_buffers"}
+    | {"compile", "combo_kernels", "fast", "fused_kernels", "cuda_graph", "broadcast_buffers"}
     | {"loader", "data_dir", "workers", "engine", "device", "threads"}
     | {"warmup", "steps", "rounds"}
 )
@@ -57,6 +57,7 @@ DESCRIBED_FIELDS = frozenset(
 
 FAST_SETTINGS = {
     "compile": "compiled kernels",
+    "combo_kernels": "combo kernels",
     "fused_kernels": "fused kernels",
     "cuda_graph": "CUDA graphs",
     "broadcast_buffers": "no buffer broadcast",
@@ -261,7 +262,8 @@ def _settings(record: Record) -> Iterator[HeaderItem]:
     yield "momentum", f"momentum {config.momentum:g}" if config.optimizer == "sgd" else ""
     yield "weight_decay", f"weight decay {config.weight_decay:g}"
     yield "seed", f"seed {config.seed}"
-    yield "compile", "" if config.compile == "off" else f"--compile {config.compile}"
+    combined = " --combo-kernels" if config.combo_kernels else ""
+    yield "compile combo_kernels", "" if config.compile == "off" else f"--compile {config.compile}{combined}"
     yield "", "cudnn.benchmark on" if record.environment.device_type == "cuda" else ""
     for field in flag_fields(Config):
         value = getattr(config, field.name)

@@ -45,6 +45,22 @@ def test_rules_fill_in_what_is_open(workload: str, given: dict[str, Any], settin
 
 
 @pytest.mark.parametrize(
+    ("workload", "given", "is_combined"),
+    [
+        ("vgg16-cifar10", {}, True),
+        ("vgg16-cifar10", {"combo_kernels": False}, False),
+        ("vgg16-cifar10", {"compile": "off"}, False),
+        ("vgg16-cifar10", {"fast": False, "compile": "default"}, False),
+        ("resnet18", {}, False),
+        ("resnet18", {"compile": "default"}, True),
+    ],
+)
+def test_compiled_kernels_are_combined(workload: str, given: dict[str, Any], is_combined: bool) -> None:
+    requested = Config(workload=workload, precision="amp-fp16", **{"fast": True, **given})
+    assert resolve_config(requested, cuda=True, local_world_size=1).combo_kernels is is_combined
+
+
+@pytest.mark.parametrize(
     ("given", "is_broadcast"),
     [
         ({}, False),

@@ -66,6 +66,11 @@ def test_flags_unused_by_the_loader_are_listed(capsys: pytest.CaptureFixture[str
         ("resnet18", {"pin_memory": False}, "--no-pin-memory has no effect with this loader; remove it"),
         ("resnet18", {"fused_kernels": True}, "--fused-kernels has no effect on a CPU; remove it"),
         ("resnet18", {"cuda_graph": True}, "--cuda-graph has no effect on a CPU; remove it"),
+        (
+            "resnet18",
+            {"combo_kernels": True, "cudnn_benchmark_limit": 0},
+            "--combo-kernels, --cudnn-benchmark-limit have no effect on a CPU; remove it",
+        ),
         ("disc-mlp-2", {"workers": 4}, "--workers has no effect when the whole dataset is on the device; remove it"),
         ("resnet18", {"loader": "torch", "workers": 0, "prefetch": 4}, "--prefetch has no effect without workers; use -j 1 or more"),
         ("mnist-cnn", {"loader": "torch", "skip_bad": 2}, "--skip-bad has no effect on datasets without image files; remove it"),
@@ -77,7 +82,7 @@ def test_unused_flag_is_listed_with_a_hint(workload: str, given: dict[str, Any],
 
 
 def test_switch_that_turns_off_what_is_off_is_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    noted([Config(workload="resnet18", compile="off", fused_kernels=False, cuda_graph=False)], unjoined_world("none"))
+    noted([Config(workload="resnet18", compile="off", combo_kernels=False, fused_kernels=False, cuda_graph=False)], unjoined_world("none"))
     assert capsys.readouterr().err == ""
 
 

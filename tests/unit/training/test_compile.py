@@ -160,6 +160,19 @@ def test_compile_mode_keeps_its_options_and_uses_cudnn_convolutions(mode: str) -
     assert (options["max_autotune"], options["triton.cudagraphs"]) == (mode == "max-autotune", mode in ("reduce-overhead", "max-autotune"))
 
 
+@pytest.mark.parametrize("combined", [False, True])
+def test_combo_kernels_are_an_option_of_the_compiler(combined: bool) -> None:
+    settled = config(compile="default", combo_kernels=combined)
+    assert compile_model(nn.Linear(2, 2), settled, is_in_ddp=False).get_compiler_config()["combo_kernels"] is combined
+
+
+@pytest.mark.skipif(not torch.backends.cudnn.is_available(), reason="torch without cuDNN")
+def test_cudnn_tries_as_many_algorithms_as_configured() -> None:
+    for limit in (0, 10):
+        session(world_of_one(), config(cudnn_benchmark_limit=limit), conv_and_linear_net()).close()
+        assert torch.backends.cudnn.benchmark_limit == limit
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "precision"), [*((mode, "fp32") for mode in MODES), (MODES[0], "amp-bf16")])
 def test_compiled_losses_match_eager(mode: str, precision: str) -> None:
