@@ -204,6 +204,7 @@ def test_fused_kernels_are_tried_in_a_script_that_waits_for_nothing(launch: Laun
     baseline, tried = job.records[0], next((record for record in job.records if record.role.scenario == FUSED), None)
     assert baseline.script is not None
     assert (baseline.script.fusable_norms, baseline.config.channels_last) == (53, True), done.stderr
+    assert baseline.config.pin_memory  # the script itself pins its dataset
     assert tried is not None, done.stderr
     assert (tried.status, len(tried.rounds) >= 3) == ("ok", True), tried.fault
     compute_only = next(record for record in job.records if record.role == COMPUTE_ONLY)

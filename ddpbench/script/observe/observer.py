@@ -173,7 +173,7 @@ class Observer:
         self._requested, self._last = None, source
         self.moves += 1
         iterator.received += 1
-        source.received += 1
+        source.receive(batch)
         self.clock.mark(HOST_TO_DEVICE if self._has_inner_batch else DATA)
         if source is self.training or self._may_train:
             self._epoch_batches = iterator.received

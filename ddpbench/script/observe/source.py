@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ class LoaderSource:
     batch_size: int | None  # None if the loader does not know it
     workers: int
     prefetched: int  # batches that its workers may have ready
-    pin_memory: bool
+    pin_memory: bool  # whether its batches are in pinned memory
     respawns_workers: bool  # every epoch
     in_order: bool
     inner: LoaderSource | None = None  # of the DataLoader that this one takes its batches from, as Accelerate's does
@@ -50,6 +51,12 @@ class LoaderSource:
         """Whether batches of ``other`` look like those of this loader."""
         return (self.name, self.dataset, self.batch_size) == (other.name, other.dataset, other.batch_size)
 
+    def receive(self, batch: Any) -> None:
+        """Count ``batch``. The first one shows whether the script itself pins memory, as a dataset or a collate function can."""
+        self.received += 1
+        if self.received == 1:
+            self.pin_memory = self.pin_memory or is_pinned(batch)
+
     def num_samples_in(self, batch: Any) -> int:
         """Samples in ``batch``: the loader's batch size, else the leading dimension of its first tensor; 1 if neither is known."""
         return num_samples(batch) if self.batch_size is None else self.batch_size
@@ -57,8 +64,18 @@ class LoaderSource:
 
 def num_samples(batch: Any) -> int:
     """The leading dimension of the first tensor in ``batch``; 1 if it has none."""
-    sizes = (leaf.shape[0] for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.ndim)
+    sizes = (tensor.shape[0] for tensor in _tensors(batch) if tensor.ndim)
     return next(sizes, 1)
+
+
+def is_pinned(batch: Any) -> bool:
+    """Whether the first tensor in ``batch`` is in pinned memory."""
+    first = next(_tensors(batch), None)
+    return first is not None and torch.cuda.is_initialized() and first.is_pinned()
+
+
+def _tensors(batch: Any) -> Iterator[torch.Tensor]:
+    return (leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor))
 
 
 def _batch_size(loader: Any) -> int | None:

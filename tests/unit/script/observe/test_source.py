@@ -1,0 +1,30 @@
+"""What is known of a script's DataLoader, and of its batches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from ddpbench.script.observe.source import LoaderSource
+
+
+def received(points: torch.Tensor) -> LoaderSource:
+    """The source of a loader without workers that leaves its batches where they are, after two of them."""
+    loader = DataLoader(TensorDataset(points), batch_size=None)
+    source = LoaderSource.of(loader)
+    for batch, _ in zip(loader, range(2), strict=False):
+        source.receive(batch)
+    return source
+
+
+def test_batches_of_a_plain_dataset_are_in_pageable_memory() -> None:
+    source = received(torch.ones(4, 3))
+    assert (source.received, source.pin_memory) == (2, False)
+
+
+@pytest.mark.cuda
+def test_batches_that_a_dataset_pins_are_seen() -> None:
+    torch.cuda.init()
+    assert received(torch.ones(4, 3).pin_memory()).pin_memory
+    assert not received(torch.ones(4, 3, device="cuda")).pin_memory
