@@ -215,7 +215,7 @@ def note_unused_flags(requested: Sequence[Config], resolved: Sequence[ResolvedCo
     gpu_flags = ("fast", "combo_kernels", "fused_kernels", "cuda_graph", "cudnn_benchmark_limit")
     note(gpu_flags, lambda arm: not world.device.is_cuda, "on a CPU", "remove it")
     if world.device.is_cuda:
-        note(["combo_kernels"], lambda arm: arm.compile == "off", "without --compile", "add --compile default")
+        note(["combo_kernels"], lambda arm: arm.compile == "off", "without --compile", "remove it")
         torch_kernels = "without channels-last, or with --compile"
         note(["fused_kernels"], lambda arm: not arm.runs_fused_kernels(is_cuda=True), torch_kernels, "remove it")
     note(["pin_memory"], _controls_its_copies, "with this loader", "remove it")

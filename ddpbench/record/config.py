@@ -89,7 +89,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         bool | None, Flag(TRAINING, "replay forward, backward and update as CUDA graphs, on a GPU", automatic="off; on with --fast")
     ] = None
     cudnn_benchmark_limit: Annotated[
-        Annotated[int, NonNegative], Flag(TRAINING, "algorithms that cuDNN tries for a convolution; 0 for all", metavar="N", sweep=False)
+        Annotated[int, Meta(ge=0, le=1000)],
+        Flag(TRAINING, "algorithms that cuDNN tries for a convolution on a GPU; 0 for all", metavar="N", sweep=False),
     ] = 10
     set_to_none: Annotated[bool, Flag(TRAINING, "set gradients to None after each step instead of zeroing them")] = True
     log_loss: Annotated[bool, Flag(TRAINING, "call loss.item() every step, which forces a synchronisation")] = False

@@ -28,8 +28,9 @@ def compile_model(model: nn.Module, config: ResolvedConfig, is_in_ddp: bool) -> 
     from torch._inductor import list_mode_options  # importing it takes more than a second
 
     _prepare_dynamo(config, is_in_ddp)
-    options = {**list_mode_options(config.compile), "combo_kernels": config.combo_kernels, "max_autotune_conv_backends": "ATEN"}
-    return torch.compile(model, options=options)  # type: ignore[return-value]  # torch accepts a mode or options, not both
+    mode_options = list_mode_options(config.compile)  # torch accepts a mode or options, not both
+    options = {**mode_options, "combo_kernels": config.combo_kernels, "max_autotune_conv_backends": "ATEN"}
+    return torch.compile(model, options=options)  # type: ignore[return-value]
 
 
 def _prepare_dynamo(config: ResolvedConfig, is_in_ddp: bool) -> None:

@@ -46,10 +46,16 @@ class EagerEngine(ABC):
             return loss_fn(self.model(images), labels)
 
 
+def _updates_float32(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether its gradients can be unscaled before it reads them: in float16, small ones would become 0."""
+    return all(parameter.dtype == torch.float32 for group in optimizer.param_groups for parameter in group["params"])
+
+
 class TorchEngine(EagerEngine):
     """Plain torch with DistributedDataParallel.
 
-    Uses the bare model without a process group or with engine ``none``.
+    Uses the bare model without a process group or with engine ``none``. In a CUDA graph, float32 gradients are unscaled before the update:
+    a fused optimizer that unscales them itself writes them a second time. Eager steps update as most scripts do.
     """
 
     def __init__(
@@ -63,7 +69,7 @@ class TorchEngine(EagerEngine):
         self._skipped = SkippedUpdates(optimizer)
         self._master_weights = MasterWeights(model, optimizer)
         self._set_to_none = config.set_to_none
-        self._unscales_first = config.cuda_graph and world.device.is_cuda
+        self._unscales_first = config.cuda_graph and _updates_float32(optimizer)
         self.master_dtype = self._master_weights.dtype
         self.model = model
         if config.uses_ddp(world.is_distributed, world.size):
@@ -89,7 +95,7 @@ class TorchEngine(EagerEngine):
 
     def update(self) -> IsSkipped:
         self._master_weights.copy_grads_in()
-        if self._unscales_first:  # a fused optimizer that unscales gradients writes them once more
+        if self._unscales_first:
             self._scaler.unscale_(self._optimizer)
         self._scaler.step(self._optimizer)
         self._scaler.update()

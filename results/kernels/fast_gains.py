@@ -2,8 +2,8 @@
 
     python results/kernels/fast_gains.py [TARGET.json]
 
-The records are those of ``ideas.py``, and ``fast-*.json`` of ``ddpbench WORKLOAD --fast`` with and without its settings, all of them
-in the first arm.
+The records are those of ``ideas.py``, and ``fast-*.json`` of ``ddpbench WORKLOAD --fast`` with and without some of its settings, all of
+them in the first arm.
 """
 
 from __future__ import annotations
@@ -65,14 +65,13 @@ def main(target: Path = TARGET) -> None:
 
 
 def merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The gains of a workload from all its records in one entry. Raises ValueError if these were measured differently."""
-    by_workload: dict[str, dict[str, Any]] = {}
-    for entry in found:
-        first = by_workload.setdefault(entry["workload"], entry)
-        if {**entry, "gains": None} != {**first, "gains": None}:
-            raise ValueError(f"records of {entry['workload']} differ in precision, batch size or GPU")
-        first["gains"] = {**first["gains"], **entry["gains"]}
-    return list(by_workload.values())
+    """One entry per measured training, with the gains from all its records."""
+    entries: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for each in found:
+        measured_with = {name: value for name, value in each.items() if name != "gains"}
+        entry = entries.setdefault(tuple(measured_with.values()), {**measured_with, "gains": {}})
+        entry["gains"].update(each["gains"])
+    return list(entries.values())
 
 
 if __name__ == "__main__":

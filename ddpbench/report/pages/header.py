@@ -262,8 +262,8 @@ def _settings(record: Record) -> Iterator[HeaderItem]:
     yield "momentum", f"momentum {config.momentum:g}" if config.optimizer == "sgd" else ""
     yield "weight_decay", f"weight decay {config.weight_decay:g}"
     yield "seed", f"seed {config.seed}"
-    combined = " --combo-kernels" if config.combo_kernels else ""
-    yield "compile combo_kernels", "" if config.compile == "off" else f"--compile {config.compile}{combined}"
+    yield "compile", "" if config.compile == "off" else f"--compile {config.compile}"
+    yield "combo_kernels", "--combo-kernels" if config.combo_kernels and config.compile != "off" else ""
     yield "", "cudnn.benchmark on" if record.environment.device_type == "cuda" else ""
     for field in flag_fields(Config):
         value = getattr(config, field.name)

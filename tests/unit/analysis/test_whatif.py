@@ -396,11 +396,21 @@ def test_steps_are_borrowed_for_combined_changes() -> None:
     assert gain(job, full, fused, precision="fp32") < 0.5
 
 
-@pytest.mark.parametrize("setting", ["fused_kernels", "cuda_graph"])
-def test_steps_of_other_kernels_are_not_borrowed(setting: str) -> None:
-    full = diagnosis(None, config=replace(TORCH, precision="fp32", **{setting: True}))
+@pytest.mark.parametrize("settings", [{"fused_kernels": True}, {"cuda_graph": True}, {"cudnn_benchmark_limit": 0}], ids=str)
+def test_steps_of_other_kernels_are_not_borrowed(settings: dict[str, Any]) -> None:
+    full = diagnosis(None, config=replace(TORCH, precision="fp32", **settings))
     job = diagnosis(None, cpu_ms={"decode": 0.1})
     assert missing(job, full, precision="fp32") == missing(job, precision="fp32")
+
+
+def test_only_compiled_steps_need_the_same_combo_kernels_to_be_borrowed() -> None:
+    combined = replace(TORCH, compile="default", combo_kernels=True)
+    job, other = (diagnosis(None, config=each, cpu_ms={"decode": 0.1}) for each in (combined, replace(combined, combo_kernels=False)))
+    slow = {phase: 3 * span for phase, span in WORK.items()}
+    eager, full = (diagnosis(None, config=each, work=slow) for each in (TORCH, replace(combined, precision="fp32")))
+    assert gain(job, eager, compile="off") < 0.5
+    assert gain(job, full, precision="fp32") < 0.5
+    assert missing(other, full, precision="fp32") == missing(other, precision="fp32")
 
 
 def candidate(name: str, cost: float, speed: float, step_ms: list[float] | None = None) -> AlternativeLoader:

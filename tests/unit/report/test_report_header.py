@@ -58,6 +58,7 @@ def test_header_states_how_kernels_run_on_a_gpu(setting: str, text: str) -> None
         ({}, {"fused_kernels": True, "broadcast_buffers": False}, "fast  fused kernels {fused_kernels}   no buffer broadcast\n"),
         ({}, {"fused_kernels": True, "precision": "tf32"}, "fast  fused kernels"),
         ({}, {"compile": "default", "cuda_graph": True}, "fast  compiled kernels   CUDA graphs"),
+        ({}, {"compile": "default", "combo_kernels": True}, "fast  compiled kernels   combo kernels"),
         ({}, {"cuda_graph": True, "broadcast_buffers": False}, "fast  CUDA graphs   no buffer broadcast"),
         ({"compile": "off"}, {"cuda_graph": True}, "fast  --compile off as you set it   CUDA graphs"),
     ],
@@ -90,6 +91,17 @@ def test_shared_header_lists_no_choice_of_fast_in_which_its_arms_differ() -> Non
     for order in (arms, arms[::-1]):
         lines = [line.plain for line in shared_header_lines(order, PAGE)]
         assert "fast  --cuda-graph as you set it   no buffer broadcast" in lines
+
+
+def test_shared_header_keeps_what_all_compiled_arms_have_in_common() -> None:
+    modes, combined = [run(4, "ddp", True) for _ in range(2)], [run(4, "ddp", True) for _ in range(2)]
+    for record, mode in zip(modes, ("default", "max-autotune"), strict=True):
+        record.config = replace(record.config, compile=mode, combo_kernels=True)
+    for record, on in zip(combined, (True, False), strict=True):
+        record.config = replace(record.config, compile="default", combo_kernels=on)
+    first, second = ("\n".join(line.plain for line in shared_header_lines(arms, PAGE)) for arms in (modes, combined))
+    assert ("--compile" in first, "--combo-kernels" in first) == (False, True)
+    assert ("--compile default" in second, "--combo-kernels" in second) == (True, False)
 
 
 def test_broadcast_is_no_choice_without_ddp() -> None:

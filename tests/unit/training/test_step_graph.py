@@ -9,7 +9,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 from torch import nn
-from training import InMemory, config, tiny_net, world_of_one
+from training import InMemory, config, session, tiny_net, world_of_one
 
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.cuda_graph import check_graph_supported
@@ -48,6 +48,7 @@ def opened(cuda_graph: bool, model: nn.Module | None = None, loader: InMemory | 
         {"precision": "amp-bf16"},
         {"precision": "o2"},
         {"precision": "amp-fp16", "optimizer": "adam"},
+        {"precision": "fp16", "static_loss_scale": 128.0, "optimizer": "adam"},
         {"precision": "fp32", "optimizer_impl": "foreach"},
         {"precision": "fp32", "log_loss": True},
     ],
@@ -68,6 +69,32 @@ def test_training_in_a_graph_is_that_without(settings: dict[str, Any]) -> None:
     plain, graphed = ends
     assert graphed[:2] == pytest.approx(plain[:2], rel=0.01)
     torch.testing.assert_close(graphed[2], plain[2], rtol=0.01, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"precision": "amp-fp16"},
+        {"precision": "amp-fp16", "static_loss_scale": 100.0},
+        {"precision": "amp-fp16", "optimizer": "adam"},
+        {"precision": "o2"},
+        {"precision": "fp16", "static_loss_scale": 65536.0, "optimizer": "adam"},
+    ],
+    ids=str,
+)
+def test_gradients_of_a_graph_are_unscaled_to_the_same_update(settings: dict[str, Any]) -> None:
+    """On a CPU, where the setting captures nothing."""
+    ends = []
+    for cuda_graph in (False, True):
+        live = session(world_of_one(), config(cuda_graph=cuda_graph, fresh=True, **settings), tiny_net())
+        numerics = live.run_round(STEPS, max_drain_s=0).numerics
+        parameters = torch.cat([parameter.detach().float().flatten() for parameter in live.model.parameters()])
+        ends.append((numerics.skipped_steps, live.loss_scale(), parameters))
+        live.close()
+    plain, graphed = ends
+    assert graphed[:2] == plain[:2]
+    assert len(plain[0]) < STEPS
+    torch.testing.assert_close(graphed[2], plain[2], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.cuda
@@ -160,6 +187,7 @@ def test_step_that_cannot_be_captured_is_named_and_the_next_training_unharmed() 
         ({"set_to_none": False}, "set to None"),
         ({"share_gpu": True}, "cannot capture gradient sync over gloo"),
         ({"precision": "amp-fp16", "optimizer_impl": "foreach"}, "waits for the loss scaler"),
+        ({"precision": "fp16", "static_loss_scale": 128.0, "optimizer_impl": "foreach"}, "waits for the loss scaler"),
     ],
 )
 def test_step_that_cannot_be_a_graph_is_refused(settings: dict[str, Any], problem: str) -> None:
