@@ -22,9 +22,7 @@ def check_graph_supported(config: ResolvedConfig) -> None:
         raise UsageError("--cuda-graph cannot capture gradient sync over gloo, which --share-gpu needs", "use --engine none")
     if not config.set_to_none:
         raise UsageError("--cuda-graph needs gradients that are set to None", "remove --no-set-to-none")
-    precision = PRECISIONS[config.precision]
-    scales_loss = precision.loss_scaling or precision.static_loss_scale(config.static_loss_scale) is not None
-    if scales_loss and config.optimizer_impl != "fused":
+    if PRECISIONS[config.precision].scales_loss(config.static_loss_scale) and config.optimizer_impl != "fused":
         raise UsageError(
             f"--optimizer-impl {config.optimizer_impl} waits for the loss scaler, which a graph cannot", "use --optimizer-impl fused"
         )

@@ -43,6 +43,10 @@ class PrecisionSpec:
         """``requested`` for float16; None for other dtypes, in which gradients do not underflow."""
         return requested if self.layer_dtype == "float16" else None
 
+    def scales_loss(self, requested: float | None) -> bool:
+        """Whether the loss is scaled, dynamically or by the static scale ``requested``."""
+        return self.loss_scaling or self.static_loss_scale(requested) is not None
+
 
 PRECISIONS: Mapping[str, PrecisionSpec] = {
     spec.name: spec

@@ -26,7 +26,7 @@ def check_precision(record: Record) -> PrecisionMismatch | None:
         parameter_dtypes=_others(observed.parameter_dtypes, storage_dtypes),
         gradient_dtypes=_others(observed.gradient_dtypes, storage_dtypes),
         master_weights=_if_other(bool(observed.master_weight_dtype), spec.master_weights),
-        loss_scaler=_if_other(observed.loss_scale is not None, spec.loss_scaling or static is not None),
+        loss_scaler=_if_other(observed.loss_scale is not None, spec.scales_loss(record.config.static_loss_scale)),
         loss_scales=scales,
         requested_loss_scale=static if scales else None,
         tf32_matmul=observed.tf32_matmul if tf32 else None,

@@ -55,7 +55,7 @@ class LoaderSource:
         """Count ``batch``. The first one shows whether the script itself pins memory, as a dataset or a collate function can."""
         self.received += 1
         if self.received == 1:
-            self.pin_memory = self.pin_memory or is_pinned(batch)
+            self.pin_memory = self.pin_memory or _is_pinned(batch)
 
     def num_samples_in(self, batch: Any) -> int:
         """Samples in ``batch``: the loader's batch size, else the leading dimension of its first tensor; 1 if neither is known."""
@@ -68,7 +68,7 @@ def num_samples(batch: Any) -> int:
     return next(sizes, 1)
 
 
-def is_pinned(batch: Any) -> bool:
+def _is_pinned(batch: Any) -> bool:
     """Whether the first tensor in ``batch`` is in pinned memory."""
     first = next(_tensors(batch), None)
     return first is not None and torch.cuda.is_initialized() and first.is_pinned()
