@@ -61,7 +61,8 @@ class HostStepTimer:
         self._slot = 0
 
     def begin(self, steps: int) -> None:
-        """Allocate timestamps for ``steps`` steps and take the first."""
+        """Allocate timestamps for ``steps`` steps and take the first: the wait for data begins."""
+        self._marker.enter(PHASES[DATA])
         self._timestamps = [0] * (steps * len(PHASES) + 1)
         self._slot = 1
         self._timestamps[0] = perf_counter_ns()

@@ -139,6 +139,7 @@ class Session:
         self.steps_trained += steps
         self._loss_tracker.reset()
         train(steps, self._loader, self.engine, self.loss_fn, self.timer, self._loss_tracker)
+        self.marker.enter("waiting for the device")
         self._device.synchronize()
         return perf_counter() - start_s
 

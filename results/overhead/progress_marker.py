@@ -25,6 +25,9 @@ class SilentMarker:
     def end_phase(self, phase_index: int) -> None:
         pass
 
+    def enter(self, phase: str) -> None:
+        pass
+
 
 def marks_us_per_step(marker: ProgressMarker) -> float:
     """Microseconds per step for the marks of all phases, mean over ``STEPS`` steps."""

@@ -35,8 +35,15 @@ def test_phases_are_exact_and_sum_to_the_step(fake_clock: None) -> None:
     assert host.read().host_data_ms == host.host_data_ms() == [5.0, 7.0]
     assert host.timestamps_ms()[:: len(PHASES)] == [0.0, sum(STEPS_MS[0]), sum(STEPS_MS[0]) + sum(STEPS_MS[1])]
     assert pulse.step == len(STEPS_MS)
-    assert pulse.marks_passed == len(STEPS_MS) * len(PHASES)
+    assert pulse.marks_passed == 1 + len(STEPS_MS) * len(PHASES)
     assert pulse.phase == "data"
+
+
+def test_first_step_waits_for_data_as_soon_as_it_begins() -> None:
+    pulse = ProgressMarker(timeout_s=1.0)
+    pulse.enter("gathering the round")
+    step_timer.HostStepTimer(pulse).begin(1)
+    assert (pulse.phase, pulse.marks_passed) == ("data", 2)
 
 
 def test_second_round_does_not_contain_the_first(fake_clock: None) -> None:
