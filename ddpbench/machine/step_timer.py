@@ -3,6 +3,9 @@
 CUDA events are recorded on the stream and read after the round, so nothing here blocks the training loop. An event on an
 idle stream gets the time at which the host issued it; on a busy stream, the time at which the preceding work ended. The
 data phase, from the request to the received batch, is therefore the time in which the *device* had no data.
+
+A step that is replayed as a CUDA graph has events in the graph, which every replay records again. Those of the last replay are read, too:
+they divide the time of every replay into phases.
 """
 
 from __future__ import annotations
@@ -93,30 +96,54 @@ class CudaStepTimer:
         self._host = HostStepTimer(marker)
         self._stream = torch.cuda.current_stream(device)
         self._events: list[torch.cuda.Event] = []
+        self._in_graph: dict[int, torch.cuda.Event] = {}  # phase -> event at its end
+        self._replays = False
         self._slot = 0
         self._steps = 0
 
     def begin(self, steps: int) -> None:
         needed = steps * len(PHASES) + 1
         self._events += [torch.cuda.Event(enable_timing=True) for _ in range(needed - len(self._events))]
-        self._steps, self._slot = steps, 1
+        self._steps, self._slot, self._replays = steps, 1, OPTIMIZER in self._in_graph
         self._events[0].record(self._stream)
         self._host.begin(steps)
 
     def mark(self, phase: int) -> None:
-        if torch.cuda.is_current_stream_capturing():  # nothing runs
+        """Mark the end of a phase, or put the mark into the graph that is being captured."""
+        if torch.cuda.is_current_stream_capturing():
+            self._in_graph[phase] = torch.cuda.Event(enable_timing=True, external=True)
+            self._in_graph[phase].record()
             return
-        self._events[self._slot + phase].record(self._stream)
+        if not (self._replays and HOST_TO_DEVICE < phase < OPTIMIZER):
+            self._events[self._slot + phase].record(self._stream)
         if phase == OPTIMIZER:
             self._slot += len(PHASES)
         self._host.mark(phase)
 
     def read(self) -> StepTimings:
         """The timings; the device must have finished all issued work."""
-        events = self._events[: self._steps * len(PHASES) + 1]
-        phases_ms = _by_phase([earlier.elapsed_time(later) for earlier, later in pairwise(events)])
+        phases_ms = _by_phase(self._durations_ms())
         issued_ms = self._host.timestamps_ms()
         return StepTimings(phases_ms, self.host_data_ms(), self._host_lead_ms(issued_ms), _host_issue_ms(phases_ms, issued_ms))
+
+    def _durations_ms(self) -> list[float]:
+        """Of every phase of every step, in order."""
+        events = self._events[: self._steps * len(PHASES) + 1]
+        if not self._replays:
+            return [earlier.elapsed_time(later) for earlier, later in pairwise(events)]
+        shares = self._shares_of_replay()
+        durations = []
+        for first in range(0, len(events) - 1, len(PHASES)):
+            began, *_, ended = step = events[first : first + len(PHASES) + 1]
+            has_data, has_batch = step[1 + DATA], step[1 + HOST_TO_DEVICE]
+            replay_ms = has_batch.elapsed_time(ended)
+            durations += [began.elapsed_time(has_data), has_data.elapsed_time(has_batch), *(share * replay_ms for share in shares)]
+        return durations
+
+    def _shares_of_replay(self) -> list[float]:
+        """Fractions of the last replay that its phases took."""
+        ends = [self._in_graph[phase] for phase in range(HOST_TO_DEVICE, len(PHASES))]
+        return [earlier.elapsed_time(later) / ends[0].elapsed_time(ends[-1]) for earlier, later in pairwise(ends)]
 
     def host_data_ms(self) -> list[float]:
         return self._host.host_data_ms()

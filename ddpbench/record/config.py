@@ -86,7 +86,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = None
     cuda_graph: Annotated[
-        bool | None, Flag(TRAINING, "replay forward, backward and update as CUDA graphs, on a GPU", automatic="off; on with --fast")
+        bool | None, Flag(TRAINING, "replay the training step as a CUDA graph, on a GPU", automatic="off; on with --fast")
     ] = None
     cudnn_benchmark_limit: Annotated[
         Annotated[int, Meta(ge=0, le=1000)],

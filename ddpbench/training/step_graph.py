@@ -1,4 +1,4 @@
-"""The training step as CUDA graphs, which the host launches with three calls instead of one per kernel."""
+"""The training step as a CUDA graph, which the host launches with one call instead of one per kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ddpbench.distributed.collectives import all_ranks_or_fail, guard_oom
 from ddpbench.distributed.world import World
-from ddpbench.machine.step_timer import BACKWARD, BROADCAST, StepTimer
+from ddpbench.machine.step_timer import BACKWARD, BROADCAST, FORWARD, HOST_TO_DEVICE, OPTIMIZER, SYNC, StepTimer
 from ddpbench.record.errors import BenchError, ConfigFailed
 from ddpbench.training.loss_tracker import IsSkipped
 from ddpbench.training.step import Engine, LossFn
@@ -22,41 +22,38 @@ EAGER_STEPS = 11
 
 
 @dataclass(frozen=True)
-class StepGraphs:
-    """The graphs of a step, the tensors that they read, and those that they write."""
+class StepGraph:
+    """The graph of a step, the tensors that it reads, and those that it writes."""
 
     images: Tensor
     labels: Tensor
     loss: Tensor
     is_skipped: IsSkipped
-    forward: torch.cuda.CUDAGraph
-    backward: torch.cuda.CUDAGraph
-    update: torch.cuda.CUDAGraph
+    graph: torch.cuda.CUDAGraph
     peak_bytes: int  # of device memory during the capture: replays allocate none
 
     @classmethod
-    def capture(cls, engine: Engine, stream: torch.cuda.Stream, images: Tensor, labels: Tensor, loss_fn: LossFn) -> StepGraphs:
-        """Capture a step that reads ``images`` and ``labels``. Nothing runs.
+    def capture(
+        cls, engine: Engine, stream: torch.cuda.Stream, images: Tensor, labels: Tensor, loss_fn: LossFn, timer: StepTimer
+    ) -> StepGraph:
+        """Capture a step that reads ``images`` and ``labels``, with marks of ``timer``. Nothing runs.
 
         Raises:
             BenchError: Something in the step cannot be captured.
         """
-        pool = torch.cuda.graph_pool_handle()
-        forward, backward, update = (torch.cuda.CUDAGraph() for _ in range(3))
-
-        def captured(graph: torch.cuda.CUDAGraph) -> AbstractContextManager[None]:
-            # other threads, such as NCCL's watchdog, may call CUDA meanwhile
-            return torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
-
+        pool, graph = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
+        # other threads, such as NCCL's watchdog, may call CUDA meanwhile
+        capture = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
         torch.cuda.reset_peak_memory_stats(stream.device)
         try:
-            with torch.cuda.stream(stream):  # which a failed capture does not leave
-                with captured(forward):
-                    loss = engine.forward(images, labels, loss_fn)
-                with captured(backward):
-                    engine.backward(loss)
-                with captured(update):
-                    is_skipped = engine.update()
+            with torch.cuda.stream(stream), capture:  # a failed capture does not leave the stream
+                timer.mark(HOST_TO_DEVICE)
+                loss = engine.forward(images, labels, loss_fn)
+                timer.mark(FORWARD)
+                engine.backward(loss)
+                timer.mark(SYNC)
+                is_skipped = engine.update()
+                timer.mark(OPTIMIZER)
         except Exception as problem:
             _end_failed_capture(stream.device, pool)
             cause = _first_cause(problem)
@@ -64,12 +61,11 @@ class StepGraphs:
                 raise torch.OutOfMemoryError(str(cause)) from problem
             reason = str(cause).partition("\n")[0]
             raise BenchError(f"--cuda-graph cannot capture this step: {reason}") from problem
-        peak_bytes = torch.cuda.max_memory_allocated(stream.device)
-        return cls(images, labels, loss.detach(), is_skipped, forward, backward, update, peak_bytes)
+        return cls(images, labels, loss.detach(), is_skipped, graph, torch.cuda.max_memory_allocated(stream.device))
 
 
 def _end_failed_capture(device: torch.device, pool: tuple[int, int]) -> None:
-    """End what torch 2.11 leaves begun: it would never free memory of the graphs or of two streams, and random numbers would fail."""
+    """End what torch 2.11 leaves begun: it would never free memory of the graph or of two streams, and random numbers would fail."""
     with suppress(RuntimeError):  # it was not begun, or has ended
         torch._C._cuda_endAllocateToPool(device.index, pool)  # no public API
         torch._C._cuda_releasePool(device.index, pool)
@@ -85,10 +81,10 @@ def _first_cause(problem: BaseException) -> BaseException:
 
 
 class GraphedEngine:
-    """Replays forward, backward and update of an eager engine. Gradient sync is part of the backward graph, and counts as backward.
+    """Replays the steps of an eager engine.
 
     The engine is built on the stream of the capture, as DDP must be, and its first steps run there, whose phases are not timed rightly.
-    Batches are copied into the tensors that the graphs read. The only batch of a loader (``is_resident``) is read itself.
+    Batches are copied into the tensors that the graph reads. The only batch of a loader (``is_resident``) is read itself.
     """
 
     warmup_steps = EAGER_STEPS  # after the first step: the last of them captures
@@ -101,7 +97,7 @@ class GraphedEngine:
             self._eager = build()
         self.model, self.master_dtype = self._eager.model, self._eager.master_dtype
         self._steps = 0
-        self._graphs: StepGraphs | None = None
+        self._graph: StepGraph | None = None
 
     @contextmanager
     def _on_capture_stream(self) -> Iterator[None]:
@@ -115,13 +111,13 @@ class GraphedEngine:
     @property
     def peak_bytes(self) -> int:
         """Peak of device memory in a step."""
-        return self._graphs.peak_bytes if self._graphs else 0
+        return self._graph.peak_bytes if self._graph else 0
 
     def autocast(self) -> AbstractContextManager[Any]:
         return self._eager.autocast()
 
     def forward(self, images: Tensor, labels: Tensor, loss_fn: LossFn) -> Tensor:
-        """The loss of a batch. The call after EAGER_STEPS steps captures the graphs.
+        """The loss of a batch. The call after EAGER_STEPS steps captures the step, and replays it as a whole, as later calls do.
 
         Raises:
             ConfigFailed: Something in the step cannot be captured; on every rank if on one.
@@ -131,26 +127,26 @@ class GraphedEngine:
         if self._steps <= EAGER_STEPS:
             with self._on_capture_stream():
                 return self._eager.forward(images, labels, loss_fn)
-        if self._graphs is None:
+        if self._graph is None:
             batch = (images, labels) if self._is_resident else (images.clone(), labels.clone())
-            self._graphs = self._capture(*batch, loss_fn)
-        self._timer.mark(BROADCAST)  # of buffers: it is part of the forward graph
-        for read, given in ((self._graphs.images, images), (self._graphs.labels, labels)):
+            self._graph = self._capture(*batch, loss_fn)
+        self._timer.mark(BROADCAST)
+        for read, given in ((self._graph.images, images), (self._graph.labels, labels)):
             if given is not read:
                 read.copy_(given)
-        self._graphs.forward.replay()
-        return self._graphs.loss.clone()
+        self._graph.graph.replay()
+        return self._graph.loss.clone()
 
-    def _capture(self, images: Tensor, labels: Tensor, loss_fn: LossFn) -> StepGraphs:
-        """The graphs of a step that reads this batch, on all ranks or on none."""
+    def _capture(self, images: Tensor, labels: Tensor, loss_fn: LossFn) -> StepGraph:
+        """The graph of a step that reads this batch, on all ranks or on none."""
 
-        def attempt() -> StepGraphs | BenchError:
+        def attempt() -> StepGraph | BenchError:
             try:
-                return StepGraphs.capture(self._eager, self._stream, images, labels, loss_fn)
+                return StepGraph.capture(self._eager, self._stream, images, labels, loss_fn, self._timer)
             except BenchError as problem:
                 return problem
 
-        def checked() -> StepGraphs:
+        def checked() -> StepGraph:
             if isinstance(attempted, BenchError):
                 raise attempted
             return attempted
@@ -161,19 +157,18 @@ class GraphedEngine:
         )
 
     def backward(self, loss: Tensor) -> None:
-        if self._graphs is None:
+        """Compute the gradients, unless ``forward`` has replayed the whole step."""
+        if self._graph is None:
             with self._on_capture_stream():
                 self._eager.backward(loss)
         else:
-            self._graphs.backward.replay()
             self._timer.mark(BACKWARD)
 
     def update(self) -> IsSkipped:
-        if self._graphs is None:
+        if self._graph is None:
             with self._on_capture_stream():
                 return self._eager.update()
-        self._graphs.update.replay()
-        is_skipped = self._graphs.is_skipped
+        is_skipped = self._graph.is_skipped
         return is_skipped.clone() if isinstance(is_skipped, Tensor) else is_skipped
 
     def scaler_state(self) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION
 from ddpbench.analysis.summary import BOTTLENECK_FRACTION, compute_phases_ms, idle_gpu, summarize
 from ddpbench.record.bottleneck import (
     CollectiveWaits,
-    HiddenSync,
     OversubscribedRanks,
     PhaseShares,
     ScriptTime,
@@ -128,15 +127,6 @@ def unexplained(inputs: AnalysisInput) -> Verdict | None:
     if unexplained_ms < threshold_ms:
         return None
     return Verdict(kind="inconclusive", evidence=UnexplainedTime(unexplained_ms=unexplained_ms, step_ms=inputs.step_ms))
-
-
-def hidden_sync(inputs: AnalysisInput) -> Verdict | None:
-    """Ranks that replay CUDA graphs look busy while they wait for each other. Independent ranks beside them would show it."""
-    record = inputs.record
-    replays = record.config.cuda_graph and record.environment.device_type == "cuda"
-    if not replays or record.config.engine == "none" or record.world_size == 1 or inputs.controls.independent is not None:
-        return None
-    return Verdict(kind="inconclusive", evidence=HiddenSync(backward_ms=inputs.summary.phases_ms["backward"], step_ms=inputs.step_ms))
 
 
 def compute_bound(inputs: AnalysisInput) -> Verdict:

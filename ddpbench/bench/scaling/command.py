@@ -51,11 +51,11 @@ def rank_ladder(world_size: int, ranks_per_node: int) -> list[int]:
 
 
 def check_can_scale(config: Config, rank_env: RankEnv) -> None:
-    """Raises UsageError if there is nothing to scale: a single rank, an engine other than DDP, or a graph that hides gradient sync."""
+    """Raises UsageError if there is nothing to scale: a single rank, an engine other than DDP, or a graph, whose phases are not timed."""
     if config.engine != "ddp":
         raise UsageError(f"scale analyses DDP and does not support --engine {config.engine}", "remove --engine")
     if config.cuda_graph:
-        raise UsageError("scale times gradient sync, which a CUDA graph hides", "remove --cuda-graph")
+        raise UsageError("scale times gradient sync in every step, which a CUDA graph does not show", "remove --cuda-graph")
     if rank_env.world_size == 1:
         raise UsageError("scale needs at least two ranks", "use --gpus N, or torchrun --nproc_per_node=N -m ddpbench scale WORKLOAD")
 
@@ -71,7 +71,7 @@ def scaling_arms(
     if strong_batch:
         check_batch_divides(strong_batch, rank_counts)
     if requested.fast:
-        requested = msgspec.structs.replace(requested, cuda_graph=False)  # which would hide gradient sync
+        requested = msgspec.structs.replace(requested, cuda_graph=False)  # which does not show gradient sync of every step
     synthetic = msgspec.structs.replace(requested, loader=SYNTHETIC, data_dir=None, download=False)
 
     def shared(config: Config, num_ranks: int) -> Config:

@@ -177,7 +177,7 @@ def _training(record: Record) -> Iterator[HeaderItem]:
     if config.runs_fused_kernels(record.environment.device_type == "cuda"):
         yield "fused_kernels", "fused kernels"
     if config.cuda_graph and record.environment.device_type == "cuda":
-        yield "cuda_graph engine", f"CUDA graphs{' (gradient sync counts as backward, broadcast as forward)' if record.uses_ddp else ''}"
+        yield "cuda_graph", "CUDA graphs (phases as in the last step of a round)"
 
 
 def _fast_choices(record: Record, differing: Collection[str] = ()) -> Iterator[str]:

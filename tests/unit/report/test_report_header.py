@@ -40,7 +40,7 @@ def test_header_states_whether_ddp_wraps_the_model(ranks: int, engine: str, laun
 
 @pytest.mark.parametrize(
     ("setting", "text"),
-    [("fused_kernels", "  fused kernels"), ("cuda_graph", "  CUDA graphs (gradient sync counts as backward, broadcast as forward)")],
+    [("fused_kernels", "  fused kernels"), ("cuda_graph", "  CUDA graphs (phases as in the last step of a round)")],
 )
 def test_header_states_how_kernels_run_on_a_gpu(setting: str, text: str) -> None:
     gpu, cpu = run(4, "ddp", True), records.cpu_run()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 from torch import nn
-from training import InMemory, config, session, tiny_net, world_of_one
+from training import CLASSES, SIDE, InMemory, config, session, tiny_net, world_of_one
 
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.cuda_graph import check_graph_supported
@@ -114,6 +114,37 @@ def test_graph_reads_the_only_batch_of_a_loader_and_leaves_batches_of_others_alo
         assert torch.equal(first, kept) == (num_batches == 2)
         live.close()
     assert losses[0] == pytest.approx(losses[1], rel=0.01)
+
+
+class Wide(nn.Module):
+    """Layers that keep a GPU busy much longer than the host needs to launch them."""
+
+    WIDTH = 8192
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(3 * SIDE * SIDE, self.WIDTH), *(nn.Linear(self.WIDTH, self.WIDTH) for _ in range(6))
+        )
+        self.head = nn.Linear(self.WIDTH, CLASSES)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layers(images))
+
+
+@pytest.mark.cuda
+def test_step_in_a_graph_has_the_phases_of_one_without() -> None:
+    shares = []
+    for cuda_graph in (False, True):
+        live = opened(cuda_graph, Wide(), precision="fp32")
+        live.train(EAGER_STEPS + 1)
+        phases_ms = live.run_round(4 * STEPS, max_drain_s=0).phases_ms
+        step_ms = sum(map(sum, phases_ms.values()))
+        shares.append({phase: sum(phases_ms[phase]) / step_ms for phase in ("forward", "backward", "optimizer")})
+        live.close()
+    plain, graphed = shares
+    assert min(plain.values()) > 0.1, plain
+    assert graphed == pytest.approx(plain, rel=0.25)
 
 
 @pytest.mark.cuda
