@@ -10,6 +10,7 @@ from torch import nn
 
 from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.cuda_graph import can_capture
+from ddpbench.training.optimizer import can_update
 from ddpbench.training.session import fuse_kernels
 from ddpbench.workloads.init_model import build_without_weights
 from ddpbench.workloads.registry import find_workload
@@ -58,6 +59,13 @@ def capture_step(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
     return replace(resolved, cuda_graph=True) if requested.cuda_graph is None and can_capture(resolved) else resolved
 
 
+def update_in_triton(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
+    """Where the update is a notable part of a step, which is short."""
+    own = replace(resolved, optimizer_impl="triton")
+    is_short = resolved.compile != "off" and resolved.cuda_graph
+    return own if requested.optimizer_impl is None and is_short and can_update(own, is_cuda=True) else resolved
+
+
 def keep_own_buffers(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
     """The buffers are statistics of BatchNorm, which training does not read. Those of rank 0, whose model is saved, are never overwritten.
 
@@ -67,7 +75,7 @@ def keep_own_buffers(requested: Config, resolved: ResolvedConfig) -> ResolvedCon
     return replace(resolved, broadcast_buffers=False) if is_open and ":" not in resolved.workload else resolved
 
 
-RULES: tuple[Rule, ...] = (compile_small_tensors, combine_kernels, fuse_norms, capture_step, keep_own_buffers)
+RULES: tuple[Rule, ...] = (compile_small_tensors, combine_kernels, fuse_norms, capture_step, update_in_triton, keep_own_buffers)
 
 
 @cache

@@ -40,6 +40,7 @@ from ddpbench.record.roles import RUN, Role
 from ddpbench.record.text import mask_text, pluralize
 from ddpbench.report.messages.roles import role_name
 from ddpbench.report.progress import count_progress
+from ddpbench.training.optimizer import check_optimizer_supported
 from ddpbench.training.precision import check_precision_supported
 from ddpbench.workloads import registry as workloads
 from ddpbench.workloads.model_cost import check_batch_of_one, workload_cost
@@ -89,6 +90,7 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
     if config.engine == "accelerate":
         require_modules("engine 'accelerate'", "accelerate")
     check_precision_supported(PRECISIONS[config.precision], device, config.engine, config.static_loss_scale)
+    check_optimizer_supported(config, device.is_cuda)
     if config.roofline and (config.compile != "off" or (config.cuda_graph and device.is_cuda)):
         raise UsageError(
             "--roofline needs an eager model: compiled and replayed kernels belong to no layer", "use --compile off --no-cuda-graph"

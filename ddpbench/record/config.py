@@ -24,6 +24,7 @@ RUN_CONTROL_FIELDS = ("time_limit", "hang_timeout", "profile", "roofline", "stri
 """Fields for time limits, extra output and exit codes. Changing them does not change what is measured."""
 
 
+OptimizerImpl = Literal["fused", "foreach", "loop", "triton"]
 CompileMode = Literal["off", "default", "reduce-overhead", "max-autotune"]
 
 
@@ -48,8 +49,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = None
     optimizer: Annotated[Literal["sgd", "adam", "adamw"], Flag(TRAINING, "optimizer")] = "sgd"
     optimizer_impl: Annotated[
-        Literal["fused", "foreach", "loop"] | None,
-        Flag(TRAINING, "implementation of the optimizer", automatic="fused if the device supports it"),
+        OptimizerImpl | None,
+        Flag(TRAINING, "implementation of the optimizer (triton: SGD on a GPU)", automatic="fused; may be triton with --fast"),
     ] = None
     lr: Annotated[Annotated[float, Above0] | None, Flag(TRAINING, "learning rate", automatic="the workload's default, usually 0.01")] = None
     momentum: Annotated[
@@ -239,7 +240,7 @@ class ResolvedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     batch_size: Annotated[int, Positive]
-    optimizer_impl: Literal["fused", "foreach", "loop"]
+    optimizer_impl: OptimizerImpl = "fused"
     lr: Annotated[float, Above0]
     momentum: Annotated[float, Meta(ge=0, lt=1)]
     weight_decay: Annotated[float, NonNegative]

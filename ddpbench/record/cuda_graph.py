@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from ddpbench.record.config import CompileMode, ResolvedConfig
+from ddpbench.record.config import CompileMode, OptimizerImpl, ResolvedConfig
 from ddpbench.record.errors import UsageError
 from ddpbench.record.registry import PRECISIONS
+
+UNSCALING_OPTIMIZERS: tuple[OptimizerImpl, ...] = ("fused", "triton")
+"""Implementations that take the loss scale, and whether to skip the update, as tensors on the device."""
 
 CUDA_GRAPH_MODES: tuple[CompileMode, ...] = ("reduce-overhead", "max-autotune")
 """Modes whose compiled code holds device memory, in the pools of its CUDA graphs."""
@@ -22,7 +25,7 @@ def check_graph_supported(config: ResolvedConfig) -> None:
         raise UsageError("--cuda-graph cannot capture gradient sync over gloo, which --share-gpu needs", "use --engine none")
     if not config.set_to_none:
         raise UsageError("--cuda-graph needs gradients that are set to None", "remove --no-set-to-none")
-    if PRECISIONS[config.precision].scales_loss(config.static_loss_scale) and config.optimizer_impl != "fused":
+    if PRECISIONS[config.precision].scales_loss(config.static_loss_scale) and config.optimizer_impl not in UNSCALING_OPTIMIZERS:
         raise UsageError(
             f"--optimizer-impl {config.optimizer_impl} waits for the loss scaler, which a graph cannot", "use --optimizer-impl fused"
         )

@@ -55,7 +55,7 @@ class TorchEngine(EagerEngine):
     """Plain torch with DistributedDataParallel.
 
     Uses the bare model without a process group or with engine ``none``. In a CUDA graph, float32 gradients are unscaled before the update:
-    a fused optimizer that unscales them itself writes them a second time. Eager steps update as most scripts do.
+    torch's fused optimizer, if it unscales them itself, writes them a second time. Eager steps update as most scripts do.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TorchEngine(EagerEngine):
         self._skipped = SkippedUpdates(optimizer)
         self._master_weights = MasterWeights(model, optimizer)
         self._set_to_none = config.set_to_none
-        self._unscales_first = config.cuda_graph and _updates_float32(optimizer)
+        self._unscales_first = config.cuda_graph and config.optimizer_impl == "fused" and _updates_float32(optimizer)
         self.master_dtype = self._master_weights.dtype
         self.model = model
         if config.uses_ddp(world.is_distributed, world.size):

@@ -11,7 +11,10 @@ import torch
 from torch import nn
 
 from ddpbench.record.config import ResolvedConfig
+from ddpbench.record.errors import UsageError
+from ddpbench.record.packages import require_modules
 from ddpbench.record.registry import PRECISIONS
+from ddpbench.training.compile_cache import count_triton_lookups
 from ddpbench.training.master_weights import add_to_optimizer_state, make_master_weights
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -24,7 +27,47 @@ IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
     "fused": {"fused": True},
     "foreach": {"foreach": True},
     "loop": {"foreach": False, "fused": False},
+    "triton": {},
 }
+
+
+def check_optimizer_supported(config: ResolvedConfig, is_cuda: bool) -> None:
+    """Raise UsageError if the configured implementation cannot update the parameters."""
+    if config.optimizer_impl != "triton":
+        return
+    spec = PRECISIONS[config.precision]
+    hint = "use --optimizer-impl fused"
+    if not is_cuda:
+        raise UsageError("--optimizer-impl triton needs a GPU", hint)
+    if config.optimizer != "sgd":
+        raise UsageError(f"--optimizer-impl triton updates by SGD, not by {config.optimizer}", hint)
+    if spec.model_dtype != "float32" and not spec.master_weights:
+        raise UsageError(f"--optimizer-impl triton updates float32 parameters, not those of --precision {spec.name}", hint)
+    require_modules("--optimizer-impl triton", "triton")
+
+
+def can_update(config: ResolvedConfig, is_cuda: bool) -> bool:
+    """Whether the configured implementation can update the parameters."""
+    try:
+        check_optimizer_supported(config, is_cuda)
+    except UsageError:
+        return False
+    return True
+
+
+def _implementation(config: ResolvedConfig) -> Callable[..., torch.optim.Optimizer]:
+    if config.optimizer_impl != "triton":
+        return OPTIMIZERS[config.optimizer]
+    count_triton_lookups()
+    from ddpbench.kernels.sgd import SGD  # Triton, which it imports, takes a second
+
+    return SGD
+
+
+def implementation_of(optimizer: torch.optim.Optimizer) -> str:
+    """Which one it is: ``SGD fused``."""
+    own = getattr(optimizer, "implementation", None)
+    return f"{type(optimizer).__name__} {own or next((name for name in ('fused', 'foreach') if optimizer.defaults.get(name)), 'loop')}"
 
 
 def make_optimizer(model: nn.Module, config: ResolvedConfig) -> torch.optim.Optimizer:
@@ -39,7 +82,7 @@ def make_optimizer(model: nn.Module, config: ResolvedConfig) -> torch.optim.Opti
     elif config.cuda_graph and config.device == "cuda":
         settings["capturable"] = True
         warnings.filterwarnings("ignore", "This instance was constructed with capturable=True")  # in the steps before the capture
-    optimizer = OPTIMIZERS[config.optimizer](masters or model.parameters(), **settings)
+    optimizer = _implementation(config)(masters or model.parameters(), **settings)
     if masters:
         add_to_optimizer_state(optimizer, masters)
     if config.optimizer == "sgd" and config.momentum:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -143,7 +144,26 @@ def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-class StaticGradScaler(torch.amp.GradScaler):
+@runtime_checkable
+class FindsInfiniteGradients(Protocol):
+    """An optimizer that unscales gradients itself, as ``ddpbench.kernels.sgd.SGD``."""
+
+    def find_infinite_gradients(self) -> torch.Tensor: ...
+
+
+class GradScaler(torch.amp.GradScaler):
+    """Has an optimizer that can find infinite gradients do so: torch's own search writes every gradient that it reads."""
+
+    def _check_inf_per_device(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        if not isinstance(optimizer, FindsInfiniteGradients):
+            return super()._check_inf_per_device(optimizer)
+        found_inf = optimizer.find_infinite_gradients()
+        found: dict[Any, Any] = {found_inf.device: found_inf}
+        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
+        return found
+
+
+class StaticGradScaler(GradScaler):
     """A constant loss scale; updates with overflowed gradients are still skipped.
 
     Half-precision gradients are unscaled in place, which torch's scaler refuses: a model that is entirely in half precision has no
@@ -164,7 +184,7 @@ class StaticGradScaler(torch.amp.GradScaler):
         return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16=True)
 
 
-def make_loss_scaler(spec: PrecisionSpec, device: Device, static_scale: float | None) -> torch.amp.GradScaler:
+def make_loss_scaler(spec: PrecisionSpec, device: Device, static_scale: float | None) -> GradScaler:
     """The loss scaler of this precision; a pass-through if nothing is scaled.
 
     The scale is constant at ``static_scale`` if that is set and the precision uses float16.
@@ -172,4 +192,4 @@ def make_loss_scaler(spec: PrecisionSpec, device: Device, static_scale: float | 
     scale = spec.static_loss_scale(static_scale)
     if scale is not None:
         return StaticGradScaler(device.torch_device.type, scale)
-    return torch.amp.GradScaler(device.torch_device.type, enabled=spec.loss_scaling)
+    return GradScaler(device.torch_device.type, enabled=spec.loss_scaling)

@@ -35,7 +35,7 @@ from ddpbench.training.drain import PrefetchDrainer
 from ddpbench.training.engines import bucket_bytes, make_engine
 from ddpbench.training.loop import TimedModel, train
 from ddpbench.training.loss_tracker import LossTracker, parameter_checksum
-from ddpbench.training.optimizer import LRSchedule, make_optimizer, reset_state
+from ddpbench.training.optimizer import LRSchedule, implementation_of, make_optimizer, reset_state
 from ddpbench.training.precision import BatchNorm, StepObservation, cast_model, check_precision_supported, observe_precision
 
 
@@ -209,10 +209,7 @@ class Session:
 
     def observe_precision(self, seen: StepObservation) -> ObservedPrecision:
         """The precision that runs, of which one step has shown ``seen``."""
-        defaults = self._optimizer.defaults
-        implementation = next((name for name in ("fused", "foreach") if defaults.get(name)), "loop")
-        optimizer = f"{type(self._optimizer).__name__} {implementation}"
-        return observe_precision(self.model, seen, optimizer, self.loss_scale(), self.engine.master_dtype)
+        return observe_precision(self.model, seen, implementation_of(self._optimizer), self.loss_scale(), self.engine.master_dtype)
 
     def close(self) -> OffloadedState | None:
         """Free the device and return the training's state on the host.

@@ -14,7 +14,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from ddpbench.kernels import backward, forward, pool, tiles
+from ddpbench.kernels import backward, forward, pool, sgd, tiles, update
 
 FEATURE_MAPS = {"y", "other", "out", "grad", "second_grad", "masked_grad", "y_grad", "other_grad"}
 TYPES = {
@@ -23,13 +23,16 @@ TYPES = {
     "position": "*i8",
     "batches": "*i64",
     "counts": "*i32",
+    **dict.fromkeys(("tensors", "blocks"), "*i64"),
+    **dict.fromkeys(("lr", "weight_decay", "momentum"), "fp32"),
 }
-FLAGS = ("ADDS", "NORMALIZES_OTHER", "HAS_SECOND")
+FLAGS = ("ADDS", "NORMALIZES_OTHER", "HAS_SECOND", "HAS_MOMENTUM", "NESTEROV")
 SIZES: dict[str, float] = {
     "MOMENTUM": 0.1,
     "EPS": 1e-5,
     "TILES": tiles.TILES_PER_PROGRAM,
     "STAGES": tiles.MAX_STAGES,
+    "BLOCK": sgd.BLOCK,
     "BLOCK_ROWS": 32,
     "BLOCK_CHANNELS": 128,
     "BLOCK_PROGRAMS": 32,
@@ -40,7 +43,7 @@ SUMS = ("statistics_kernel", "sum_gradients_kernel")
 
 def kernels() -> list[triton.JITFunction]:
     """All kernels that are launched; other functions are part of them."""
-    found = [each for module in (forward, backward, pool) for name, each in inspect.getmembers(module) if name.endswith("_kernel")]
+    found = [each for module in (forward, backward, pool, update) for name, each in inspect.getmembers(module) if name.endswith("_kernel")]
     return list(dict.fromkeys(found))
 
 

@@ -64,7 +64,7 @@ def _by_setting(candidates: Sequence[AlternativeLoader]) -> dict[tuple[str, floa
 def _runs_same_kernels(record: Record, baseline: Record) -> bool:
     """Whether both have the same settings that change the kernels of a step, or how they are launched, and that no scenario changes."""
     ours, other = record.config, baseline.config
-    names = ["fused_kernels", "cuda_graph", "cudnn_benchmark_limit"]
+    names = ["fused_kernels", "cuda_graph", "cudnn_benchmark_limit", "optimizer_impl"]
     if "off" not in (ours.compile, other.compile):
         names.append("combo_kernels")
     return all(getattr(ours, name) == getattr(other, name) for name in names)

@@ -60,6 +60,7 @@ FAST_SETTINGS = {
     "combo_kernels": "combo kernels",
     "fused_kernels": "fused kernels",
     "cuda_graph": "CUDA graphs",
+    "optimizer_impl": "SGD in Triton",
     "broadcast_buffers": "no buffer broadcast",
 }
 """What ``--fast`` chooses: fields, and what it turns on or off."""

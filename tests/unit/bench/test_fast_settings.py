@@ -61,6 +61,24 @@ def test_compiled_kernels_are_combined(workload: str, given: dict[str, Any], is_
 
 
 @pytest.mark.parametrize(
+    ("workload", "given", "implementation"),
+    [
+        ("vgg16-cifar10", {}, "triton"),
+        ("vgg16-cifar10", {"optimizer_impl": "fused"}, "fused"),
+        ("vgg16-cifar10", {"optimizer": "adam"}, "fused"),
+        ("vgg16-cifar10", {"precision": "bf16"}, "fused"),
+        ("vgg16-cifar10", {"cuda_graph": False}, "fused"),
+        ("vgg16-cifar10", {"compile": "off"}, "fused"),
+        ("vgg16-cifar10", {"fast": False}, "fused"),
+        ("resnet18", {}, "fused"),
+    ],
+)
+def test_short_steps_are_updated_in_triton(workload: str, given: dict[str, Any], implementation: str) -> None:
+    requested = Config(workload=workload, **{"precision": "amp-fp16", "fast": True, **given})
+    assert resolve_config(requested, cuda=True, local_world_size=1).optimizer_impl == implementation
+
+
+@pytest.mark.parametrize(
     ("given", "is_broadcast"),
     [
         ({}, False),

@@ -34,7 +34,7 @@ def test_step_schedule_decays_by_0_7_per_epoch() -> None:
     assert [lr_factor("step", update, 9, 3) for update in range(9)] == pytest.approx([1, 1, 1, 0.7, 0.7, 0.7, 0.49, 0.49, 0.49])
 
 
-@pytest.mark.parametrize("implementation", ["fused", "foreach", "loop"])
+@pytest.mark.parametrize("implementation", ["fused", "foreach", "loop", "triton"])
 def test_every_optimizer_implementation_follows_the_schedule(implementation: str) -> None:
     settled = config(lr=0.5, schedule="linear", optimizer_impl=implementation)
     model = tiny_net()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ from ddpbench.record.record import ObservedPrecision, Record
 from ddpbench.record.registry import PRECISION_ALIASES, PRECISIONS, find_precision
 from ddpbench.training.engines import make_engine
 from ddpbench.training.loss_tracker import parameter_checksum
-from ddpbench.training.optimizer import make_optimizer
+from ddpbench.training.optimizer import check_optimizer_supported, implementation_of, make_optimizer
 from ddpbench.training.precision import cast_model, check_precision_supported
 from ddpbench.training.session import Session
 from ddpbench.training.step import Engine
@@ -116,6 +117,28 @@ def test_cast_model_has_float32_inputs_and_outputs() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"optimizer": "adam"}, "updates by SGD, not by adam"),
+        ({"precision": "bf16"}, "updates float32 parameters, not those of --precision bf16"),
+    ],
+)
+def test_what_sgd_in_triton_cannot_update_is_refused(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        check_optimizer_supported(config(optimizer_impl="triton", **settings), is_cuda=True)
+
+
+@pytest.mark.parametrize("name", ["fp32", "amp-fp16", "o2"])
+def test_sgd_in_triton_updates_float32_parameters_and_master_weights(name: str) -> None:
+    check_optimizer_supported(config(optimizer_impl="triton", precision=name), is_cuda=True)
+
+
+def test_observed_optimizer_names_its_implementation() -> None:
+    for implementation in (*IMPLEMENTATIONS, "triton"):
+        assert implementation_of(make_optimizer(tiny_net(), config(optimizer_impl=implementation))) == f"SGD {implementation}"
+
+
 # Master weights
 
 
@@ -195,8 +218,10 @@ def same(before: list[torch.Tensor], after: list[torch.Tensor]) -> bool:
     return all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("name", ["amp-fp16", "o2", "fp16"])
+@pytest.mark.parametrize(
+    ("name", "implementation"),
+    [*itertools.product(("amp-fp16", "o2", "fp16"), IMPLEMENTATIONS), ("amp-fp16", "triton"), ("o2", "triton")],
+)
 def test_static_loss_scale_is_constant_and_overflow_skips_the_update(name: str, implementation: str) -> None:
     live = session(world_of_one(), config(precision=name, optimizer_impl=implementation, static_loss_scale=256.0))
     live.train(1)
@@ -214,7 +239,7 @@ def test_static_loss_scale_is_constant_and_overflow_skips_the_update(name: str, 
     assert not same(before, state_of(live))
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", [*IMPLEMENTATIONS, "triton"])
 def test_dynamic_loss_scale_halves_until_it_fits(implementation: str) -> None:
     live = session(world_of_one(), config(precision="o2", optimizer_impl=implementation))
     live.engine.load_scaler_state({**live.engine.scaler_state(), "scale": 2.0**40, "growth_interval": 1000})

@@ -134,7 +134,7 @@ def test_preallocated_momentum_does_not_change_updates() -> None:
 
 
 def test_loss_tracker_detects_skips_of_every_implementation() -> None:
-    for implementation in ("fused", "foreach", "loop"):
+    for implementation in ("fused", "foreach", "loop", "triton"):
         model = tiny_net()
         optimizer = make_optimizer(model, config(optimizer_impl=implementation))
         ledger, scaler = LossTracker(log_loss=False), torch.amp.GradScaler("cpu", init_scale=1.0)
