@@ -60,9 +60,9 @@ def capture_step(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
 
 
 def update_in_triton(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
-    """Where the update is a notable part of a step, which is short."""
+    """Where the update is a notable part of a step, which is short. What parameters a user-defined model has is not known."""
     own = replace(resolved, optimizer_impl="triton")
-    is_short = resolved.compile != "off" and resolved.cuda_graph
+    is_short = resolved.compile != "off" and resolved.cuda_graph and ":" not in resolved.workload
     return own if requested.optimizer_impl is None and is_short and can_update(own, is_cuda=True) else resolved
 
 

@@ -9,56 +9,79 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddpbench.kernels.update import check_kernel, update_kernel
+from ddpbench.kernels.tiles import MAP_WARPS
+from ddpbench.kernels.update import check_kernel, copy_kernel, update_kernel
 
-BLOCK, WARPS = 4096, 8
-"""Elements of a program, and its warps."""
+BLOCK = 4096
+"""Elements of a program."""
 
 Row = tuple[int, int, int, int]
 """The addresses of a weight, its gradient and its momentum, and the number of elements."""
 
+Tensors = tuple[Tensor, Tensor, Tensor | None]
+"""A weight, its gradient and its momentum."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Table:
     """The tensors of a group of parameters, for kernels."""
 
     rows: list[Row]
     tensors: Tensor  # (tensors, 4), int64: ``rows``
     blocks: Tensor  # (programs, 2), int64: the number of a row, and of an element
-    spare: Tensor | None  # like ``tensors``, in pinned memory of the host
+    spare: tuple[Tensor, Tensor] | None  # two more like ``tensors``: in pinned memory of the host, and on the device
 
     @classmethod
     def of(cls, rows: list[Row], device: torch.device, known: Table | None) -> Table:
-        """The table of ``rows``; ``known`` is the one before. The host does not wait for the device."""
-        is_cuda = device.type == "cuda"
-        on_host = torch.tensor(rows, pin_memory=is_cuda)
-        blocks = known.blocks if known is not None and _sizes(known.rows) == _sizes(rows) else _divide(rows).to(device)
-        return cls(rows, on_host.to(device, non_blocking=True), blocks, torch.empty_like(on_host, pin_memory=is_cuda))
+        """The table of ``rows``; ``known`` is the one before."""
+        tensors = _to_device(rows, device)
+        blocks = known.blocks if known is not None and _sizes(known.rows) == _sizes(rows) else _to_device(_divide(rows), device)
+        spare = torch.tensor(rows, pin_memory=device.type == "cuda"), torch.empty_like(tensors)
+        _copy(*spare)  # compiles the kernel, which a capture cannot
+        return cls(rows, tensors, blocks, spare)
 
     def captured(self, rows: list[Row]) -> Table:
-        """The table of gradients at new addresses, for a graph that is being captured, into which the host can copy nothing."""
-        if self.spare is None:
-            raise RuntimeError("SGD in Triton needs a step before each capture")
-        return Table(rows, self.spare.copy_(torch.tensor(rows)), self.blocks, None)
+        """The table of gradients at other addresses, in a graph that is being captured: each replay copies it from the host.
+
+        Raises:
+            RuntimeError: Another capture has used the memory for it.
+        """
+        if self.spare is None or _sizes(self.rows) != _sizes(rows):
+            raise RuntimeError(NEEDS_STEP)
+        on_host, on_device = self.spare
+        _copy(on_host.copy_(torch.tensor(rows)), on_device)
+        return Table(rows, on_device, self.blocks, None)
+
+
+NEEDS_STEP = "SGD in Triton needs a step with the same gradients, outside of CUDA graphs, before each capture"
+
+
+def _copy(source: Tensor, target: Tensor) -> None:
+    copy_kernel[(-(-target.numel() // BLOCK),)](source, target, target.numel(), BLOCK=BLOCK, num_warps=MAP_WARPS)
+
+
+def _to_device(rows: list[Any], device: torch.device) -> Tensor:
+    """``rows`` as a tensor. The host does not wait for the copy."""
+    return torch.tensor(rows, pin_memory=device.type == "cuda").to(device, non_blocking=True)
 
 
 def _sizes(rows: list[Row]) -> list[int]:
     return [size for *_, size in rows]
 
 
-def _divide(rows: list[Row]) -> Tensor:
-    """What each program of a kernel updates: (programs, 2)."""
-    return torch.tensor([(number, first) for number, size in enumerate(_sizes(rows)) for first in range(0, size, BLOCK)])
+def _divide(rows: list[Row]) -> list[tuple[int, int]]:
+    """What each program of a kernel updates."""
+    return [(number, first) for number, size in enumerate(_sizes(rows)) for first in range(0, size, BLOCK)]
 
 
 class SGD(torch.optim.SGD):
     """``torch.optim.SGD`` for float32 parameters on one GPU, with the same state.
 
-    It unscales gradients itself for ``torch.amp.GradScaler``, and can be captured in a CUDA graph after a step. Fastest where gradients
-    keep their addresses, as DDP's views of its buckets do.
+    It unscales gradients itself for ``torch.amp.GradScaler``. A CUDA graph can capture it after a step with gradients of the same
+    parameters. Fastest where gradients keep their addresses, as DDP's views of its buckets do.
 
     Raises:
-        ValueError: A parameter has another dtype, or is not dense.
+        ValueError: A parameter has another dtype, or is not dense, or a group has ``dampening``, ``maximize``, or a tensor as ``lr``.
     """
 
     implementation = "triton"
@@ -72,15 +95,30 @@ class SGD(torch.optim.SGD):
         *,
         nesterov: bool = False,
     ) -> None:
+        self._prepare()
         super().__init__(params, lr, momentum, weight_decay=weight_decay, nesterov=nesterov, fused=True)
-        self._tables: dict[int, Table] = {}
+
+    def _prepare(self) -> None:
+        self._tables: dict[int, Table] = {}  # number of a group -> of its last step
+        self._captured: set[Table | None] = set()  # which graphs read as long as they live
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """After unpickling, and after ``load_state_dict``."""
+        if not hasattr(self, "_tables"):
+            self._prepare()
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        for group in self.param_groups:
+            _check_options(group)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in torch. Raises ValueError as the constructor does."""
         super().add_param_group(param_group)
-        for parameter in self.param_groups[-1]["params"]:
+        group = self.param_groups[-1]
+        _check_options(group)
+        for parameter in group["params"]:
             if parameter.dtype != torch.float32 or not _is_dense(parameter):
-                raise ValueError(f"SGD in Triton needs dense float32 parameters, not {parameter.dtype} with strides {parameter.stride()}")
+                found = f"{parameter.dtype} with strides {parameter.stride()} at {parameter.data_ptr():#x}"
+                raise ValueError(f"SGD in Triton needs dense float32 parameters, aligned to 16 bytes, not {found}")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -105,7 +143,7 @@ class SGD(torch.optim.SGD):
                 HAS_MOMENTUM=group["momentum"] != 0,
                 NESTEROV=group["nesterov"],
                 BLOCK=BLOCK,
-                num_warps=WARPS,
+                num_warps=MAP_WARPS,
             )
         return loss
 
@@ -114,17 +152,18 @@ class SGD(torch.optim.SGD):
         """1 if any gradient is infinite or NaN, else 0, on the device; gradients are only read. Raises what ``step`` raises."""
         found_inf = torch.zeros((), device=self.param_groups[0]["params"][0].device)
         for _, table in self._groups():
-            check_kernel[(len(table.blocks),)](table.tensors, table.blocks, found_inf, BLOCK=BLOCK, num_warps=WARPS)
+            check_kernel[(len(table.blocks),)](table.tensors, table.blocks, found_inf, BLOCK=BLOCK, num_warps=MAP_WARPS)
         return found_inf
 
     def _groups(self) -> Iterable[tuple[dict[str, Any], Table]]:
-        """Every group that has gradients, and the table of its tensors."""
+        """Every group that has gradients, and the table of its tensors, while their device is the current one."""
         for number, group in enumerate(self.param_groups):
             updated = [parameter for parameter in group["params"] if parameter.grad is not None]
             if updated:
-                yield group, self._table(number, [self._tensors(each, group["momentum"] != 0) for each in updated])
+                with torch.cuda.device_of(updated[0]):
+                    yield group, self._table(number, [self._tensors(each, group["momentum"] != 0) for each in updated])
 
-    def _tensors(self, parameter: Tensor, has_momentum: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _tensors(self, parameter: Tensor, has_momentum: bool) -> Tensors:
         """The parameter, its gradient and its momentum, which begins with zeros."""
         assert parameter.grad is not None
         if not has_momentum:
@@ -134,36 +173,46 @@ class SGD(torch.optim.SGD):
             state["momentum_buffer"] = torch.zeros_like(parameter)
         return parameter, parameter.grad, state["momentum_buffer"]
 
-    def _table(self, number: int, tensors: list[tuple[Tensor, Tensor, Tensor | None]]) -> Table:
+    def _table(self, number: int, tensors: list[Tensors]) -> Table:
         """The table of the group ``number``: that of the last step, unless a tensor has moved."""
         rows = [
             (weight.data_ptr(), gradient.data_ptr(), 0 if momentum is None else momentum.data_ptr(), weight.numel())
             for weight, gradient, momentum in tensors
         ]
-        known = self._tables.get(number)
-        if known is not None and known.rows == rows:
-            return known
-        for weight, *others in tensors:
-            _check_layout(weight, *(each for each in others if each is not None))
         device = tensors[0][0].device
-        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            if known is None or _sizes(known.rows) != _sizes(rows):
-                raise RuntimeError("SGD in Triton needs a step with the same gradients before a capture")
-            table = known.captured(rows)
-        else:
-            table = Table.of(rows, device, known)
-        self._tables[number] = table
+        in_graph = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        table = known = self._tables.get(number)
+        if known is None or known.rows != rows:
+            _check_layout(tensors, device)
+            if in_graph and known is None:
+                raise RuntimeError(NEEDS_STEP)
+            self._tables[number] = table = known.captured(rows) if in_graph and known else Table.of(rows, device, known)
+        assert table is not None
+        if in_graph:
+            self._captured |= {table, known}
         return table
 
 
-def _check_layout(weight: Tensor, *others: Tensor) -> None:
-    """Raise RuntimeError if the kernels cannot read ``others`` along with ``weight``."""
-    for each in others:
-        if each.dtype != torch.float32 or _strides(each) != _strides(weight) or each.device != weight.device:
-            raise RuntimeError(
-                f"SGD in Triton needs float32 gradients in the layout of their parameters, {weight.stride()}, "
-                f"not {each.dtype} with strides {each.stride()}"
-            )
+def _check_options(group: dict[str, Any]) -> None:
+    """Raise ValueError if the kernels would ignore an option."""
+    for name in ("dampening", "maximize"):
+        if group[name]:
+            raise ValueError(f"SGD in Triton knows no {name}")
+    if isinstance(group["lr"], Tensor):
+        raise ValueError("SGD in Triton knows no learning rate in a tensor")
+
+
+def _check_layout(tensors: list[Tensors], device: torch.device) -> None:
+    """Raise RuntimeError if the kernels cannot read the tensors of each parameter together."""
+    for weight, gradient, momentum in tensors:
+        for each in (gradient, *(() if momentum is None else (momentum,))):
+            if (each.dtype, each.device, _strides(each)) != (torch.float32, device, _strides(weight)):
+                raise RuntimeError(
+                    f"SGD in Triton needs float32 gradients and momenta on one device, with the strides of their parameters, "
+                    f"{weight.stride()}, not {each.dtype} with {each.stride()}"
+                )
+        if not _is_dense(weight) or (momentum is not None and not _is_dense(momentum)):
+            raise RuntimeError("SGD in Triton needs parameters and momenta that are dense")
 
 
 def _strides(tensor: Tensor) -> list[tuple[int, int]]:

@@ -14,6 +14,13 @@ COLUMNS: tl.constexpr = tl.constexpr(4)
 
 
 @triton.jit
+def copy_kernel(tensors, target, size, BLOCK: tl.constexpr):
+    """Copy a table."""
+    offset = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target + offset, tl.load(tensors + offset, mask=offset < size), mask=offset < size)
+
+
+@triton.jit
 def block_of(tensors, blocks, BLOCK: tl.constexpr):
     """The row of this program's tensors, the number of its first element, and the number of elements of the tensors."""
     place = blocks + 2 * tl.program_id(0)

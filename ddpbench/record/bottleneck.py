@@ -179,6 +179,13 @@ class UnexplainedTime(Evidence, frozen=True, kw_only=True, tag="unexplained-time
     step_ms: Milliseconds
 
 
+class HiddenSync(Evidence, frozen=True, kw_only=True, tag="hidden-sync"):
+    """Inconclusive: ranks replay CUDA graphs, in which waits for other ranks are part of the backward pass."""
+
+    backward_ms: Milliseconds
+    step_ms: Milliseconds
+
+
 class ScriptTime(Evidence, frozen=True, kw_only=True, tag="script-time"):
     """Inconclusive: a watched script spends much of each step between the optimizer's step and the next request to the loader."""
 
@@ -204,6 +211,7 @@ RuleEvidence = (
     | OversubscribedRanks
     | DecodesOnDevice
     | UnexplainedTime
+    | HiddenSync
     | ScriptTime
 )
 """Evidence of one rule on one set of rounds."""

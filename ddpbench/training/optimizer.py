@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddpbench.record.config import ResolvedConfig
+from ddpbench.record.config import OptimizerImpl, ResolvedConfig
 from ddpbench.record.errors import UsageError
 from ddpbench.record.packages import require_modules
 from ddpbench.record.registry import PRECISIONS
@@ -64,16 +64,17 @@ def _implementation(config: ResolvedConfig) -> Callable[..., torch.optim.Optimiz
     return SGD
 
 
-def implementation_of(optimizer: torch.optim.Optimizer) -> str:
-    """Which one it is: ``SGD fused``."""
-    own = getattr(optimizer, "implementation", None)
-    return f"{type(optimizer).__name__} {own or next((name for name in ('fused', 'foreach') if optimizer.defaults.get(name)), 'loop')}"
+def implementation_of(optimizer: torch.optim.Optimizer) -> OptimizerImpl:
+    """The implementation that updates its first group."""
+    own, group = getattr(optimizer, "implementation", ""), optimizer.param_groups[0]
+    kinds: tuple[OptimizerImpl, ...] = ("triton", "fused", "foreach")
+    return next((kind for kind in kinds if kind == own or group.get(kind)), "loop")
 
 
 def make_optimizer(model: nn.Module, config: ResolvedConfig) -> torch.optim.Optimizer:
-    """The optimizer that ``config`` selects, over all parameters of ``model``.
+    """The optimizer that ``config`` selects, over all parameters of ``model``, or over their master weights, if the precision has them.
 
-    Over their master weights instead, if the precision has them.
+    Raises UsageError if it cannot update those of a user-defined model.
     """
     masters = make_master_weights(model) if PRECISIONS[config.precision].master_weights else None
     settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, **IMPLEMENTATIONS[config.optimizer_impl]}
@@ -82,7 +83,10 @@ def make_optimizer(model: nn.Module, config: ResolvedConfig) -> torch.optim.Opti
     elif config.cuda_graph and config.device == "cuda":
         settings["capturable"] = True
         warnings.filterwarnings("ignore", "This instance was constructed with capturable=True")  # in the steps before the capture
-    optimizer = _implementation(config)(masters or model.parameters(), **settings)
+    try:
+        optimizer = _implementation(config)(masters or model.parameters(), **settings)
+    except ValueError as problem:
+        raise UsageError(f"--optimizer-impl {config.optimizer_impl}: {problem}", "use --optimizer-impl fused") from problem
     if masters:
         add_to_optimizer_state(optimizer, masters)
     if config.optimizer == "sgd" and config.momentum:

@@ -158,7 +158,7 @@ class GradScaler(torch.amp.GradScaler):
         if not isinstance(optimizer, FindsInfiniteGradients):
             return super()._check_inf_per_device(optimizer)
         found_inf = optimizer.find_infinite_gradients()
-        found: dict[Any, Any] = {found_inf.device: found_inf}
+        found: dict[Any, torch.Tensor] = {found_inf.device: found_inf}
         self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
         return found
 

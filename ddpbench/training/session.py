@@ -209,7 +209,8 @@ class Session:
 
     def observe_precision(self, seen: StepObservation) -> ObservedPrecision:
         """The precision that runs, of which one step has shown ``seen``."""
-        return observe_precision(self.model, seen, implementation_of(self._optimizer), self.loss_scale(), self.engine.master_dtype)
+        optimizer = f"{type(self._optimizer).__name__} {implementation_of(self._optimizer)}"
+        return observe_precision(self.model, seen, optimizer, self.loss_scale(), self.engine.master_dtype)
 
     def close(self) -> OffloadedState | None:
         """Free the device and return the training's state on the host.

@@ -38,6 +38,9 @@ from ddpbench.workloads.registry import find_workload
 BATCH, STEPS_BEFORE = 8, 3
 """Images of the steps that make the gradients, and their number: in the second, DDP rebuilds its buckets."""
 
+CONSTANT = {"init_scale": 1.0, "growth_interval": 10**9}
+"""So that updates that unscale the same gradients again do not change them."""
+
 BYTES_PER_PARAMETER = {"fused": 8 + 20, "triton": 4 + 20}
 """The search reads gradients, and torch's writes them; the update reads weight, gradient and momentum, and writes weight and momentum."""
 
@@ -56,7 +59,7 @@ def trained_model(workload: str, device: torch.device) -> nn.Module:
 def make_update(kind: str, model: nn.Module, device: torch.device) -> Callable[[], None]:
     """An update of ``model`` whose gradients are of a scaled loss."""
     implementation = SGD if kind == "triton" else partial(torch.optim.SGD, fused=True)
-    optimizer, scaler = implementation(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4), GradScaler(device.type)
+    optimizer, scaler = implementation(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4), GradScaler(device.type, **CONSTANT)
     scaler.scale(torch.zeros((), device=device))
 
     def update() -> None:
@@ -71,6 +74,7 @@ def make_update(kind: str, model: nn.Module, device: torch.device) -> Callable[[
 def windows(update: Callable[[], object], device: torch.device, steps: int) -> Iterator[float]:
     """Replay windows of ``steps`` updates endlessly; yields the wall seconds of each."""
     stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
         update()
         graph = torch.cuda.CUDAGraph()

@@ -18,12 +18,12 @@ from ddpbench.kernels import backward, forward, pool, sgd, tiles, update
 
 FEATURE_MAPS = {"y", "other", "out", "grad", "second_grad", "masked_grad", "y_grad", "other_grad"}
 TYPES = {
-    **dict.fromkeys(("rows", "channels", "tiles", "cells", "programs", "height", "width"), "i32"),
+    **dict.fromkeys(("rows", "channels", "tiles", "cells", "programs", "height", "width", "size"), "i32"),
     "positive": "*u8",
     "position": "*i8",
     "batches": "*i64",
     "counts": "*i32",
-    **dict.fromkeys(("tensors", "blocks"), "*i64"),
+    **dict.fromkeys(("tensors", "blocks", "target"), "*i64"),
     **dict.fromkeys(("lr", "weight_decay", "momentum"), "fp32"),
 }
 FLAGS = ("ADDS", "NORMALIZES_OTHER", "HAS_SECOND", "HAS_MOMENTUM", "NESTEROV")

@@ -15,6 +15,7 @@ from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION
 from ddpbench.analysis.summary import BOTTLENECK_FRACTION, compute_phases_ms, idle_gpu, summarize
 from ddpbench.record.bottleneck import (
     CollectiveWaits,
+    HiddenSync,
     OversubscribedRanks,
     PhaseShares,
     ScriptTime,
@@ -127,6 +128,16 @@ def unexplained(inputs: AnalysisInput) -> Verdict | None:
     if unexplained_ms < threshold_ms:
         return None
     return Verdict(kind="inconclusive", evidence=UnexplainedTime(unexplained_ms=unexplained_ms, step_ms=inputs.step_ms))
+
+
+def hidden_sync(inputs: AnalysisInput) -> Verdict | None:
+    """Ranks that replay CUDA graphs show their waits for each other in few steps only. Independent ranks beside them would show all."""
+    record = inputs.record
+    replays = record.config.cuda_graph and record.environment.device_type == "cuda"
+    if not replays or record.config.engine == "none" or record.world_size == 1 or inputs.controls.independent is not None:
+        return None
+    backward_ms = inputs.summary.phases_ms["backward"] + inputs.summary.phases_ms["sync"]
+    return Verdict(kind="inconclusive", evidence=HiddenSync(backward_ms=backward_ms, step_ms=inputs.step_ms))
 
 
 def compute_bound(inputs: AnalysisInput) -> Verdict:

@@ -18,6 +18,7 @@ from ddpbench.analysis.bottleneck.loading import (
 )
 from ddpbench.analysis.bottleneck.training import (
     compute_bound,
+    hidden_sync,
     launch_bound,
     straggler,
     sync_bound,
@@ -165,6 +166,7 @@ BOTTLENECKS: tuple[BottleneckRule, ...] = (
     launch_bound,
     sync_bound,
     unexplained,
+    hidden_sync,
     compute_bound,
 )
 """The first that applies is the verdict; the last always applies."""

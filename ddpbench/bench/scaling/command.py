@@ -51,7 +51,7 @@ def rank_ladder(world_size: int, ranks_per_node: int) -> list[int]:
 
 
 def check_can_scale(config: Config, rank_env: RankEnv) -> None:
-    """Raises UsageError if there is nothing to scale: a single rank, an engine other than DDP, or a graph, whose phases are not timed."""
+    """Raises UsageError if there is nothing to scale: a single rank, an engine other than DDP, or a graph that hides gradient sync."""
     if config.engine != "ddp":
         raise UsageError(f"scale analyses DDP and does not support --engine {config.engine}", "remove --engine")
     if config.cuda_graph:

@@ -16,6 +16,7 @@ from ddpbench.record.bottleneck import (
     CoresTakenByWorkers,
     DataWait,
     DecodesOnDevice,
+    HiddenSync,
     HostBatches,
     IdleGpu,
     LoaderInBackground,
@@ -172,6 +173,11 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
             return Explanation(
                 f"{evidence.unexplained_ms / evidence.step_ms:.0%} of each step is not explained by its phases",
                 f"{format_3sig(evidence.unexplained_ms)} of {format_3sig(evidence.step_ms)} ms of wall time belong to no phase",
+            )
+        case HiddenSync():
+            return Explanation(
+                "CUDA graphs hide how long ranks wait for each other",
+                f"backward takes {format_3sig(evidence.backward_ms)} of {format_3sig(evidence.step_ms)} ms, with gradient sync and waits",
             )
         case ScriptTime() if record.script is not None and record.script.step == "update":
             return Explanation(

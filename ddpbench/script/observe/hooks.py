@@ -22,6 +22,7 @@ from ddpbench.script.early_end import ScriptEnder, StepLimit
 from ddpbench.script.observe.contained import contained
 from ddpbench.script.observe.models import ModelWatch
 from ddpbench.script.observe.observer import Observer
+from ddpbench.training.optimizer import implementation_of
 
 MAX_OPTIMIZERS = 4
 """Optimizers whose models are looked for. Scripts with one optimizer per layer would search for each."""
@@ -239,7 +240,7 @@ def optimizer_settings(optimizer: Optimizer | None) -> dict[str, Any]:
     name = type(optimizer).__name__.lower()
     return {
         "optimizer": name if name in ("sgd", "adam", "adamw") else "sgd",
-        "optimizer_impl": next((kind for kind in ("fused", "foreach") if group.get(kind)), "loop"),
+        "optimizer_impl": implementation_of(optimizer) if optimizer else "loop",
         "lr": max(float(group.get("lr", 0.0)), 1e-12),
         "momentum": min(max(float(group.get("momentum", 0.0)), 0.0), 0.999),
         "weight_decay": max(float(group.get("weight_decay", 0.0)), 0.0),

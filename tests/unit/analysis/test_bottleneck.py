@@ -20,6 +20,7 @@ from ddpbench.record.bottleneck import (
     CollectiveWaits,
     CopyWait,
     DataWait,
+    HiddenSync,
     IdleGpu,
     OversubscribedRanks,
     PhaseShares,
@@ -56,7 +57,9 @@ def with_config(record: Record, **changes: Any) -> Record:
 
 
 def test_bottlenecks_are_tested_in_the_order_of_the_verdicts() -> None:
-    order = [limit.__name__.replace("_", "-") for limit in BOTTLENECKS if limit.__name__ not in ("too_few_cores", "unexplained")]
+    order = [
+        limit.__name__.replace("_", "-") for limit in BOTTLENECKS if limit.__name__ not in ("too_few_cores", "unexplained", "hidden_sync")
+    ]
     assert order == [kind for kind in get_args(Bottleneck) if kind in order]
 
 
@@ -194,6 +197,16 @@ def test_sync_bound_reports_collective_waits() -> None:
     assert found.kind == "sync-bound"
     assert found.evidence == CollectiveWaits(wait_ms=pytest.approx(30.0), step_ms=pytest.approx(92.4))
     assert next_command(found).endswith("--comm-hook none,fp16")
+
+
+@pytest.mark.parametrize(("ranks", "is_hidden"), [(4, True), (1, False)])
+def test_graphs_of_several_ranks_hide_whether_they_wait(ranks: int, is_hidden: bool) -> None:
+    record = records.record([{**WORK, "backward": 60.0}] * ranks)
+    record.config = msgspec.structs.replace(record.config, cuda_graph=True)
+    found = judged(record)
+    assert found.kind == ("inconclusive" if is_hidden else "compute-bound")
+    assert isinstance(found.evidence, HiddenSync) == is_hidden
+    assert next_command(found).startswith("ddpbench diagnose ") == is_hidden
 
 
 def test_compute_bound_reports_phase_shares() -> None:

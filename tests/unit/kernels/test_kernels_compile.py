@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from launches import SUPPORT, SUPPORT_ENV
 
-KERNELS, FEW_BYTES = 11, 64
+KERNELS, FEW_BYTES = 12, 64
 CAPABILITY = "90"
 """Of an H100 or H200."""
 

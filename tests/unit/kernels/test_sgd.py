@@ -129,16 +129,43 @@ def test_infinite_gradients_are_found(value: float, place: tuple[int, int]) -> N
     assert optimizer.find_infinite_gradients() == 1
 
 
-@pytest.mark.parametrize("made", [torch.zeros(4, dtype=torch.float16), torch.zeros(4, 4)[:, ::2]])
+@pytest.mark.parametrize(
+    "made",
+    [torch.zeros(4, dtype=torch.float16, device=DEVICE), torch.zeros(4, 4, device=DEVICE)[:, ::2], torch.zeros(5, device=DEVICE)[1:]],
+)
 def test_other_parameters_are_refused(made: Tensor) -> None:
     with pytest.raises(ValueError, match="needs dense float32 parameters"):
-        SGD([nn.Parameter(made.to(DEVICE))])
+        SGD([nn.Parameter(made)])
+
+
+@pytest.mark.parametrize("option", [{"maximize": True}, {"dampening": 0.5}, {"lr": torch.tensor(0.1)}], ids=str)
+def test_other_options_are_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="knows no"):
+        SGD([{"params": parameters(), **option}])
+    trained = torch.optim.SGD([{"params": parameters(), **option}])
+    with pytest.raises(ValueError, match="knows no"):
+        SGD(parameters()).load_state_dict(trained.state_dict())
+
+
+def test_copy_of_an_optimizer_updates_like_it() -> None:
+    ends = []
+    for copies in (False, True):
+        optimized = parameters()
+        optimizer = SGD(optimized, lr=0.1, momentum=0.9)
+        for step in range(2):
+            give_gradients(optimized, step)
+            optimizer.step()
+            if copies:
+                optimizer = copy.deepcopy(optimizer)
+                optimized = optimizer.param_groups[0]["params"]
+        ends.append(flat(optimized))
+    assert torch.equal(*ends)
 
 
 def test_gradients_in_another_layout_are_refused() -> None:
     parameter = nn.Parameter(torch.zeros(2, 3, device=DEVICE))
     parameter.grad = torch.zeros(3, 2, device=DEVICE).t()
-    with pytest.raises(RuntimeError, match="in the layout of their parameters"):
+    with pytest.raises(RuntimeError, match="with the strides of their parameters"):
         SGD([parameter]).step()
 
 
@@ -161,6 +188,31 @@ def test_graph_updates_like_steps_without(keeps_addresses: bool) -> None:
             graph.replay() if captures else optimizer.step()
         ends.append(flat(optimized))
     assert torch.equal(*ends)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("keeps_addresses", [True, False])
+def test_graph_outlives_later_steps_without(keeps_addresses: bool) -> None:
+    """Which replace the tables of the kernels."""
+    optimized = parameters()
+    optimizer = SGD(optimized, lr=0.1)
+    give_gradients(optimized, 0)
+    optimizer.step()
+    if not keeps_addresses:
+        give_gradients(optimized, 0)
+    captured = [each.grad for each in optimized]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        optimizer.step()
+    for _ in range(2):
+        give_gradients(optimized, 1)
+        optimizer.step()
+    reused = [torch.zeros(1 << 10, dtype=torch.int64, device=DEVICE) for _ in range(64)]
+    before = flat(optimized)
+    graph.replay()
+    expected = before - 0.1 * torch.cat([each.double().flatten() for each in captured if each is not None])
+    assert len(reused) == 64
+    assert_same(flat(optimized), expected)
 
 
 @pytest.mark.cuda

@@ -18,6 +18,7 @@ from ddpbench.record.bottleneck import (
     CoresTakenByWorkers,
     DataWait,
     DecodesOnDevice,
+    HiddenSync,
     HostBatches,
     IdleGpu,
     LoaderInBackground,
@@ -188,6 +189,12 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         GPU_DECODER,
         "the GPUs wait for batches decoded on the GPU 19% of the time",
         "a run cannot distinguish a slow loader from one that takes GPU time from training",
+    ),
+    (
+        HiddenSync(backward_ms=58.0, step_ms=82.4),
+        GPU,
+        "CUDA graphs hide how long ranks wait for each other",
+        "backward takes 58 of 82.4 ms, with gradient sync and waits",
     ),
     (
         UnexplainedTime(unexplained_ms=20.0, step_ms=82.4),

@@ -90,7 +90,8 @@ def test_gradients_of_a_graph_are_unscaled_to_the_same_update(settings: dict[str
     """On a CPU, where the setting captures nothing."""
     ends = []
     for cuda_graph in (False, True):
-        live = session(world_of_one(), config(cuda_graph=cuda_graph, fresh=True, **settings), tiny_net())
+        given = settings if cuda_graph else {**settings, "optimizer_impl": "fused"}
+        live = session(world_of_one(), config(cuda_graph=cuda_graph, fresh=True, **given), tiny_net())
         numerics = live.run_round(STEPS, max_drain_s=0).numerics
         parameters = torch.cat([parameter.detach().float().flatten() for parameter in live.model.parameters()])
         ends.append((numerics.skipped_steps, live.loss_scale(), parameters))
@@ -110,8 +111,8 @@ def test_graph_reads_the_only_batch_of_a_loader_and_leaves_batches_of_others_alo
         live = opened(True, loader=loader, precision="fp32")
         live.train(EAGER_STEPS + 1)
         assert isinstance(live.engine, GraphedEngine)
-        assert live.engine._graphs is not None
-        assert (live.engine._graphs.images is loader.images) == (num_batches == 1)
+        assert live.engine._graph is not None
+        assert (live.engine._graph.images is loader.images) == (num_batches == 1)
         first = loader.images
         loader.images, kept = first.neg(), first.clone()  # another batch
         losses.append(live.run_round(STEPS, max_drain_s=0).numerics.last_loss)
