@@ -30,8 +30,9 @@ def choose_fast_settings(requested: Config, resolved: ResolvedConfig) -> Resolve
 
 
 def resolve_fast(requested: Config, config: ResolvedConfig) -> ResolvedConfig:
-    """``config``, which ``requested`` resolves to, with ``--fast``."""
-    return choose_fast_settings(requested, replace(config, fast=True))
+    """``config``, which ``requested`` resolves to and which has trained, with ``--fast``. cuDNN keeps the algorithms that it has chosen."""
+    fast = choose_fast_settings(requested, replace(config, fast=True))
+    return replace(fast, cudnn_benchmark_limit=config.cudnn_benchmark_limit)
 
 
 def can_predict_fast(requested: Config, config: ResolvedConfig) -> bool:
@@ -59,6 +60,12 @@ def capture_step(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
     return replace(resolved, cuda_graph=True) if requested.cuda_graph is None and can_capture(resolved) else resolved
 
 
+def try_all_algorithms(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
+    """Where cuDNN has soon tried all algorithms for all convolutions, which are small."""
+    is_small = resolved.workload.startswith(COMPILED_WORKLOADS) and find_workload(resolved.workload).convolutional
+    return replace(resolved, cudnn_benchmark_limit=0) if requested.cudnn_benchmark_limit is None and is_small else resolved
+
+
 def update_in_triton(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
     """Where the update is a notable part of a step, which is short. What parameters a user-defined model has is not known."""
     own = replace(resolved, optimizer_impl="triton")
@@ -75,7 +82,15 @@ def keep_own_buffers(requested: Config, resolved: ResolvedConfig) -> ResolvedCon
     return replace(resolved, broadcast_buffers=False) if is_open and ":" not in resolved.workload else resolved
 
 
-RULES: tuple[Rule, ...] = (compile_small_tensors, combine_kernels, fuse_norms, capture_step, update_in_triton, keep_own_buffers)
+RULES: tuple[Rule, ...] = (
+    compile_small_tensors,
+    combine_kernels,
+    fuse_norms,
+    capture_step,
+    try_all_algorithms,
+    update_in_triton,
+    keep_own_buffers,
+)
 
 
 @cache

@@ -68,6 +68,7 @@ def prepare_job(request: Request) -> tuple[list[ResolvedConfig], World, float]:
     device = open_device(first.device, rank_env, first.share_gpu)
     cpu = open_device("cpu", rank_env, first.share_gpu)
     arms = [resolve_and_check(config, cpu if config.device == "cpu" else device, rank_env) for config in request.arms]
+    arms = with_one_benchmark_limit(arms)
     check_gate_applies(arms)
     begin = perf_counter()
     arms = with_generated_images(arms, rank_env.world_size, request.output.quiet)
@@ -108,6 +109,16 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
     if config.runs_fused_kernels(device.is_cuda):
         check_norms_to_fuse(config.workload, config.image_size)
     return config
+
+
+def with_one_benchmark_limit(arms: Sequence[ResolvedConfig]) -> list[ResolvedConfig]:
+    """All arms with the ``--cudnn-benchmark-limit`` that any of them has instead of the usual one.
+
+    cuDNN keeps the algorithm that it has chosen for a shape, also for later arms.
+    """
+    usual = USUAL_VALUES["cudnn_benchmark_limit"]
+    limit = next((arm.cudnn_benchmark_limit for arm in arms if arm.cudnn_benchmark_limit != usual), usual)
+    return [msgspec.structs.replace(arm, cudnn_benchmark_limit=limit) for arm in arms]
 
 
 def data_fingerprint(arms: Sequence[ResolvedConfig]) -> str:

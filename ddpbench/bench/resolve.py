@@ -40,6 +40,7 @@ def resolve_config(config: Config, cuda: bool, local_world_size: int) -> Resolve
         "combo_kernels": False,
         "fused_kernels": False,
         "cuda_graph": False,
+        "cudnn_benchmark_limit": 10,
         "broadcast_buffers": True,
         "workers": default_workers(loader_spec(loader), config.cores or usable_cores() / local_world_size),
         "warmup": 10 if cuda else 2,

@@ -111,7 +111,8 @@ class CudaStepTimer:
     def mark(self, phase: int) -> None:
         """Mark the end of a phase, or put the mark into the graph that is being captured."""
         if torch.cuda.is_current_stream_capturing():
-            self._in_graph[phase] = torch.cuda.Event(enable_timing=True, external=True)
+            if phase not in self._in_graph:  # a graph crashes if an event of it has ended
+                self._in_graph[phase] = torch.cuda.Event(enable_timing=True, external=True)
             self._in_graph[phase].record()
             return
         if not (self._replays and HOST_TO_DEVICE < phase < OPTIMIZER):

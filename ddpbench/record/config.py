@@ -90,9 +90,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         bool | None, Flag(TRAINING, "replay the training step as a CUDA graph, on a GPU", automatic="off; on with --fast")
     ] = None
     cudnn_benchmark_limit: Annotated[
-        Annotated[int, Meta(ge=0, le=1000)],
-        Flag(TRAINING, "algorithms that cuDNN tries for a convolution on a GPU; 0 for all", metavar="N", sweep=False),
-    ] = 10
+        Annotated[int, Meta(ge=0, le=1000)] | None,
+        Flag(
+            TRAINING,
+            "algorithms that cuDNN tries for a convolution on a GPU; 0 for all",
+            metavar="N",
+            automatic="10; may be 0 with --fast",
+            sweep=False,
+        ),
+    ] = None
     set_to_none: Annotated[bool, Flag(TRAINING, "set gradients to None after each step instead of zeroing them")] = True
     log_loss: Annotated[bool, Flag(TRAINING, "call loss.item() every step, which forces a synchronisation")] = False
     seed: Annotated[Annotated[int, Meta(ge=0, lt=2**32)], Flag(TRAINING, "random seed for weights, data and shuffling")] = 0
@@ -249,6 +255,7 @@ class ResolvedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     combo_kernels: bool = False
     fused_kernels: bool = False
     cuda_graph: bool = False
+    cudnn_benchmark_limit: Annotated[int, Meta(ge=0, le=1000)] = 10
     broadcast_buffers: bool = True
     loader: EntryName
     workers: Annotated[int, NonNegative]

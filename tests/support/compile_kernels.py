@@ -53,7 +53,7 @@ def compile_for(target: GPUTarget, kernel: triton.JITFunction, dtype: str, flags
     signature = {name: "constexpr" if name in constants else type_of(name, dtype) for name in kernel.arg_names}
     places = {name: (number,) for number, name in enumerate(kernel.arg_names)}
     aligned = {places[name]: [["tt.divisibility", 16]] for name, kind in signature.items() if kind.startswith("*") or name == "channels"}
-    warps = tiles.SUM_WARPS if kernel.__name__ in SUMS else tiles.MAP_WARPS
+    warps = sgd.WARPS if kernel.__module__ == update.__name__ else tiles.SUM_WARPS if kernel.__name__ in SUMS else tiles.MAP_WARPS
     source = ASTSource(kernel, signature, {places[name]: value for name, value in constants.items()}, aligned)
     return str(triton.compile(source, target=target, options={"num_warps": warps}).asm["ptx"])
 

@@ -341,6 +341,7 @@ def requested_config(config: ResolvedConfig) -> Config:
         "combo_kernels",
         "fused_kernels",
         "cuda_graph",
+        "cudnn_benchmark_limit",
         "broadcast_buffers",
         "loader",
         "workers",

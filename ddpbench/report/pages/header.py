@@ -60,6 +60,7 @@ FAST_SETTINGS = {
     "combo_kernels": "combo kernels",
     "fused_kernels": "fused kernels",
     "cuda_graph": "CUDA graphs",
+    "cudnn_benchmark_limit": "all algorithms of cuDNN tried",
     "optimizer_impl": "SGD in Triton",
     "broadcast_buffers": "no buffer broadcast",
 }
@@ -268,8 +269,8 @@ def _settings(record: Record) -> Iterator[HeaderItem]:
     yield "", "cudnn.benchmark on" if record.environment.device_type == "cuda" else ""
     for field in flag_fields(Config):
         value = getattr(config, field.name)
-        is_unset = value is False and field.default is None
-        if field.name not in DESCRIBED_FIELDS and value != field.default and not is_unset:
+        is_usual = value in (field.default, USUAL_VALUES.get(field.name)) or (value is False and field.default is None)
+        if field.name not in DESCRIBED_FIELDS and not is_usual:
             yield field.name, _flag(field, value)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ddpbench.bench.fast import can_predict_fast
+from ddpbench.bench.fast import can_predict_fast, resolve_fast
+from ddpbench.bench.preflight import with_one_benchmark_limit
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.record.config import Config
 
@@ -76,6 +77,36 @@ def test_compiled_kernels_are_combined(workload: str, given: dict[str, Any], is_
 def test_short_steps_are_updated_in_triton(workload: str, given: dict[str, Any], implementation: str) -> None:
     requested = Config(workload=workload, **{"precision": "amp-fp16", "fast": True, **given})
     assert resolve_config(requested, cuda=True, local_world_size=1).optimizer_impl == implementation
+
+
+@pytest.mark.parametrize(
+    ("workload", "given", "limit"),
+    [
+        ("vgg16-cifar10", {}, 0),
+        ("mnist-cnn", {}, 0),
+        ("disc-mlp-10", {}, 10),
+        ("vgg16-cifar10", {"cudnn_benchmark_limit": 10}, 10),
+        ("vgg16-cifar10", {"fast": False}, 10),
+        ("vgg16-cifar10", {"fast": False, "cudnn_benchmark_limit": 5}, 5),
+        ("resnet18", {}, 10),
+    ],
+)
+def test_all_algorithms_of_cudnn_are_tried_for_small_convolutions(workload: str, given: dict[str, Any], limit: int) -> None:
+    requested = Config(workload=workload, precision="amp-fp16", **{"fast": True, **given})
+    assert resolve_config(requested, cuda=True, local_world_size=1).cudnn_benchmark_limit == limit
+
+
+@pytest.mark.parametrize(("given", "limit"), [({}, 10), ({"cudnn_benchmark_limit": 5}, 5)])
+def test_fast_settings_after_a_training_keep_the_algorithms_of_cudnn(given: dict[str, Any], limit: int) -> None:
+    requested = Config(workload="vgg16-cifar10", precision="amp-fp16", **given)
+    assert resolve_fast(requested, resolve_config(requested, cuda=True, local_world_size=1)).cudnn_benchmark_limit == limit
+
+
+@pytest.mark.parametrize("fast", [(True, False), (False, True)])
+def test_arms_of_a_job_try_the_same_algorithms_of_cudnn(fast: tuple[bool, ...]) -> None:
+    requested = [Config(workload="vgg16-cifar10", precision="amp-fp16", fast=each) for each in fast]
+    arms = with_one_benchmark_limit([resolve_config(each, cuda=True, local_world_size=1) for each in requested])
+    assert [arm.cudnn_benchmark_limit for arm in arms] == [0, 0]
 
 
 @pytest.mark.parametrize(
