@@ -2,8 +2,8 @@
 
     python results/kernels/fast_gains.py [TARGET.json]
 
-The records are those of ``ideas.py``, and ``fast-*.json`` of ``ddpbench WORKLOAD --fast`` with and without some of its settings, all of
-them in the first arm.
+The records are those of ``ideas.py``, ``fast-*.json`` of ``ddpbench WORKLOAD --fast`` with and without some of its settings, all of
+them in the first arm, and ``trials-*.json``, whose launches try 10 or all (0) algorithms of cuDNN, which arms of a job cannot.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ddpbench.analysis.compare import throughput_ratio
+from ddpbench.analysis.stats import PairedRatio, ratio_of
 from ddpbench.record.io import load
 from ddpbench.record.record import Job
+from ddpbench.workloads.registry import find_workload
 
 HERE = Path(__file__).resolve().parent
 TARGET = HERE.parents[1] / "ddpbench" / "report" / "messages" / "fast_gains.json"
@@ -33,6 +35,22 @@ def gains_of_ideas(path: Path) -> dict[str, Any]:
         "batch_size": int(batch_size),
         "gpu": record["device"],
         "gains": {field: longer[name] for name, field in SETTINGS.items()},
+    }
+
+
+def gains_of_trials(path: Path) -> dict[str, Any]:
+    record = json.loads(path.read_text())
+    _, workload, *_ = record["command"].split()
+    rates = {
+        limit: [rate for launch in launches for rate in launch]
+        for limit, launches in record["cudnn_benchmark_limit"]["images_per_s"].items()
+    }
+    return {
+        "workload": workload,
+        "precision": "amp-fp16",
+        "batch_size": find_workload(workload).batch_cuda,
+        "gpu": record["device"],
+        "gains": {"cudnn_benchmark_limit": rounded(ratio_of(rates["10"], rates["0"]))},
     }
 
 
@@ -56,12 +74,17 @@ def longer_step(job: Job, field: str) -> list[float]:
     ratio = throughput_ratio(fastest, without)
     if ratio is None:
         raise ValueError(f"no round without {field} to compare with")
+    return rounded(ratio)
+
+
+def rounded(ratio: PairedRatio) -> list[float]:
     return [round(end, 3) for end in (ratio.center, ratio.low, ratio.high)]
 
 
 def main(target: Path = TARGET) -> None:
-    of_ideas, of_arms = map(gains_of_ideas, sorted(HERE.glob("ideas-*.json"))), map(gains_of_arms, sorted(HERE.glob("fast-*.json")))
-    target.write_text(json.dumps(merged([*of_ideas, *of_arms]), indent=1) + "\n")
+    readers = {"ideas": gains_of_ideas, "fast": gains_of_arms, "trials": gains_of_trials}
+    found = [read(path) for kind, read in readers.items() for path in sorted(HERE.glob(f"{kind}-*.json"))]
+    target.write_text(json.dumps(merged(found), indent=1) + "\n")
 
 
 def merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -128,6 +128,7 @@ def test_script_writes_a_record_like_the_stored_one(words: str, kept: str, ranks
     [
         "harness-tax/tax.py resnet18 2 OUT --pairs 1",
         "kernels/steps.py resnet18 8 OUT --arms eager-graph,fused-graph --steps 1 --rounds 2",
+        "kernels/sgd.py vgg16-cifar10 OUT --steps 5 --rounds 2",
         "roofline/counters.py OUT --batch 64",
         "scaling/bare_ladder.py resnet18 2 OUT",
         "scaling/later_groups.py one,destroy",
