@@ -17,6 +17,7 @@ from ddpbench.report.format import format_rounded
 HERE = Path(__file__).resolve().parent
 SYNTHETIC = (
     "resnet50-1gpu-fast",
+    "resnet50-1gpu-fast-later",
     "resnet50-1gpu-bf16-fast",
     "resnet50-1gpu-precisions-fast",
     "resnet50-1gpu-precisions-compiled",
