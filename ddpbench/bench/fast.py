@@ -30,7 +30,10 @@ def choose_fast_settings(requested: Config, resolved: ResolvedConfig) -> Resolve
 
 
 def resolve_fast(requested: Config, config: ResolvedConfig) -> ResolvedConfig:
-    """``config``, which ``requested`` resolves to and which has trained, with ``--fast``. cuDNN keeps the algorithms that it has chosen."""
+    """``config``, with which this process has trained, with the settings of ``--fast`` that ``requested`` leaves open.
+
+    The limit of algorithms stays: cuDNN keeps those that it has chosen.
+    """
     fast = choose_fast_settings(requested, replace(config, fast=True))
     return replace(fast, cudnn_benchmark_limit=config.cudnn_benchmark_limit)
 
@@ -61,8 +64,8 @@ def capture_step(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
 
 
 def try_all_algorithms(requested: Config, resolved: ResolvedConfig) -> ResolvedConfig:
-    """Where cuDNN has soon tried all algorithms for all convolutions, which are small."""
-    is_small = resolved.workload.startswith(COMPILED_WORKLOADS) and find_workload(resolved.workload).convolutional
+    """Where that takes seconds and gains something: in VGG16, if its images are as small as those of CIFAR-10."""
+    is_small = resolved.workload == "vgg16-cifar10" and resolved.image_size == find_workload(resolved.workload).image_size
     return replace(resolved, cudnn_benchmark_limit=0) if requested.cudnn_benchmark_limit is None and is_small else resolved
 
 

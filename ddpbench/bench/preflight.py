@@ -114,7 +114,7 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
 def with_one_benchmark_limit(arms: Sequence[ResolvedConfig]) -> list[ResolvedConfig]:
     """All arms with the ``--cudnn-benchmark-limit`` that any of them has instead of the usual one.
 
-    cuDNN keeps the algorithm that it has chosen for a shape, also for later arms.
+    cuDNN keeps the algorithm that it has chosen for a shape as long as the process runs: arms cannot differ.
     """
     usual = USUAL_VALUES["cudnn_benchmark_limit"]
     limit = next((arm.cudnn_benchmark_limit for arm in arms if arm.cudnn_benchmark_limit != usual), usual)

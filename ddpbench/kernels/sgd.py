@@ -1,4 +1,4 @@
-"""SGD in Triton kernels, whose time is almost that of a copy, also where gradients are unaligned views of DDP's buckets."""
+"""SGD in Triton kernels, faster than torch's search for infinite gradients and fused SGD, also of unaligned views of DDP's buckets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from ddpbench.kernels.update import check_kernel, copy_kernel, update_kernel
 
 BLOCK, WARPS = 2048, 4
-"""Elements of a program, and its warps: the fastest of 6 combinations for vgg16-cifar10 on an H200, by results/kernels/sgd.py."""
+"""Elements of a program, and its warps. ``sgd_blocks`` in ``results/kernels/trials-vgg16-cifar10-h200.json`` compares others."""
 
 Row = tuple[int, int, int, int]
 """The addresses of a weight, its gradient and its momentum, and the number of elements."""
@@ -181,7 +181,7 @@ class SGD(torch.optim.SGD):
         device = tensors[0][0].device
         in_graph = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
         table = known = self._tables.get(number)
-        if known is None or known.rows != rows:
+        if known is None or known.rows != rows or (known.spare is None and not in_graph):  # a captured one is empty until a replay
             _check_layout(tensors, device)
             if in_graph and known is None:
                 raise RuntimeError(NEEDS_STEP)

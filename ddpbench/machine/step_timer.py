@@ -111,7 +111,7 @@ class CudaStepTimer:
     def mark(self, phase: int) -> None:
         """Mark the end of a phase, or put the mark into the graph that is being captured."""
         if torch.cuda.is_current_stream_capturing():
-            if phase not in self._in_graph:  # a graph crashes if an event of it has ended
+            if phase not in self._in_graph:  # destroying an event crashes a capture that has recorded it
                 self._in_graph[phase] = torch.cuda.Event(enable_timing=True, external=True)
             self._in_graph[phase].record()
             return

@@ -180,9 +180,9 @@ class UnexplainedTime(Evidence, frozen=True, kw_only=True, tag="unexplained-time
 
 
 class HiddenSync(Evidence, frozen=True, kw_only=True, tag="hidden-sync"):
-    """Inconclusive: ranks replay CUDA graphs, in which waits for other ranks are part of the backward pass."""
+    """Inconclusive: ranks replay CUDA graphs, which show waits for other ranks only in the last step of a round."""
 
-    backward_ms: Milliseconds
+    backward_ms: Milliseconds  # with gradient sync
     step_ms: Milliseconds
 
 

@@ -43,6 +43,8 @@ hosts. Intervals are those of the mean of the rounds (95%). MFU is relative to t
 
 {synthetic}
 
+`resnet50-1gpu-fast-later.json` is of a later version, whose steps are one CUDA graph each.
+
 The power limit of the GPU lowers its clocks in most rows, and hosts differ by 2 to 3%. In `torch-default`, only convolutions use TF32: the
 last layer, the only other matrix product, makes no difference.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ddpbench.analysis.compare import throughput_ratio
@@ -41,10 +42,7 @@ def gains_of_ideas(path: Path) -> dict[str, Any]:
 def gains_of_trials(path: Path) -> dict[str, Any]:
     record = json.loads(path.read_text())
     _, workload, *_ = record["command"].split()
-    rates = {
-        limit: [rate for launch in launches for rate in launch]
-        for limit, launches in record["cudnn_benchmark_limit"]["images_per_s"].items()
-    }
+    rates = {limit: [*map(fmean, launches)] for limit, launches in record["cudnn_benchmark_limit"]["images_per_s"].items()}
     return {
         "workload": workload,
         "precision": "amp-fp16",

@@ -176,8 +176,8 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
             )
         case HiddenSync():
             return Explanation(
-                "CUDA graphs hide how long ranks wait for each other",
-                f"backward takes {format_3sig(evidence.backward_ms)} of {format_3sig(evidence.step_ms)} ms, with gradient sync and waits",
+                "CUDA graphs show only in the last step of a round how long ranks wait for each other",
+                f"backward and gradient sync take {format_3sig(evidence.backward_ms)} of {format_3sig(evidence.step_ms)} ms, with waits",
             )
         case ScriptTime() if record.script is not None and record.script.step == "update":
             return Explanation(

@@ -18,7 +18,7 @@ HALF_DTYPES = ("float16", "bfloat16")
 class MeasuredGains(msgspec.Struct, frozen=True):
     """Step without a setting over the step with it, by field: center, and the ends of a 95% interval.
 
-    The other settings are those of ``--fast`` when it was measured.
+    The other settings are those of ``--fast`` when it was measured, or of a trial version.
 
     Source: ``results/kernels/fast_gains.py``.
     """

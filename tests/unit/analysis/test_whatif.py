@@ -396,7 +396,9 @@ def test_steps_are_borrowed_for_combined_changes() -> None:
     assert gain(job, full, fused, precision="fp32") < 0.5
 
 
-@pytest.mark.parametrize("settings", [{"fused_kernels": True}, {"cuda_graph": True}, {"cudnn_benchmark_limit": 0}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"fused_kernels": True}, {"cuda_graph": True}, {"cudnn_benchmark_limit": 0}, {"optimizer_impl": "triton"}], ids=str
+)
 def test_steps_of_other_kernels_are_not_borrowed(settings: dict[str, Any]) -> None:
     full = diagnosis(None, config=replace(TORCH, precision="fp32", **settings))
     job = diagnosis(None, cpu_ms={"decode": 0.1})

@@ -83,15 +83,16 @@ def test_short_steps_are_updated_in_triton(workload: str, given: dict[str, Any],
     ("workload", "given", "limit"),
     [
         ("vgg16-cifar10", {}, 0),
-        ("mnist-cnn", {}, 0),
-        ("disc-mlp-10", {}, 10),
+        ("vgg16-cifar10", {"image_size": 32}, 0),
+        ("vgg16-cifar10", {"image_size": 224}, 10),
+        ("mnist-cnn", {}, 10),
         ("vgg16-cifar10", {"cudnn_benchmark_limit": 10}, 10),
         ("vgg16-cifar10", {"fast": False}, 10),
         ("vgg16-cifar10", {"fast": False, "cudnn_benchmark_limit": 5}, 5),
         ("resnet18", {}, 10),
     ],
 )
-def test_all_algorithms_of_cudnn_are_tried_for_small_convolutions(workload: str, given: dict[str, Any], limit: int) -> None:
+def test_all_algorithms_of_cudnn_are_tried_for_vgg16_with_small_images(workload: str, given: dict[str, Any], limit: int) -> None:
     requested = Config(workload=workload, precision="amp-fp16", **{"fast": True, **given})
     assert resolve_config(requested, cuda=True, local_world_size=1).cudnn_benchmark_limit == limit
 

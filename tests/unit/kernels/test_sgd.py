@@ -216,6 +216,23 @@ def test_graph_outlives_later_steps_without(keeps_addresses: bool) -> None:
 
 
 @pytest.mark.cuda
+def test_step_between_capture_and_replay_reads_its_own_gradients() -> None:
+    optimized = parameters()
+    optimizer = SGD(optimized, lr=0.1)
+    give_gradients(optimized, 0)
+    optimizer.step()
+    give_gradients(optimized, 1)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        optimizer.step()
+    before = flat(optimized)
+    for count in (1, 2):
+        optimizer.step() if count == 1 else graph.replay()
+        gradients = torch.cat([each.grad.double().flatten() for each in optimized if each.grad is not None])
+        assert_same(flat(optimized), before - 0.1 * count * gradients)
+
+
+@pytest.mark.cuda
 def test_first_step_cannot_be_captured() -> None:
     optimized = parameters()
     give_gradients(optimized, 0)

@@ -193,8 +193,8 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
     (
         HiddenSync(backward_ms=58.0, step_ms=82.4),
         GPU,
-        "CUDA graphs hide how long ranks wait for each other",
-        "backward takes 58 of 82.4 ms, with gradient sync and waits",
+        "CUDA graphs show only in the last step of a round how long ranks wait for each other",
+        "backward and gradient sync take 58 of 82.4 ms, with waits",
     ),
     (
         UnexplainedTime(unexplained_ms=20.0, step_ms=82.4),
