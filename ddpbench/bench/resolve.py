@@ -8,7 +8,7 @@ import msgspec
 
 from ddpbench.data.generated.arrays import GENERATED
 from ddpbench.machine.host import usable_cores
-from ddpbench.record.config import Config, ResolvedConfig
+from ddpbench.record.config import USUAL_VALUES, Config, ResolvedConfig
 from ddpbench.record.loaders import DEFAULT_LOADER, REPLAY, SYNTHETIC, LoaderSpec, loader_spec
 from ddpbench.record.registry import find_precision
 from ddpbench.workloads import registry as workloads
@@ -25,6 +25,7 @@ def resolve_config(config: Config, cuda: bool, local_world_size: int) -> Resolve
     spec = workloads.find_workload(config.workload)
     fresh, loader = bool(config.fresh), config.loader or default_loader(config, spec)
     automatic = {
+        **USUAL_VALUES,
         "loader": loader,
         "fresh": fresh,
         "validate": fresh or config.epochs is not None,
@@ -34,14 +35,7 @@ def resolve_config(config: Config, cuda: bool, local_world_size: int) -> Resolve
         "weight_decay": spec.weight_decay,
         "batch_size": workload_batch_size(spec, cuda),
         "image_size": spec.image_size,
-        "optimizer_impl": "fused",
         "channels_last": spec.convolutional,
-        "compile": "off",
-        "combo_kernels": False,
-        "fused_kernels": False,
-        "cuda_graph": False,
-        "cudnn_benchmark_limit": 10,
-        "broadcast_buffers": True,
         "workers": default_workers(loader_spec(loader), config.cores or usable_cores() / local_world_size),
         "warmup": 10 if cuda else 2,
     }

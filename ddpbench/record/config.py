@@ -26,6 +26,7 @@ RUN_CONTROL_FIELDS = ("time_limit", "hang_timeout", "profile", "roofline", "stri
 
 OptimizerImpl = Literal["fused", "foreach", "loop", "triton"]
 CompileMode = Literal["off", "default", "reduce-overhead", "max-autotune"]
+BenchmarkLimit = Annotated[int, Meta(ge=0, le=1000)]
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,7 +91,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         bool | None, Flag(TRAINING, "replay the training step as a CUDA graph, on a GPU", automatic="off; on with --fast")
     ] = None
     cudnn_benchmark_limit: Annotated[
-        Annotated[int, Meta(ge=0, le=1000)] | None,
+        BenchmarkLimit | None,
         Flag(
             TRAINING,
             "algorithms that cuDNN tries for a convolution on a GPU; 0 for all",
@@ -255,7 +256,7 @@ class ResolvedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     combo_kernels: bool = False
     fused_kernels: bool = False
     cuda_graph: bool = False
-    cudnn_benchmark_limit: Annotated[int, Meta(ge=0, le=1000)] = 10
+    cudnn_benchmark_limit: BenchmarkLimit = 10
     broadcast_buffers: bool = True
     loader: EntryName
     workers: Annotated[int, NonNegative]
