@@ -12,10 +12,14 @@ from ddpbench.cli.train import diagnose
 from ddpbench.cli.watch import launch_script, parse_script
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flag_fields, to_argv
-from ddpbench.record.request import DiagnoseOptions, OutputOptions
+from ddpbench.record.request import OutputOptions, ScriptDiagnoseOptions
 
 
-@add_flags(flags_named(DiagnoseOptions, "verify"), flags_named(Config, "time_limit", "fail_if_data_wait"), flag_options(OutputOptions))
+@add_flags(
+    flags_named(ScriptDiagnoseOptions, "verify", "start_limit"),
+    flags_named(Config, "time_limit", "fail_if_data_wait"),
+    flag_options(OutputOptions),
+)
 @click.command("diagnose", options_metavar="[FLAGS]", context_settings={"allow_interspersed_args": False})
 @click.option("-m", "--module", "is_module", is_flag=True, help="run SCRIPT as 'python -m SCRIPT' would")
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENT]...")
@@ -35,9 +39,9 @@ def diagnose_script(context: click.RichContext, /, words: tuple[str, ...], is_mo
     Flags of ddpbench come before the script; everything after it belongs to the script. The report goes to stderr.
     """
     program, request = parse_script(words, is_module, given, context.obj)
-    options = DiagnoseOptions(**parse_given(DiagnoseOptions, given))
+    options = ScriptDiagnoseOptions(**parse_given(ScriptDiagnoseOptions, given))
     if request.output.gpus:
-        flags = [*to_argv(options, flag_fields(DiagnoseOptions)), *to_argv(request.arms[0], flags_of_config())]
+        flags = [*to_argv(options, flag_fields(ScriptDiagnoseOptions)), *to_argv(request.arms[0], flags_of_config())]
         return launch_script(program, request, ["diagnose", *flags])
     from ddpbench.script.diagnose.session import diagnose as run_diagnosis
 

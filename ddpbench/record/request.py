@@ -67,6 +67,15 @@ class DiagnoseOptions(msgspec.Struct, frozen=True, kw_only=True):
     apply: Annotated[bool, Flag(MEASURING, "finish with a full run of the best setting", sweep=False)] = False
 
 
+class ScriptDiagnoseOptions(DiagnoseOptions, frozen=True, kw_only=True):
+    """Flags of ``diagnose SCRIPT`` only."""
+
+    start_limit: Annotated[
+        Annotated[float, Above0],
+        Flag(MEASURING, "end a script that makes no optimizer step within S seconds of its start", metavar="S", sweep=False),
+    ] = 600.0
+
+
 class ScaleOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Flags of ``scale`` only."""
 

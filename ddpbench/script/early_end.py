@@ -1,7 +1,7 @@
 """Ends the script before its own end, at a step of an optimizer: there all ranks are at the same step, and none waits for another.
 
-The script gets a ``SystemExit`` in its main thread, so that its ``finally`` blocks and atexit functions run. It is never raised out of the
-iterator of a loader, which another thread may call: the main thread would wait for ever.
+The script gets a ``SystemExit`` in its main thread, or in the one that trains, so that its ``finally`` blocks and atexit functions run. It
+is never raised out of the iterator of a loader, which another thread may call: the main thread would wait for ever.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class ScriptEnder:
         self._leave = leave
         self._is_requested = False
         self._raised_s: float | None = None
-        self._is_leaving = False
+        self._is_leaving = self._is_ending = False
 
     def request_end(self) -> None:
-        """End the script at the next step of an optimizer in the main thread. May be called in any thread."""
+        """End the script at the next step of an optimizer. May be called in any thread."""
         self._is_requested = True
 
     @property
@@ -42,11 +42,21 @@ class ScriptEnder:
         """Whether the script has got its ``EarlyEnd``."""
         return self._raised_s is not None
 
-    def end_if_requested(self) -> None:
-        """Raise ``EarlyEnd`` if the end has been requested. For the post hook of optimizers; other threads than the main one train on."""
-        if not self._is_requested or threading.current_thread() is not threading.main_thread():
+    @property
+    def is_ending(self) -> bool:
+        """Whether the main thread has got it: after another one, the script may wait for what that does not do any more."""
+        return self._is_ending
+
+    def end_if_requested(self, trains_here: bool) -> None:
+        """Raise ``EarlyEnd`` if the end has been requested. For the post hook of optimizers.
+
+        ``trains_here`` says that the calling thread is the one that trains. Others than that and the main one go on.
+        """
+        is_main = threading.current_thread() is threading.main_thread()
+        if not self._is_requested or not (is_main or trains_here):
             return
         now_s = time.monotonic()
+        self._is_ending |= is_main
         if self._raised_s is None:
             self._raised_s = now_s
         elif not self._is_leaving:
@@ -54,7 +64,7 @@ class ScriptEnder:
             timer = threading.Timer(max(0.0, self._raised_s + LEAVE_AFTER_S - now_s), self._leave)
             timer.daemon = True  # a script that does end need not wait for it
             timer.start()
-        raise EarlyEnd
+        raise EarlyEnd if is_main else SystemExit(0)  # threading prints the traceback of any other exception
 
 
 class StepLimit:

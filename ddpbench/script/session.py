@@ -140,7 +140,8 @@ class ScriptSession(ABC):
     def _report(self, record: Record | None, ending: Ending) -> None:
         """Print the page, or one line if there is none, and save the record."""
         if record is None:
-            return self.print_line(f"ddpbench: note: {self._program.name} did not import torch: there is nothing to report")
+            self.print_line(f"ddpbench: note: {self._program.name} did not import torch: there is nothing to report")
+            return self._write_exit_status(self._exit_code(ending))
         with suppress(OSError, ValueError, AttributeError):
             sys.stdout.flush()  # in a log of both streams, the page follows what the script printed
         journal = self._close(record, *self._outcome(ending, record))

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from launches import IMPATIENT, PLAIN, SUPPORT, TORCHRUN, errors, only_job, only_record
 from scripts.limits import LAUNCHERS
 
 from ddpbench.machine.host import usable_cores
+from ddpbench.record.bottleneck import TooShort
 from ddpbench.record.io import load
 from ddpbench.record.prediction import FUSED
 from ddpbench.record.record import Job
@@ -147,15 +149,43 @@ def test_batches_that_rank_0_loads_for_all_ranks_are_only_watched(launch: Launch
     assert only_record(results).status == "failed"
 
 
-def test_training_in_other_processes_is_said_to_be_unseen(launch: Launch, results: Path) -> None:
-    done = launch([*IMPATIENT_PLAIN, "diagnose", "-o", str(results), str(SUPPORT / "scripts" / "spawned.py")])
+def test_script_that_trains_in_other_processes_ends_at_the_start_limit(launch: Launch, results: Path) -> None:
+    flags = ["--start-limit", "4", "-o", str(results)]
+    done = launch([*PLAIN, "diagnose", *flags, str(SUPPORT / "scripts" / "spawned.py"), "100"], timeout=60)
+    assert done.returncode == 1, done.stderr
+    assert "spawned.py has made no step with an optimizer for 4 s: spawned.py:" in done.stderr
+    assert "processes that a script starts are not watched" in done.stderr
+    assert (only_record(results).status, only_record(results).rounds) == ("failed", [])
+
+
+def test_script_that_trains_in_a_thread(launch: Launch, results: Path) -> None:
+    stuck = [str(SUPPORT / "scripts" / "stuck.py"), "--thread"]
+    done = launch([*PLAIN, "diagnose", "--time-limit", "12", "--no-verify", "-o", str(results), *stuck])
     assert done.returncode == 0, done.stderr
-    assert "spawned.py has made no update in this process for 0 min; processes that a script starts are not watched" in done.stderr
+    assert done.stdout == "joined\n"
+    assert "Traceback" not in done.stderr
+    assert {"baseline", "compute_only"} <= set(rounds_by_role(only_job(results)))
+
+
+def test_child_that_trains_on_ends_with_the_diagnosis(launch: Launch, results: Path) -> None:
+    stuck = [str(SUPPORT / "scripts" / "stuck.py"), "--fork"]
+    done = launch([*PLAIN, "diagnose", "--time-limit", "8", "--no-verify", "-o", str(results), *stuck])
+    assert done.returncode == 0, done.stderr
+    (child,) = re.findall(r"child (\d+)", done.stdout)
+    assert not psutil.pid_exists(int(child))
+
+
+def test_limit_that_is_over_before_the_first_window_leaves_a_page(launch: Launch, results: Path) -> None:
+    script = [TRAIN, "--epochs", "500", "--batches", "100", "--sample-ms", "100"]
+    done = launch([*PLAIN, "diagnose", "--time-limit", "0.5", "-o", str(results), *script])
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"^  next  a longer --time-limit$", done.stderr, re.MULTILINE)
+    assert (only_record(results).status, only_record(results).fault) == ("ok", None)
 
 
 def test_script_that_ends_itself(launch: Launch, results: Path) -> None:
     done = launch([*PLAIN, "diagnose", "-o", str(results), TRAIN, "--batches", "4"])
-    assert done.returncode == 0
+    assert done.returncode == 1
     assert re.search(r"^ddpbench: note: 4 batches in 1 epoch: no epoch is long enough", done.stderr, re.MULTILINE)
     assert "weights" in done.stdout
     assert only_record(results).status == "failed"
@@ -171,12 +201,16 @@ def test_script_that_fails(launch: Launch, results: Path) -> None:
 def test_script_that_hangs_is_ended_after_the_time_limit(launch: Launch, results: Path) -> None:
     stuck = [str(SUPPORT / "scripts" / "stuck.py"), "--what", "sleep", "--at", "60"]
     done = launch([*IMPATIENT, "diagnose", "--time-limit", "4", "-o", str(results), *stuck])
-    assert done.returncode == 1, done.stderr
     (note,) = re.findall(r"^ddpbench: note: stuck\.py has made no step .*$", done.stderr, re.MULTILINE)
     assert note.endswith("its process ends now")
     record = only_job(results).records[0]
     assert (record.status, record.fault is not None) == ("hung", True)
     assert record.rounds
+    assert record.verdict is not None
+    assert done.returncode == int(isinstance(record.verdict.evidence, TooShort)), "torchrun turns every failure into 1"
+    page = done.stderr[done.stderr.index("ddpbench diagnose  ") :]
+    (path,) = results.glob("*.json")
+    assert launch([*PLAIN, "report", str(path)]).stdout.splitlines()[:12] == page.splitlines()[:12]
 
 
 def test_missing_script_is_one_line(launch: Launch) -> None:

@@ -8,9 +8,10 @@ from ddpbench.analysis.command import DATALOADER_FIELDS, TOP_COMMAND, CommandBui
 from ddpbench.analysis.cpu_demand import cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.recommend import recommend
+from ddpbench.record.bottleneck import TooShort
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RunCommand, Verdict
+from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RaiseTimeLimit, RunCommand, Verdict
 
 SCRIPT_FIELDS = (*DATALOADER_FIELDS, "fused_kernels")
 """Fields of a scenario that a script can make."""
@@ -41,6 +42,9 @@ def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
 def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
     """The next step after ``verdict`` on a script; None if no single change suggests itself."""
     if inputs.controls.diagnosis is not None:
+        script = inputs.record.script
+        if isinstance(verdict.evidence, TooShort):
+            return RaiseTimeLimit() if script and script.ended_early else None
         return _recommended_change(inputs, verdict)
     match verdict.kind:
         case "data-bound":

@@ -14,13 +14,20 @@ def status_text(record: Record, job_records: Sequence[Record] = ()) -> str:
 
     The rounds are those of ``job_records`` or, if it is empty, of ``record``.
     """
+    return "".join(status_parts(record, job_records))
+
+
+def status_parts(record: Record, job_records: Sequence[Record] = ()) -> tuple[str, str]:
+    """``status_text`` in two parts: what names the status, and what follows."""
     word = record.status
     if word == "invalid":
-        return f"{word}: {'; '.join(check_text(check, record) for check in record.checks if check.severity == 'error')}"
-    message = record.fault.message if record.fault else ""
-    states_status = word == "hung" or message.startswith(word)  # "rank 1 (node-01) hung at step 0", "interrupted by SIGINT"
-    outcome = message if message and states_status else f"{word}: {message}" if message else word
-    return f"{outcome}, {format_rounds(job_records or [record])}"
+        return word, f": {'; '.join(check_text(check, record) for check in record.checks if check.severity == 'error')}"
+    message, rounds = record.fault.message if record.fault else "", f", {format_rounds(job_records or [record])}"
+    if not message:
+        return word, rounds
+    if message.startswith(word):  # "interrupted by SIGINT"
+        return word, f"{message.removeprefix(word)}{rounds}"
+    return (message, rounds) if word == "hung" else (word, f": {message}{rounds}")  # "rank 1 (node-01) hung at step 0"
 
 
 def failure_reason(record: Record) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import pluralize
 from ddpbench.report.layout import BAD, LABEL, Page, styled, wrap_text
-from ddpbench.report.messages.status import status_text
+from ddpbench.report.messages.status import status_parts, status_text
 from ddpbench.report.pages.header import some_arms_text
 from ddpbench.report.pages.throughput import throughput_text
 
@@ -19,12 +19,12 @@ def status_lines(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
 
     ``arms`` maps arm names to records. Arms with equal lines share one. Invalid arms among several are left to their table.
     """
-    alike: dict[tuple[str, str, str], list[str]] = {}
+    alike: dict[tuple[str, tuple[str, str], str], list[str]] = {}
     for name, record in arms.items():
         if record.status != "ok" and (record.status != "invalid" or len(arms) == 1):
-            alike.setdefault((record.status, status_text(record), _hint(record)), []).append(name)
-    for (status, text, hint), names in alike.items():
-        yield from _status_and_hint_lines(some_arms_text(names, len(arms)), status, text, hint, page)
+            alike.setdefault((record.status, status_parts(record), _hint(record)), []).append(name)
+    for (status, parts, hint), names in alike.items():
+        yield from _status_and_hint_lines(some_arms_text(names, len(arms)), status, parts, hint, page)
 
 
 def resume_hint_lines(job: Job, page: Page) -> Iterator[Text]:
@@ -51,7 +51,7 @@ def diagnosis_status_lines(record: Record, job: Job, page: Page) -> Iterator[Tex
     """
     shown = record if record.status != "ok" else next((each for each in job.records if each.fault and each.fault.arm_index is None), record)
     if shown.status != "ok":
-        yield from _status_and_hint_lines("", shown.status, status_text(shown, job.records), _hint(shown), page)
+        yield from _status_and_hint_lines("", shown.status, status_parts(shown, job.records), _hint(shown), page)
 
 
 def quiet_items(record: Record) -> list[str]:
@@ -59,11 +59,9 @@ def quiet_items(record: Record) -> list[str]:
     return [throughput_text(record), *([] if record.status == "ok" else [status_text(record)])]
 
 
-def _status_and_hint_lines(arm_names: str, status: str, text: str, hint: str, page: Page) -> Iterator[Text]:
-    line = f"{arm_names} {text}".lstrip()
-    yield from styled(
-        wrap_text("", line, page), LABEL if status == "running" else BAD, len(line) - len(text) + text.index(status) + len(status)
-    )
+def _status_and_hint_lines(arm_names: str, status: str, parts: tuple[str, str], hint: str, page: Page) -> Iterator[Text]:
+    named = f"{arm_names} {parts[0]}".lstrip()
+    yield from styled(wrap_text("", named + parts[1], page), LABEL if status == "running" else BAD, len(named))
     if hint:
         yield from styled(wrap_text("  hint  ", hint, page), LABEL, len("  hint"))
 

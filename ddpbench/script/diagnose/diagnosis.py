@@ -213,6 +213,8 @@ class ScriptDiagnosis:
     def _candidates(self) -> list[Scenario]:
         """Predict what the remedies gain, record it, and return those to try."""
         self._update_records()
+        if not self.records:  # the time limit was over before the first window
+            return []
         self._predict()
         verdict = self.records[0].verdict
         if verdict and verdict.kind == "compute-bound" and self._facts().on_gpu:

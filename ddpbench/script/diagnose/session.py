@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import tempfile
 import threading
 import time
@@ -13,16 +15,18 @@ from ddpbench.bench.gate import gate_error
 from ddpbench.bench.journal import Journal
 from ddpbench.bench.launch import process_start_s
 from ddpbench.distributed.exit_status import exit_with_error
+from ddpbench.machine.child_processes import TERMINATE_S, end_children
 from ddpbench.machine.rank_env import RankEnv, from_env
+from ddpbench.record.bottleneck import TooShort
 from ddpbench.record.errors import BenchError, ExitCode, Status
 from ddpbench.record.io import check_output_paths
 from ddpbench.record.record import Fault, Record
-from ddpbench.record.request import DiagnoseOptions, Request
+from ddpbench.record.request import Request, ScriptDiagnoseOptions
 from ddpbench.record.text import pluralize
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
 from ddpbench.script.protect.protection import FileProtection
 from ddpbench.script.protect.refusal import Refusal
-from ddpbench.script.run_script import PROCESSES_HINT, Ending, Program, check_program
+from ddpbench.script.run_script import Ending, Program, check_program
 from ddpbench.script.session import ScriptSession
 
 if TYPE_CHECKING:  # these import torch, which the script must do itself
@@ -32,9 +36,6 @@ if TYPE_CHECKING:  # these import torch, which the script must do itself
 
 NO_LANDLOCK = "this kernel lacks Landlock (Linux 5.19): files that C++ or Rust code opens by itself are not protected"
 
-NO_UPDATE_S = 600.0
-"""Seconds from the start until a script that has made no update is said to be measured in vain."""
-
 LAST_LINES_S = 3600.0
 """Seconds that a script gets for its last lines, such as an evaluation in ``finally``, once it has been ended."""
 
@@ -42,28 +43,26 @@ REPORT_S = 15.0
 """Seconds in which rank 0 reports on a hang. The end of another rank would raise an error in its script meanwhile."""
 
 
-def diagnose(program: Program, request: Request, options: DiagnoseOptions) -> NoReturn:
+def diagnose(program: Program, request: Request, options: ScriptDiagnoseOptions) -> NoReturn:
     """Diagnose ``program`` in this process, and end the process. Raises UsageError if it does not exist."""
     check_output_paths(request.output)
     check_program(program)
     session = DiagnoseSession(program, request, from_env(), options)
-    ending = session.run()
-    if session.gate_error and not ending.exit_code:
-        exit_with_error(session.gate_error)
-    ending.exit_process()
+    session.exit_process(session.run())
 
 
 class DiagnoseSession(ScriptSession):
     """The diagnosis of one script in one process."""
 
-    def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: DiagnoseOptions) -> None:
+    def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: ScriptDiagnoseOptions) -> None:
         super().__init__(program, request, rank_env, "diagnose")
-        self._verify = options.verify
+        self._verify, self._start_limit_s = options.verify, options.start_limit
         self._diagnosis: ScriptDiagnosis | None = None
         self._protection = FileProtection(scratch_folder(rank_env), self._refuse)
         self._refusal: Refusal | None = None
         self._hang: Fault | None = None
-        self.gate_error: BenchError | None = None  # the data wait exceeds --fail-if-data-wait
+        self._gate_error: BenchError | None = None  # the data wait exceeds --fail-if-data-wait
+        self._has_verdict = not rank_env.is_rank0  # other ranks leave the exit code to rank 0
 
     def _run_program(self) -> Ending:
         """Run the script, which writes to a scratch folder only."""
@@ -75,16 +74,16 @@ class DiagnoseSession(ScriptSession):
             )
             if not self._protection.has_landlock:
                 self.print_line(f"ddpbench: note: {NO_LANDLOCK}")
-            reminder = threading.Timer(NO_UPDATE_S, self._remind)
-            reminder.daemon = True
-            reminder.start()
+        start_limit = threading.Timer(self._start_limit_s, self._end_without_training)
+        start_limit.daemon = True
+        start_limit.start()
         return super()._run_program()
 
-    def _remind(self) -> None:
-        """Say that the script may run to its end for nothing: what it trains in processes that it starts is not seen."""
+    def _end_without_training(self) -> None:
+        """End a script that has made no update by now. What it trains in processes that it starts is not seen."""
         if self._observation is None or not self._observation.observer.updates:
-            name, minutes = self._program.name, NO_UPDATE_S / 60
-            self.print_line(f"ddpbench: note: {name} has made no update in this process for {minutes:.0f} min; {PROCESSES_HINT}")
+            line = self._user_line()
+            self._end_process(f"has made no step with an optimizer for {self._start_limit_s:.0f} s" + (f": {line}" if line else ""))
 
     def _observe(self) -> None:
         super()._observe()
@@ -128,7 +127,9 @@ class DiagnoseSession(ScriptSession):
         if changed := self._protection.changed:
             written = f"{pluralize(len(changed), 'file')} of {self._program.name}"
             self.print_line(f"ddpbench: note: {written} would have changed; the versions written are in {self._protection.scratch}")
-        self.gate_error = gate_error(journal.job.records[:1], journal.job)
+        verdict = journal.job.records[0].verdict
+        self._has_verdict = verdict is not None and not isinstance(verdict.evidence, TooShort)
+        self._gate_error = gate_error(journal.job.records[:1], journal.job)
         return journal
 
     def _write_exit_status(self, exit_code: int, record: Path | None = None) -> None:
@@ -136,30 +137,52 @@ class DiagnoseSession(ScriptSession):
 
     def _on_stall(self, seconds: float) -> None:
         """End the process of a script that has made no step for ``seconds``, after the time limit: it hangs, or does something else."""
-        from ddpbench.script.ranks.stack import user_line
-
-        if self._ender.has_raised and seconds < LAST_LINES_S:  # it is ending
+        if self._ender.is_ending and seconds < LAST_LINES_S:
             timer = threading.Timer(LAST_LINES_S, self._on_stall, (seconds + LAST_LINES_S,))
             timer.daemon = True
             timer.start()
             return
         assert self._observation is not None, "it has trained"
-        outside, line = self._observation.observer.outside_kind, user_line(shows_code=not self._request.output.redact)
+        outside, line = self._observation.observer.outside_kind, self._user_line()
         doing = f" ({OUTSIDE_NAMES[outside]})" if outside else ""
         message = f"has made no step for {seconds:.0f} s after the time limit{doing}"
-        if not outside:
+        if not (outside or self._ender.has_raised):
             self._hang = Fault(message=f"{self._program.name} {message}", hint=f"it was in {line}" if line else "")
         self._end_process(f"{message}: {line}" if line else message)
 
+    def _user_line(self) -> str:
+        """Where the script stands."""
+        from ddpbench.script.ranks.stack import user_line
+
+        thread = self._observation.observer.thread if self._observation else None
+        return user_line(not self._request.output.redact, thread)
+
+    # the end
+
     def _end(self, ending: Ending) -> None:
+        """Report, and end all processes that the script has started: some would train on for ever."""
         super()._end(ending)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # that of torch raises an error when a worker ends
+            end_children(TERMINATE_S)
+        else:
+            end_children(timeout_s=0.0)  # the script is still running, and should not see their end
         if self._hang and not self._rank_env.is_rank0:
             time.sleep(REPORT_S)
 
+    def exit_process(self, ending: Ending) -> NoReturn:
+        """End this process with its exit code, as the script's own exception ends one."""
+        if self._gate_error and not ending.exit_code:
+            exit_with_error(self._gate_error)
+        if ending.exit_code or not (exit_code := self._exit_code(ending)):
+            ending.exit_process()
+        sys.exit(exit_code)
+
     def _exit_code(self, ending: Ending) -> int:
-        if self._hang:
-            return ExitCode.HUNG
-        return ending.exit_code or (self.gate_error.exit_code if self.gate_error else ExitCode.OK)
+        """That of the script if it has failed; else whether the diagnosis has led to a verdict."""
+        if ending.exit_code or self._has_verdict:
+            return ending.exit_code or (self._gate_error.exit_code if self._gate_error else ExitCode.OK)
+        return ExitCode.HUNG if self._hang else ExitCode.FAILED
 
     def _refuse(self, refusal: Refusal) -> None:
         self._refusal = refusal

@@ -195,10 +195,12 @@ class Hooks:
     # updates
 
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
-        if self.observer.is_active:
+        observer = self.observer
+        observer.follow_training()
+        if trains_here := observer.is_active:
             self._observe_update(optimizer)
         if self._ender:
-            self._ender.end_if_requested()
+            self._ender.end_if_requested(trains_here)
 
     @contained
     def _observe_update(self, optimizer: Optimizer) -> None:

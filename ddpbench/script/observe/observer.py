@@ -29,14 +29,17 @@ from ddpbench.script.observe.watched_iterator import WatchedIterator
 UPDATES_WITHOUT_LOADER = 5
 """Updates without a batch of a DataLoader after which steps are updates: one or two can be a trial, or satisfy a schedule."""
 
+NO_THREAD = -1
+"""In place of the thread that is watched: the watching has ended, or is paused."""
+
 MIN_PAUSE_S = 0.1
 """A shorter checkpoint inside of a step is the script's own work in it: some scripts save after every step."""
 
 
 class Observer:
-    """The state of one watched script, changed by its hooks in the thread that created it. Calls from other threads are ignored.
+    """The state of one watched script, changed by its hooks in one thread: the one that trains. Calls from others are ignored.
 
-    ``on_first_batch`` is called once: when the script requests its first batch, or has turned out to train without a DataLoader. With
+    Until the first update it is the thread that created the observer. ``on_first_batch`` is called once: when the script requests its first batch, or has turned out to train without a DataLoader. With
     ``steering`` all steps are kept, with ``times_all`` all are timed.
     """
 
@@ -55,7 +58,7 @@ class Observer:
         self.steps_are_updates = False  # the batches come from no loader that is watched
         self.problem = ""  # the error that has ended the watching early
         self._on_first_batch, self._is_reporting = on_first_batch, False
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
         self._sources: WeakKeyDictionary[Any, LoaderSource] = WeakKeyDictionary()
         self._possible_wrappers: WeakKeyDictionary[Any, LoaderSource] = WeakKeyDictionary()
         self._requested: WatchedIterator | None = None  # waits for its batch
@@ -85,25 +88,37 @@ class Observer:
         if not self.is_active:
             yield
             return
-        thread, self._thread = self._thread, -1
+        thread, self.thread = self.thread, NO_THREAD
         try:
             yield
         finally:
-            self._thread = thread
+            self.thread = thread
 
     def leave_to_parent(self) -> None:
         """Ignore all further calls: this is a forked child. It frees nothing, since CUDA events cannot be freed in it."""
-        self._thread = -1
+        self.thread = NO_THREAD
 
     def deactivate(self) -> None:
         """Ignore all further calls."""
-        self._thread = -1
+        self.thread = NO_THREAD
         self.clock.drop()
+
+    def follow_training(self) -> None:
+        """An optimizer makes its step in this thread. If it is the first, this is the thread that trains."""
+        if self._may_train_elsewhere and not self.is_active:
+            self.thread = threading.get_ident()
+            self.clock.drop()
+            self._requested = self._last = None
+
+    @property
+    def _may_train_elsewhere(self) -> bool:
+        """Whether another thread than the present one may turn out to be the one that trains."""
+        return not self.updates and self.thread != NO_THREAD
 
     @property
     def is_active(self) -> bool:
         """Whether the calling thread is the one that is watched."""
-        return threading.get_ident() == self._thread
+        return threading.get_ident() == self.thread
 
     # batches
 
@@ -119,9 +134,9 @@ class Observer:
 
         ``may_wrap`` says that it may take its batches from another DataLoader.
         """
-        if not self.is_active or isinstance(iterator, WatchedIterator):
+        if isinstance(iterator, WatchedIterator) or not (self.is_active or self._may_train_elsewhere):
             return iterator
-        if self._requested is not None:  # created while another iterator was asked for a batch
+        if self.is_active and self._requested is not None:  # created while another iterator was asked for a batch
             if not self._requested.may_wrap:
                 return iterator
             self._restart_step()
@@ -333,7 +348,7 @@ class Observer:
     def finish(self) -> None:
         """The script has ended. A step that it left open has no times; the time after the last step or validation is no training."""
         if not self.is_active:
-            self._thread = -1  # called by another thread: the watched one may be in the middle of a step
+            self.thread = NO_THREAD  # called by another thread: the watched one may be in the middle of a step
             return
         if self.outside.kind != "between-epochs":
             self.outside.leave()

@@ -80,7 +80,7 @@ class ProgressReader:
             waits_for_data=observer.waits_for_data,
             outside=observer.outside_kind,
             idle_s=idle_s,
-            line=user_line(self._shows_code) if stands else "",
+            line=user_line(self._shows_code, observer.thread) if stands else "",
             collective=pending_collective() if stands else "",
             totals=Totals(
                 steps=int(sums[NUMBER]),

@@ -1,8 +1,9 @@
-"""Where the main thread of a script stands, as a line of the script."""
+"""Where a thread of a script stands, as a line of the script."""
 
 from __future__ import annotations
 
 import linecache
+import sys
 import sysconfig
 from pathlib import Path
 from types import FrameType
@@ -17,12 +18,13 @@ LIBRARY_PARTS = ("site-packages", "dist-packages", "<")
 MAX_SOURCE_LENGTH = 60
 
 
-def user_line(shows_code: bool = True) -> str:
-    """``train.py:57 in run_epoch: loss.backward()``: the innermost line of the user's own code in the main thread, from any thread.
+def user_line(shows_code: bool = True, thread: int | None = None) -> str:
+    """``train.py:57 in run_epoch: loss.backward()``: the innermost line of the user's own code in ``thread``, from any thread.
 
-    Of an installed program, which has none, the innermost line. Empty if the main thread runs no Python code.
+    ``thread`` is an identifier, or None for the main thread, as is one that has ended. Of an installed program, which has no own code, the
+    innermost line. Empty if the thread runs no Python code.
     """
-    frame = main_thread_frame()
+    frame = sys._current_frames().get(thread or 0) or main_thread_frame()
     if frame is None:
         return ""
     own: FrameType | None = frame

@@ -4,6 +4,7 @@ import argparse
 import os
 import signal
 import sys
+import threading
 import time
 
 import torch
@@ -22,6 +23,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--short-rank", type=int, default=-1, help="a rank with half of the batches")
     parser.add_argument("--single", action="store_true", help="no process group")
     parser.add_argument("--inference", action="store_true", help="no update")
+    parser.add_argument("--thread", action="store_true", help="train in a thread")
+    parser.add_argument("--fork", action="store_true", help="train in a child, too, which prints its number")
     parser.add_argument(
         "--what", choices=["sleep", "stop", "collective", "kill", "raise", "leave", "evaluate", "slow", "nothing"], default="nothing"
     )
@@ -51,7 +54,20 @@ def happen(what: str) -> None:
 
 
 def main() -> None:
-    options, rank = parse(), int(os.environ.get("RANK", "0"))
+    options = parse()
+    if options.fork and not os.fork():
+        print("child", os.getpid(), flush=True)
+    if options.thread:
+        thread = threading.Thread(target=train, args=(options,))
+        thread.start()
+        thread.join()
+        print("joined")
+    else:
+        train(options)
+
+
+def train(options: argparse.Namespace) -> None:
+    rank = int(os.environ.get("RANK", "0"))
     model: nn.Module = nn.Linear(FEATURES, 2)
     if "RANK" in os.environ and not options.single:
         dist.init_process_group("gloo")
