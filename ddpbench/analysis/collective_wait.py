@@ -9,7 +9,7 @@ from statistics import fmean, median
 import msgspec
 
 from ddpbench.record.record import CollectiveWait, Round
-from ddpbench.record.trace import COLLECTIVE_PHASES, Trace
+from ddpbench.record.trace import COLLECTIVE_PHASES, DATA_PHASES, Trace
 
 RankDurations = tuple[float, ...]
 """One duration in ms per rank."""
@@ -61,7 +61,8 @@ def collective_waits(timed: Round) -> CollectiveWait:
         return timed.collective_wait
     traces = timed.traces
     waits, sync = _step_durations(traces, COLLECTIVE_PHASES), _step_durations(traces, ["sync"])
-    late = [fmean(_peer_data_waits(waits_ms, data_ms)) for waits_ms, data_ms in zip(waits, _step_durations(traces, ["data"]), strict=True)]
+    data_phases = [phase for phase in DATA_PHASES if phase in traces[0].phases_ms]
+    late = [fmean(_peer_data_waits(waits_ms, data_ms)) for waits_ms, data_ms in zip(waits, _step_durations(traces, data_phases), strict=True)]
     return CollectiveWait(
         peer_data_wait_ms=_scaled_to_all_steps(late, waits, traces, COLLECTIVE_PHASES),
         min_rank_ms=_scaled_to_all_steps(map(min, waits), waits, traces, COLLECTIVE_PHASES),

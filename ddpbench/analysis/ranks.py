@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.record import Record
-from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES, Health, Trace
+from ddpbench.record.trace import COLLECTIVE_PHASES, DATA_PHASES, SCRIPT_PHASE, Health, Trace
 
 COMPUTE_PHASES = ("forward", "backward", "optimizer")
 
@@ -25,7 +25,7 @@ class RankRow:
     host: str
     device_index: int  # the local rank
     step_ms: float  # wall
-    phases_ms: Mapping[str, float]  # every name of PHASES, and SCRIPT_PHASE of a watched script
+    phases_ms: Mapping[str, float]  # as in a Trace
     peak_allocated_bytes: int | None  # allocated on the device
     device_total_bytes: int | None  # capacity of the device
     rss_bytes: int | None  # of the rank and its loader workers on the host
@@ -38,8 +38,8 @@ class RankRow:
 
     @property
     def data_wait_ms(self) -> float:
-        """Its own wait for data."""
-        return self.phases_ms["data"]
+        """Its own wait for data, the starts of epochs included."""
+        return fsum(self.phases_ms.get(phase, 0.0) for phase in DATA_PHASES)
 
     @property
     def compute_ms(self) -> float:
@@ -59,7 +59,7 @@ class RankRow:
     @property
     def unexplained_ms(self) -> float:
         """The part of its step that no phase of training covers; in a watched script, that is the phase of the script."""
-        return self.step_ms - fsum(self.phases_ms[phase] for phase in PHASES)
+        return self.step_ms - fsum(ms for phase, ms in self.phases_ms.items() if phase != SCRIPT_PHASE)
 
 
 def rank_rows(record: Record) -> list[RankRow]:

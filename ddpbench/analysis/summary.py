@@ -12,7 +12,7 @@ from ddpbench.analysis.ranks import RankRow, drop_none, mean_or_none, rank_rows
 from ddpbench.analysis.straggler import Straggler, find_straggler
 from ddpbench.record.bottleneck import IdleGpu
 from ddpbench.record.record import KernelActivity, ObservedPrecision, Record, Round
-from ddpbench.record.trace import COLLECTIVE_PHASES
+from ddpbench.record.trace import COLLECTIVE_PHASES, EPOCH_START_PHASE
 
 BOTTLENECK_FRACTION = 0.10
 """A wait is a bottleneck from this fraction of the step."""
@@ -25,7 +25,7 @@ class Summary:
     rounds: int
     steps: int  # timed, of all rounds
     step_ms: float | None  # wall, of the slowest rank
-    phases_ms: Mapping[str, float]  # PHASES, SCRIPT_PHASE of a watched script, "unexplained": they sum to step_ms; empty without rounds
+    phases_ms: Mapping[str, float]  # as in a Trace, and "unexplained": they sum to step_ms; empty without rounds
     collective_wait_ms: float | None  # waits for other ranks: the phases broadcast and sync
     peer_data_wait_ms: float | None  # the part of sync_ms that waits for another rank's data
     data_wait_fraction: float | None  # own data wait and peer_data_wait_ms, as a fraction of the step
@@ -39,6 +39,11 @@ class Summary:
     rss_bytes: int | None  # on the host, a rank with its loader workers, maximum over ranks
     joules_per_sample: float | None
     mfu: float | None  # model FLOP/s over the measured peak of the observed dtype, a fraction
+
+    @property
+    def epoch_start_ms(self) -> float:
+        """What the starts of epochs take per step of a watched script; 0 for others."""
+        return self.phases_ms.get(EPOCH_START_PHASE, 0.0)
 
 
 def summarize(record: Record) -> Summary:

@@ -16,7 +16,7 @@ def end_children(timeout_s: float = TERMINATE_S) -> None:
 
     The resource tracker of ``multiprocessing`` stays: it ends by itself after this process, and cleans up what that leaves in memory.
     """
-    tracker: int | None = getattr(resource_tracker._resource_tracker, "_pid", None)  # type: ignore[attr-defined]
+    tracker: int | None = getattr(resource_tracker._resource_tracker, "_pid", None)
     children = [child for child in psutil.Process().children(recursive=True) if child.pid != tracker]
     if timeout_s:
         for child in children:

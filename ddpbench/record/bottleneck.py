@@ -13,6 +13,7 @@ Bottleneck = Literal[
     "loader-contends-cpu",  # the data loader takes cores that the training needs
     "loader-contends-gpu",  # the data loader takes GPU time from the training
     "noisy-neighbour",  # processes outside the job load the machine
+    "epoch-start-bound",  # the devices wait for the workers that start at every epoch
     "data-bound",  # the devices wait for data
     "host-to-device-bound",  # batch copies to the device are the bottleneck
     "launch-bound",  # the host cannot issue kernels fast enough
@@ -76,6 +77,15 @@ class CoresTakenByOthers(Evidence, frozen=True, kw_only=True, tag="cores-taken-b
     other_cores: Amount
     job_cores: Amount
     other_cores_before: Amount | None = None  # before the job ran anything; None if unknown or none
+
+
+class EpochStarts(Evidence, frozen=True, kw_only=True, tag="epoch-starts"):
+    """Epoch-start-bound: the devices wait for workers to end, to start, and to load their first batch."""
+
+    fraction: Amount  # of the training
+    start_s: Amount | None = None  # of an epoch; None if the number of its batches is unknown
+    epoch_s: Amount | None = None
+    workers: Count
 
 
 class DataWait(Evidence, frozen=True, kw_only=True, tag="data-wait"):
@@ -199,6 +209,7 @@ RuleEvidence = (
     | CoresTakenByWorkers
     | StarvedRanks
     | CoresTakenByOthers
+    | EpochStarts
     | DataWait
     | BatchPreparation
     | CopyWait

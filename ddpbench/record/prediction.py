@@ -34,6 +34,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     in_order: Annotated[
         bool | None, Flag(DATA, "return batches in order, even if a later one is ready first (scripts)", automatic=UNCHANGED, sweep=False)
     ] = None
+    persistent_workers: Annotated[
+        bool | None, Flag(DATA, "keep the workers from one epoch to the next (scripts)", automatic=UNCHANGED, sweep=False)
+    ] = None
     data_in_memory: Annotated[
         bool | None, Flag(DATA, "read files from memory, without waiting for storage", automatic=UNCHANGED, sweep=False)
     ] = None

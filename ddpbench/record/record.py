@@ -100,6 +100,7 @@ class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
     generated: bool = False  # deterministic, learnable, generated images: accuracy only shows that training converges
     reread: bool = False  # timed rounds read the same files more than once
     respawns_workers: bool = False  # the loader restarts its workers every epoch
+    is_rebuilt: bool = False  # a script creates the loader again for every epoch, so that it cannot keep its workers
     workers: Count | None = None  # workers per rank that a user-defined loader starts; None for loaders that start the requested number
     setup_s: Seconds = 0.0  # time that a user-defined function took to return its iterable, once
 

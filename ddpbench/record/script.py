@@ -29,6 +29,7 @@ class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     step: StepKind = "batch"
     batches: Count = 0  # of the training loader, on one rank; updates if these are the steps
     epochs: Count = 0  # begun
+    epoch_batches: Count | None = None  # on one rank; None if unknown
     batches_per_update: AtLeastOne = 1  # above 1 with gradient accumulation
     training_s: Seconds = 0.0  # all steps, and the time outside of them until the last step or validation
     fusable_norms: Count | None = None  # BatchNorms of the model that fused kernels can run; None if they were not looked for

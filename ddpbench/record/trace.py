@@ -22,8 +22,15 @@ sync            exposed gradient all-reduce, or all-reduce that stalled backward
 optimizer       unscale, step, zero_grad
 """
 
-SCRIPT_PHASE = "script"
-"""The last phase of a watched script, which other records lack: from the optimizer's step to the next request to the loader."""
+EPOCH_START_PHASE, SCRIPT_PHASE = "epoch_start", "script"
+"""The first and the last phase of a watched script, which other records lack.
+
+epoch_start  the end of an epoch's workers, the start of those of the next one, and the wait for their first batch
+script       from the optimizer's step to the next request to the loader
+"""
+
+DATA_PHASES = ("data", EPOCH_START_PHASE)
+"""The phases in which a rank waits for its own loader."""
 
 COLLECTIVE_PHASES = ("broadcast", "sync")
 """The phases in which a rank waits for other ranks. The rest of the step is the rank's own time."""
@@ -97,8 +104,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def phases(self) -> list[str]:
-        """Its phases in execution order: PHASES, and SCRIPT_PHASE of a watched script."""
-        return [*PHASES, *({SCRIPT_PHASE} & self.phases_ms.keys())]
+        """Its phases in execution order: PHASES, and around them those of a watched script."""
+        return [phase for phase in (EPOCH_START_PHASE, *PHASES, SCRIPT_PHASE) if phase in self.phases_ms]
 
     def total_ms(self, phase: str) -> float:
         """Sum of a phase over all steps of the round, in ms."""

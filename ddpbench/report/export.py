@@ -16,13 +16,13 @@ from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.throughput import throughput_interval
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import printable
-from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES, SCRIPT_PHASE
+from ddpbench.record.trace import COLLECTIVE_PHASES, EPOCH_START_PHASE, PHASES, SCRIPT_PHASE
 from ddpbench.record.verdict import ScalingVerdict, Verdict
 from ddpbench.report.messages.roles import role_name
 from ddpbench.report.pages.scaling import scaling_points_by_role
 
-STEP_PHASES = [phase for phase in PHASES if phase not in COLLECTIVE_PHASES] + [SCRIPT_PHASE, "unexplained"]
-"""The phases of a step without the waits for other ranks, that of a watched script, and the unexplained rest."""
+STEP_PHASES = [phase for phase in PHASES if phase not in COLLECTIVE_PHASES] + [EPOCH_START_PHASE, SCRIPT_PHASE, "unexplained"]
+"""The phases of a step without the waits for other ranks, those of a watched script, and the unexplained rest."""
 
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """First characters of a cell that a spreadsheet takes for a formula; the last four are the full-width forms of the first four."""

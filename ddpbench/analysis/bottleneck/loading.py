@@ -19,6 +19,7 @@ from ddpbench.record.bottleneck import (
     CoresTakenByOthers,
     DataWait,
     DecodesOnDevice,
+    EpochStarts,
     HostBatches,
     StarvedRanks,
 )
@@ -50,6 +51,21 @@ def noisy_neighbour(inputs: AnalysisInput) -> Verdict | None:
     demand = cpu_demand(record)
     evidence = StarvedRanks(cores_by_rank=dict(starved), job_cores=demand.cores, usable_cores=demand.usable_cores)
     return Verdict(kind="noisy-neighbour", evidence=evidence, rank=next(iter(starved)) if len(starved) == 1 else None)
+
+
+def epoch_start_bound(inputs: AnalysisInput) -> Verdict | None:
+    """The workers of a script start at every epoch, and what it waits for that is more than for other batches."""
+    record, start_ms = inputs.record, inputs.summary.epoch_start_ms
+    if start_ms < max(BOTTLENECK_FRACTION * inputs.step_ms, inputs.data_wait_ms):
+        return None
+    batches = record.script.epoch_batches if record.script else None
+    evidence = EpochStarts(
+        fraction=start_ms / inputs.step_ms,
+        start_s=start_ms * batches / 1000 if batches else None,
+        epoch_s=inputs.step_ms * batches / 1000 if batches else None,
+        workers=record.workers,
+    )
+    return Verdict(kind="epoch-start-bound", evidence=evidence)
 
 
 def data_bound(inputs: AnalysisInput) -> Verdict | None:

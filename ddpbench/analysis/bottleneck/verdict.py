@@ -11,6 +11,7 @@ import msgspec
 
 from ddpbench.analysis.bottleneck.loading import (
     data_bound,
+    epoch_start_bound,
     host_to_device_bound,
     loader_contends_cpu,
     loader_contends_gpu,
@@ -160,6 +161,7 @@ BOTTLENECKS: tuple[BottleneckRule, ...] = (
     loader_contends_cpu,
     loader_contends_gpu,
     noisy_neighbour,
+    epoch_start_bound,
     data_bound,
     host_to_device_bound,
     too_few_cores,

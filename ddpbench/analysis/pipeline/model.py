@@ -318,11 +318,10 @@ def worker_startup(record: Record, pipeline: PipelineModel, diagnosis: Diagnosis
     """Return the start-up cost of the workers, or None.
 
     None without workers, or if images or first batches were not counted. If the loader respawns its workers, the epoch time already
-    includes their start, as in a run with short epochs; not that of a script, whose rounds end with an epoch.
+    includes their start.
     """
     data, first_s = record.data, max((each.first_batch_s for each in diagnosis.loader_benchmarks), default=None)
     if data is None or not data.num_samples or first_s is None or not pipeline.workers:
         return None
     first_s, epoch_s = max(0.0, first_s - data.setup_s), data.num_samples / (record.world_size * pipeline.achieved_rate)
-    includes_start = data.respawns_workers and record.script is None
-    return WorkerStartup(first_s, epoch_s if includes_start else first_s + epoch_s)
+    return WorkerStartup(first_s, epoch_s if data.respawns_workers else first_s + epoch_s)

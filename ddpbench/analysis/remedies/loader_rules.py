@@ -19,6 +19,7 @@ from ddpbench.record.environment import Software
 from ddpbench.record.loaders import DALI_SPEC, LOADERS, SYNTHETIC, LoaderSpec, loader_spec
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Record
+from ddpbench.record.script import WatchedScript
 
 MIN_WORTHWHILE_GAIN = 1.05
 """A predicted gain below this is too small to matter."""
@@ -204,13 +205,29 @@ def persistent_workers(context: LoaderContext) -> Remedy | None:
     record, diagnosis, pipeline = context.record, context.inputs.controls.diagnosis, context.pipeline
     if record.data is None or not record.data.respawns_workers or diagnosis is None:
         return None
+    if record.script is not None:
+        return _persistent_workers_of_script(record.script, context)
     startup = worker_startup(record, pipeline, diagnosis)
-    max_gain = startup.max_gain if startup else 1.0
-    if record.script is None:  # its rounds include the starts, and are no faster than the device without them
-        max_gain = min(max_gain, pipeline.device_rate / pipeline.achieved_rate)
+    # its rounds include the starts, and are no faster than the device without them
+    max_gain = min(startup.max_gain, pipeline.device_rate / pipeline.achieved_rate) if startup else 1.0
     if startup is None or max_gain < MIN_WORTHWHILE_GAIN:
         return None
     return PersistentWorkers(max_gain=max_gain, epoch_s=startup.epoch_s, first_batch_s=startup.first_batch_s)
+
+
+def _persistent_workers_of_script(script: WatchedScript, context: LoaderContext) -> Remedy | None:
+    """By how long the starts of its epochs take, which its rounds include."""
+    step_ms, start_ms, batches = context.inputs.step_ms, context.inputs.summary.epoch_start_ms, script.epoch_batches
+    data, max_gain = context.record.data, step_ms / max(step_ms - start_ms, 1e-3)
+    if data is None or not batches or max_gain < MIN_WORTHWHILE_GAIN:
+        return None
+    return PersistentWorkers(
+        max_gain=max_gain,
+        epoch_s=batches * step_ms / 1000,
+        first_batch_s=batches * start_ms / 1000,
+        is_rebuilt=data.is_rebuilt,
+        scenario=None if data.is_rebuilt else Scenario(persistent_workers=True),
+    )
 
 
 def dataloader_with_workers(context: LoaderContext) -> Remedy | None:

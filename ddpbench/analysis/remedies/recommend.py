@@ -67,6 +67,7 @@ RULES_BY_CAUSE: Mapping[Cause, tuple[LoaderRule, ...]] = {
 """Rules for a data-bound run, by its cause; they come before ``GENERAL_RULES``."""
 
 RULES_BY_BOTTLENECK: Mapping[Bottleneck, tuple[LoaderRule, ...]] = {
+    "epoch-start-bound": (persistent_workers, more_workers),
     "loader-contends-cpu": (
         other_loader("tensor"),
         fewer_workers,

@@ -107,10 +107,13 @@ class DataInMemory(Remedy):
 
 @dataclass(frozen=True, kw_only=True)
 class PersistentWorkers(Remedy):
+    """``scenario`` is set for the DataLoader of a script that can keep its workers."""
+
     code: RemedyCode = "persistent-workers"
     max_gain: float
     epoch_s: float
     first_batch_s: float  # from the start of the workers on
+    is_rebuilt: bool = False  # the script creates the loader again for every epoch
 
 
 @dataclass(frozen=True, kw_only=True)

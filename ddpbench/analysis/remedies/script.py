@@ -17,6 +17,11 @@ SCRIPT_FIELDS = (*DATALOADER_FIELDS, "fused_kernels")
 """Fields of a scenario that a script can make."""
 
 
+def is_rebuilt(record: Record) -> bool:
+    """Whether a script creates its DataLoader again for every epoch: that cannot keep its workers."""
+    return record.data is not None and record.data.is_rebuilt
+
+
 def is_script_change(scenario: Scenario) -> bool:
     """Whether arguments of a DataLoader, or fused kernels, can express all of ``scenario``."""
     return all(getattr(scenario, name) is None or name in SCRIPT_FIELDS for name in scenario.__struct_fields__)
@@ -34,7 +39,7 @@ def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
         num_workers=scenario.workers,
         prefetch_factor=scenario.prefetch,
         pin_memory=scenario.pin_memory,
-        persistent_workers=True if scenario.workers and workers else None,
+        persistent_workers=True if scenario.persistent_workers or (scenario.workers and workers and not is_rebuilt(record)) else None,
         in_order=scenario.in_order,
     )
 
@@ -49,6 +54,8 @@ def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
     match verdict.kind:
         case "data-bound":
             return _more_workers(inputs)
+        case "epoch-start-bound" if not is_rebuilt(inputs.record):
+            return ChangeDataLoader(persistent_workers=True)
         case "host-to-device-bound" if not inputs.record.config.pin_memory:
             return _pinned_memory(inputs.record)
         case "noisy-neighbour":
@@ -65,8 +72,6 @@ def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | N
             return script_change(remedy.scenario, inputs.record)
         if remedy.code == "pinned-memory-and-worker":
             return _pinned_memory(inputs.record)
-        if remedy.code == "persistent-workers":
-            return ChangeDataLoader(persistent_workers=True)
         if remedy.code in ("list-processes", "inspect-straggler"):
             return RunCommand(remedy.command)
     return None

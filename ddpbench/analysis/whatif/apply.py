@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import log2
+from statistics import fmean
 
 import msgspec
 
@@ -57,6 +58,7 @@ def _present_value(name: str, state: PipelineState, context: WhatIfContext) -> o
         "workers": state.workers,
         "prefetch": state.prefetch,
         "in_order": state.in_order,
+        "persistent_workers": context.keeps_workers,
         "gpus": state.ranks,
         "cores_per_gpu": state.cores and state.cores / state.ranks_per_node,
     }
@@ -92,9 +94,10 @@ def with_workers(state: PipelineState, number: int, context: WhatIfContext) -> P
     if not number:
         assumption = Assumption(code="trainer-loads-as-fast")
         trainer_cpu = state.trainer_cpu_curve.shifted(-state.handoff_cpu_s) if state.trainer_cpu_curve else None
-        return replace(state, workers=0, background_handoff=False, trainer_cpu_curve=trainer_cpu, handoff_cpu_s=0.0).with_assumptions(
-            assumption
-        )
+        without = replace(state, workers=0, background_handoff=False, trainer_cpu_curve=trainer_cpu, handoff_cpu_s=0.0, epoch_start_s=0.0)
+        return without.with_assumptions(assumption)
+    if context.can_keep_workers:  # as the advised call has it
+        state = with_persistent_workers(state, True, context)
     if not state.workers:
         return replace(with_handoff(state, context), workers=number)
     if number > state.workers and (state.read_wait_fraction or 0.0) >= MIN_READ_WAIT_FRACTION:
@@ -113,6 +116,17 @@ def with_in_order(state: PipelineState, wanted: bool, context: WhatIfContext) ->
     if context.inputs.record.script is None:
         raise UsageError("--in-order is an argument of a script's DataLoader", "drop --in-order")
     return replace(state, in_order=wanted)
+
+
+def with_persistent_workers(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
+    """Of the start of an epoch, the wait for its first batch stays: workers that are kept load none ahead of it."""
+    script = context.inputs.record.script
+    if script is None:
+        raise UsageError("--persistent-workers is an argument of a script's DataLoader", "drop --persistent-workers")
+    if not (wanted and context.can_keep_workers and script.epoch_batches):
+        raise UsageError("this loader cannot keep its workers, or the length of its epochs is unknown", "drop --persistent-workers")
+    batch_s = fmean(span for each in state.sim_params().batch_times_s for span in each)
+    return replace(state, epoch_start_s=batch_s / script.epoch_batches)
 
 
 def with_gpus(state: PipelineState, ranks: int, context: WhatIfContext) -> PipelineState:
@@ -157,6 +171,7 @@ SETTERS: Mapping[str, Callable[..., PipelineState]] = {
     "batch_size": with_batch_size,
     "data_in_memory": with_data_in_memory,
     "workers": with_workers,
+    "persistent_workers": with_persistent_workers,
     "pin_memory": with_pin_memory,
     "prefetch": with_prefetch,
     "in_order": with_in_order,

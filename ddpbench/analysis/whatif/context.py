@@ -20,3 +20,15 @@ class WhatIfContext:
     @property
     def on_gpu(self) -> bool:
         return self.inputs.record.environment.device_type == "cuda"
+
+    @property
+    def keeps_workers(self) -> bool:
+        """Whether the workers of the run live for longer than an epoch."""
+        data = self.inputs.record.data
+        return data is not None and bool(self.inputs.record.workers) and not data.respawns_workers
+
+    @property
+    def can_keep_workers(self) -> bool:
+        """Whether the loader of a script can, in epochs of a known length."""
+        script, data = self.inputs.record.script, self.inputs.record.data
+        return script is not None and bool(script.epoch_batches) and not (data is not None and data.is_rebuilt)

@@ -88,7 +88,7 @@ def estimate_gain(before: PipelineState, after: PipelineState, measured_step_s: 
         OTHER_CORES_ERROR_FRACTION * before.other_cores / (before.cores or 1.0) * bias_weight(center),
     )
     z = NormalDist().inv_cdf((1 + PREDICTION_CONFIDENCE) / 2)
-    high = min(center * exp(z * error), _max_gain(params[1], ratio, measured_step_s) * exp(z * MODEL_ERROR))
+    high = min(center * exp(z * error), _max_gain(after, params[1], ratio, measured_step_s) * exp(z * MODEL_ERROR))
     return GainEstimate(
         gain=center,
         low=center * exp(-z * error),
@@ -143,7 +143,7 @@ def slowest_part(params: SimParams) -> tuple[PipelinePart, float]:
 
 
 def _residual(before: PipelineState, measured_step_s: float) -> float:
-    return _simulate(replace(before, cpu_loss=0.0).sim_params(), 0).step_s / measured_step_s
+    return (_simulate(replace(before, cpu_loss=0.0).sim_params(), 0).step_s + before.epoch_start_s) / measured_step_s
 
 
 def _require_explained(before: PipelineState, measured_step_s: float) -> None:
@@ -159,13 +159,14 @@ def _replica_gain(before: PipelineState, after: PipelineState, ratio: float, mea
     """
     rngs = [None, None] if seed is None else [Random(seed), Random(seed)]
     params = [each.sim_params(rng) for each, rng in zip((before, after), rngs, strict=True)]
-    steps = [_simulate(each_params, seed or 0).step_s for each_params in params]
-    return min(ratio * steps[0] / steps[1], _max_gain(params[1], ratio, measured_step_s))
+    steps = [_simulate(each_params, seed or 0).step_s + each.epoch_start_s for each, each_params in zip((before, after), params, strict=True)]
+    return min(ratio * steps[0] / steps[1], _max_gain(after, params[1], ratio, measured_step_s))
 
 
-def _max_gain(params: SimParams, ratio: float, measured_step_s: float) -> float:
+def _max_gain(after: PipelineState, params: SimParams, ratio: float, measured_step_s: float) -> float:
     """Upper bound of the gain: a step is no shorter than device, cores and storage each allow."""
-    return ratio * max(1.0, measured_step_s / max(fmean(params.step_times_s), core_bound_step_s(params), params.storage_s))
+    shortest_s = max(fmean(params.step_times_s), core_bound_step_s(params), params.storage_s) + after.epoch_start_s
+    return ratio * max(1.0, measured_step_s / shortest_s)
 
 
 def _simulate(params: SimParams, seed: int) -> SimResult:

@@ -83,9 +83,10 @@ def measured_state(inputs: AnalysisInput) -> PipelineState:
         measured_load=loading_load,
         read_wait_fraction=batches.read_wait_fraction,
         files_per_s=_files_per_s(inputs),
+        epoch_start_s=inputs.summary.epoch_start_ms / 1000,
         assumptions=(*batches.assumptions, *assumptions, *([] if costs_known else [Assumption(code="enough-cores")])),
     )
-    return with_cpu_loss(found, inputs.step_ms / 1000)
+    return with_cpu_loss(found, inputs.step_ms / 1000 - found.epoch_start_s)
 
 
 def with_cpu_loss(state: PipelineState, measured_step_s: float) -> PipelineState:

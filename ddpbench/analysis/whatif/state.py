@@ -45,6 +45,7 @@ class PipelineState:
     read_wait_fraction: float | None  # fraction of a batch's time in which its worker waits for files
     files_per_s: float | None = None  # of a node's storage; None if unknown or no limit
     in_order: bool = True  # a batch is handed out after those before it
+    epoch_start_s: float = 0.0  # per step, what the starts of epochs take; a simulation has none
     cpu_loss: float = 0.0  # fraction of the cores' time lost to oversubscription
     assumptions: tuple[Assumption, ...] = ()
 

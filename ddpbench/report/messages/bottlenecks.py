@@ -16,6 +16,7 @@ from ddpbench.record.bottleneck import (
     CoresTakenByWorkers,
     DataWait,
     DecodesOnDevice,
+    EpochStarts,
     HiddenSync,
     HostBatches,
     IdleGpu,
@@ -51,6 +52,7 @@ DECIDING_MEASUREMENTS: dict[Bottleneck, str] = {
     "loader-contends-cpu": "training with the loader in the background",
     "loader-contends-gpu": "training with the loader in the background",
     "noisy-neighbour": "the same run on otherwise idle cores",
+    "epoch-start-bound": "more epochs",
     "data-bound": "compute-only training",
     "host-to-device-bound": "training on batches in pinned host memory",
     "launch-bound": "a profiler trace",
@@ -106,6 +108,13 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
                 f"other processes keep {format_3sig(evidence.other_cores)} of the job's {evidence.cores} usable cores busy",
                 f"the job got {format_3sig(evidence.job_cores)} cores and none was idle{at_start}; "
                 "on a virtual machine, its host counts as another process",
+            )
+        case EpochStarts():
+            length = f" of {format_3sig(evidence.epoch_s)} s" if evidence.epoch_s is not None else ""
+            start = f" for {format_3sig(evidence.start_s)} s" if evidence.start_s is not None else ""
+            return Explanation(
+                f"{device_clause(record, 'wait')} for the start of epochs {evidence.fraction:.0%} of the time",
+                f"at every epoch{length}, {pluralize(evidence.workers, 'worker')} end, start again, and load their first batch{start}",
             )
         case DataWait():
             return Explanation(

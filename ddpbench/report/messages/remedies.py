@@ -95,6 +95,8 @@ def remedy_name(remedy: Remedy, record: Record) -> str:
             return f"--batch-size {remedy.batch_size}"
         case FewerRanks():
             return next_step_text(ReduceRanks(remedy.max_ranks_per_node))
+        case PersistentWorkers(is_rebuilt=True):
+            return "one DataLoader for all epochs, with persistent_workers=True"
     if remedy.code in NAMES:
         return NAMES[remedy.code]
     assert remedy.scenario is not None, "named by its flags"
@@ -118,6 +120,9 @@ def remedy_reason(remedy: Remedy, record: Record) -> str:
             return _memory_text(remedy, record)
         case PersistentWorkers():
             epoch_s, first_batch_s = format_3sig(remedy.epoch_s), format_3sig(remedy.first_batch_s)
+            if record.script is not None:
+                why = "the script creates its loader again" if remedy.is_rebuilt else "workers start again"
+                return f"{why} for every epoch of {epoch_s} s, which takes {first_batch_s} s of it"
             return (
                 f"at most {format_3sig(remedy.max_gain)}x: your DataLoader restarts its workers every epoch of {epoch_s} s; "
                 f"the first batch takes {first_batch_s} s, in part even with persistent workers"

@@ -9,7 +9,7 @@ from rich.text import Text
 from ddpbench.analysis.summary import Summary, compute_phases_ms
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
-from ddpbench.record.trace import SCRIPT_PHASE
+from ddpbench.record.trace import EPOCH_START_PHASE, SCRIPT_PHASE
 from ddpbench.report.format import format_decimals, format_summands, step_decimals
 from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_items
 
@@ -59,7 +59,8 @@ def _spans(record: Record, summary: Summary) -> dict[str, float]:
     phases = summary.phases_ms
     copies = "host to device" if record.environment.device_type == "cuda" else "batch preparation"
     has_no_loader = record.config.loader == SYNTHETIC or is_step_an_update(record)
-    loading = {} if has_no_loader else {"data wait": phases["data"], copies: phases["host_to_device"]}
+    starts = {"epoch start": start_ms} if (start_ms := phases.get(EPOCH_START_PHASE)) else {}
+    loading = {} if has_no_loader else {**starts, "data wait": phases["data"], copies: phases["host_to_device"]}
     forward_ms, backward_ms, optimizer_ms = compute_phases_ms(record, summary)
     spans = {**loading, "forward": forward_ms, "backward": backward_ms}
     exposed_sync, smallest_shown = phases["sync"] + phases["broadcast"], 0.5 / 10 ** step_decimals(summary.step_ms or 0.0)

@@ -77,7 +77,7 @@ class TimedIterator:
 
     def __init__(self, iterator: Any, creation_s: float) -> None:
         self._iterator, self._creation_s = iterator, creation_s
-        self._timings = BatchTimings()
+        self.timings = BatchTimings()
         self.first_batch_s: float | None = None  # that the script waited for its workers to start and load one
 
     def __iter__(self) -> TimedIterator:
@@ -91,7 +91,7 @@ class TimedIterator:
             requested_s = perf_counter()  # the start of workers is no wait of a step
         if not isinstance(found, TimedBatch):
             return found
-        self._timings.record(requested_s, num_samples(found.batch), found.worker_timing)
+        self.timings.record(requested_s, num_samples(found.batch), found.worker_timing)
         return found.batch
 
     def worker_pids(self) -> list[int]:
@@ -99,7 +99,7 @@ class TimedIterator:
 
     def pop_stats(self) -> LoaderStats | None:
         """Statistics of the batches since the last call; None if there are none."""
-        return self._timings.pop_stats()
+        return self.timings.pop_stats()
 
     def __len__(self) -> int:
         return len(self._iterator)
@@ -124,6 +124,8 @@ class SteeredLoader:
     num_batches: int | None = None  # of an epoch; None if unknown
     present: Callable[[], SteeredIterator | None] = lambda: None  # weak: the script decides how long its iterator and the workers live
     repeated: RepeatedBatches = field(default_factory=RepeatedBatches)
+    timings: BatchTimings = field(default_factory=BatchTimings)  # of its iterators, one after another
+    epoch_starts_s: list[float] = field(default_factory=list)  # from the creation of an iterator with workers to its first batch
     trials: dict[Scenario, Any] = field(default_factory=dict)  # iterators of DataLoaders with other arguments
 
     @property
@@ -150,7 +152,7 @@ class SteeredLoader:
         return self._timed.worker_pids() if self._timed is not None else []
 
     def pop_stats(self) -> LoaderStats | None:
-        return self._timed.pop_stats() if self._timed is not None else None
+        return self.timings.pop_stats()
 
     @property
     def _timed(self) -> TimedIterator | None:
@@ -160,7 +162,10 @@ class SteeredLoader:
 
 
 class SteeredIterator:
-    """What the script iterates over. It yields as many batches as its own loader would, whichever they are."""
+    """What the script iterates over. It yields as many batches as its own loader would, whichever they are.
+
+    ``own`` is None if no batch of the script's own loader is needed now: ``restart`` creates its iterator once one is.
+    """
 
     def __init__(
         self,
@@ -174,9 +179,29 @@ class SteeredIterator:
         self.loader, self.own, self.source, self.steered = loader, own, source, steered
         self._restart, self._chooser = restart, chooser
         steered.present = ref(self)
-        if (length := _length(own)) is not None:
+        if own is not None and (length := _length(own)) is not None:
             steered.num_batches = length
         self.num_given = self._num_own = 0
+        self._adopt_own()
+
+    def _adopt_own(self) -> None:
+        """Time the batches of the present iterator together with those of the ones before."""
+        if isinstance(self.own, TimedIterator):
+            self.own.timings = self.steered.timings
+
+    def _created_own(self) -> Any:
+        if self.own is None:
+            self.own = self._restart()
+            self._adopt_own()
+        return self.own
+
+    def _next_of_own(self) -> Any:
+        own = self._created_own()
+        is_first = self.source.workers > 0 and isinstance(own, TimedIterator) and own.first_batch_s is None
+        batch = next(own)
+        if is_first:
+            self.steered.epoch_starts_s.append(own.first_batch_s)
+        return batch
 
     def __iter__(self) -> SteeredIterator:
         return self
@@ -185,7 +210,7 @@ class SteeredIterator:
         if self.steered.num_batches is not None and self.num_given >= self.steered.num_batches:
             if self.num_given != self._num_own:
                 raise StopIteration
-            batch = next(self.own)  # nothing was drained or replaced: it ends by itself, and its workers with it
+            batch = self._next_of_own()  # nothing was drained or replaced: it ends by itself, and its workers with it
             self._num_own += 1
         else:
             batch = self._chooser.choose(self)
@@ -199,13 +224,13 @@ class SteeredIterator:
         that the script gets then; those of unknown length do not end any more.
         """
         try:
-            batch = next(self.own)
+            batch = self._next_of_own()
         except StopIteration:
             if may_end:
                 self.steered.num_batches = self._num_own
                 raise
-            self.own = self._restart()
-            batch = next(self.own)
+            self.own = None
+            batch = self._next_of_own()
         self._num_own += 1
         return batch
 
@@ -214,12 +239,12 @@ class SteeredIterator:
         self.next_own(may_end=False)
 
     def __len__(self) -> int:
-        return len(self.own)
+        return len(self._created_own())
 
     def __getattr__(self, name: str) -> Any:
-        if name == "own":  # of a copy that has no attributes yet
+        if name in ("own", "_restart"):  # of a copy that has no attributes yet
             raise AttributeError(name)
-        return getattr(self.own, name)
+        return getattr(self._created_own(), name)
 
 
 def _length(iterator: Any) -> int | None:

@@ -24,6 +24,9 @@ MAX_REPEATED_STEPS = 100
 """Steps of a round on repeated batches if steps mostly wait for data: they count as the script's own, and use up its epochs."""
 
 MIN_TURNS, MAX_TURNS = 3, 8
+MAX_EPOCH_S = 4.0
+"""Epochs up to this length are measured whole, under the usual time limit."""
+
 MIN_TRIAL_TURNS, MAX_TRIAL_TURNS = 3, 6
 """Rounds per record: without the smaller numbers there is no verdict, and no interval of a gain."""
 
@@ -191,7 +194,7 @@ class Schedule:
 
     def _settle(self, source: BatchSource, role: Role) -> Iterator[Stage]:
         """Hand out what has been prefetched meanwhile, until a step waits; a loader that never keeps a step waiting is drained once."""
-        if source not in ("own", "trial"):
+        if source not in ("own", "trial") or self._has_short_epochs:
             return
         workers, prefetch = self._loading(role)
         batches = self._rounded(workers * prefetch + self._unmeasured)
@@ -208,23 +211,38 @@ class Schedule:
         wanted = ceil(ROUND_S * self._scale / self._expected_step_s(source, role))
         if source not in ("own", "trial") and self._mostly_waits:
             wanted = min(wanted, MAX_REPEATED_STEPS)
-        measured = max(MIN_ROUND_STEPS, MIN_BATCHES_PER_PRODUCER * workers, wanted)
+        whole_epochs = source in ("own", "trial") and self._has_short_epochs
+        if whole_epochs and self._facts.epoch_batches:
+            epoch = self._facts.epoch_batches
+            unmeasured, batches = -self._epoch_position() % epoch, epoch * ceil(wanted / epoch)
+        else:
+            measured = max(MIN_ROUND_STEPS, MIN_BATCHES_PER_PRODUCER * workers, wanted)
+            unmeasured, batches = self._unmeasured, self._rounded(self._with_unsteady(measured, workers * prefetch))
         yield from self._run(
             Stage(
                 kind="window",
                 first=self._first,
-                batches=self._unmeasured + self._rounded(self._with_unsteady(measured, workers * prefetch)),
+                batches=unmeasured + batches,
                 source=source,
                 role=role,
                 is_timed=True,
                 turn=turn,
-                unmeasured=self._unmeasured,
+                unmeasured=unmeasured,
                 workers=workers,
                 prefetched=workers * prefetch,
+                whole_epochs=whole_epochs,
             )
         )
         if self._last:
             self._pace_s[role] = self._last.step_s
+
+    @property
+    def _has_short_epochs(self) -> bool:
+        """Whether a window of the script's own loader, or of a trial, consists of whole epochs."""
+        if self._last is None or not self._facts.epoch_batches:
+            return False
+        own_step_s = self._pace_s.get(BASELINE, self._last.step_s)
+        return self._facts.epoch_batches * own_step_s <= MAX_EPOCH_S * self._scale
 
     def _with_unsteady(self, measured: int, prefetched: int) -> int:
         """Batches of a window of which ``measured`` count, since epochs end meanwhile."""
@@ -254,7 +272,8 @@ class Schedule:
     def _run(self, stage: Stage) -> Iterator[Stage]:
         """One window, and then its times."""
         yield stage
-        self._last = self._step_times(stage.first + min(self._unmeasured, stage.batches - 1), stage.end)
+        unmeasured = stage.unmeasured if stage.is_timed else self._unmeasured
+        self._last = self._step_times(stage.first + min(unmeasured, stage.batches - 1), stage.end)
         if stage.source == "own":
             self._mostly_waits = self._last.data_wait_s > self._last.step_s / 2
 

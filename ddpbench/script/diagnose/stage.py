@@ -46,6 +46,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     unmeasured: Count = 0
     workers: Count = 0  # of the loader that makes its batches; 0 without one, and in a benchmark for the script's own
     prefetched: Count = 0  # batches that these workers load ahead
+    whole_epochs: bool = False  # the round consists of whole epochs, with the starts of their workers
     is_profiled: bool = False  # rank 0 sums the time of its kernels in the window
     times_layers: bool = False  # and that of each layer of its model
     seconds: Seconds = 0.0  # of a benchmark
@@ -96,6 +97,8 @@ class RankResults(msgspec.Struct, kw_only=True):
 
     stage: Count = 0  # number of the last stage at which it was published
     state: RankState | None = None
+    own_rows: bytes = b""  # the steps before the first window that changes anything
+    epoch_starts_s: list[Seconds] = []  # seconds from the start of the script's own workers to their first batch, by epoch
     windows: list[WindowResult] = []
     benchmarks: list[LoaderBenchmark] = []  # with all ranks at once
     single_rank_benchmark: LoaderBenchmark | None = None

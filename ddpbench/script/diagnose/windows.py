@@ -9,12 +9,14 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch.profiler import ProfilerActivity, profile
 
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.streams import print_note
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import FUSED
+from ddpbench.record.roles import BASELINE
 from ddpbench.script.diagnose.benchmarks import Benchmarks
 from ddpbench.script.diagnose.dataset_files import dataset_files
 from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Measurement, NoLoader
@@ -75,6 +77,7 @@ class Windows:
         self._rank, self._num_ranks = rank_env.rank, rank_env.world_size
         self._on_first_update, self._next_stage, self._end_script = on_first_update, next_stage, end_script
         self._on_failure = on_failure
+        self.num_own: int | None = None  # steps before the first window that changes anything
         self.given_before_training = 0  # batches that the script had taken when it made its first update
         self._stage: Stage | None = None
         self._measurement: Measurement | None = None
@@ -107,13 +110,16 @@ class Windows:
         """``DataLoader._get_iterator`` with timed batches."""
         return timed_get_iterator(get_iterator)
 
-    def begin_epoch(self, loader: Any) -> None:
-        """The script is about to create an iterator of ``loader``."""
+    def begin_epoch(self, loader: Any, source: LoaderSource | None) -> bool:
+        """The script is about to create an iterator of ``loader``. In windows on other batches, its own workers need not start."""
         if isinstance(self._loader, DrainedLoader):
             self._loader.pause()
         if type(loader).__name__ == DISPATCHER and self._num_ranks > 1 and self.observer.training is None:
             self._fail(BenchError(f"rank 0 loads the batches of all ranks ({DISPATCHER} of Accelerate)", "use ddpbench watch"))
             self._end_script()
+        is_trained = source is not None and source.inner is None and source is self.observer.training
+        gets_others = self._stage is not None and self._stage.source in ("repeated", "replayed", "trial")
+        return is_trained and gets_others and not self._has_failed and torch.is_grad_enabled()
 
     def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> SteeredIterator:
         """The iterator that the script gets in place of ``iterator``, an epoch of ``loader``; ``restart`` begins another."""
@@ -128,6 +134,11 @@ class Windows:
             self._loader.resume()
         return steered_iterator
 
+    @property
+    def epoch_starts_s(self) -> list[float]:
+        """Seconds from the start of the script's own workers to their first batch, by epoch."""
+        return self._training[1].epoch_starts_s if self._training else []
+
     def choose(self, iterator: SteeredIterator) -> Any:
         """The batch that the script gets. Raises what its own loader raises."""
         if not self.observer.is_active:  # a forked child, or a script that is not observed any more
@@ -135,7 +146,7 @@ class Windows:
         if self.observer.training is None:
             self.given_before_training = iterator.num_given + 1
         is_training = iterator.source is self.observer.training
-        if not is_training and not self.observer.is_companion(iterator.source):
+        if not torch.is_grad_enabled() or not (is_training or self.observer.is_companion(iterator.source)):
             return iterator.next_own()
         try:
             if is_training:
@@ -157,7 +168,8 @@ class Windows:
         source, loader = iterator.source, iterator.steered
         if self._training and self._training[0] is not source and self._training[0].gives_same_batches(source):
             before = self._training[1]
-            loader.repeated, loader.trials = before.repeated, before.trials
+            loader.repeated, loader.trials, loader.timings = before.repeated, before.trials, before.timings
+            loader.epoch_starts_s = before.epoch_starts_s
             self._loaders.pop(self._training[0], None)
             if isinstance(self._loader, DrainedLoader):
                 self._loader.follow(loader)
@@ -222,6 +234,8 @@ class Windows:
             self._benchmarks.run(stage, iterator, self.observer, self.dataset_files)
 
     def _begin_window(self, stage: Stage, iterator: SteeredIterator) -> None:
+        if self.num_own is None and (stage.source != "own" or stage.role != BASELINE):
+            self.num_own = stage.first
         if stage.source in ("repeated", "background") and self.observer.device is not None:
             for loader in self._loaders.values():
                 self._window.enter_context(loader.repeated.on_device(self.observer.device))
@@ -235,7 +249,7 @@ class Windows:
             self._loader = background = DrainedLoader(iterator.steered)
             self._window.callback(background.pause)
         elif stage.source == "trial":
-            trial = self.trials.open_loader(stage.scenario, iterator, self.observer)
+            trial = self.trials.open_loader(stage, iterator, self.observer)
             self._loader = NoLoader() if trial is None else trial
 
     @contextmanager
@@ -270,7 +284,7 @@ class Windows:
 
     def _other_batch(self, stage: Stage, iterator: SteeredIterator) -> Any:
         if stage.source == "trial":
-            return self.trials.next_batch(stage.scenario, iterator, self.observer)
+            return self.trials.next_batch(stage, iterator, self.observer)
         if isinstance(self._loader, DrainedLoader) and iterator.source is self.observer.training:
             self._loader.request()
         repeated = iterator.steered.repeated

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -117,10 +118,13 @@ class Hooks:
 
         @wraps(iterate)
         def watched_iter(loader: Any) -> Any:
-            observer.begin_epoch(loader)
-            iterator = iterate(loader)
-            watched = observer.watch(loader, iterator, cls is not DataLoader, partial(iterate, loader))
-            return iterator if watched is None else watched
+            can_wait = observer.begin_epoch(loader)
+            begin_s = perf_counter()
+            iterator = None if can_wait else iterate(loader)
+            watched = observer.watch(loader, iterator, cls is not DataLoader, partial(iterate, loader), perf_counter() - begin_s)
+            if watched is not None:
+                return watched
+            return iterate(loader) if iterator is None else iterator
 
         self._replace(cls, "__iter__", watched_iter)
 
@@ -133,7 +137,10 @@ class Hooks:
         @wraps(backward)
         def timed_backward(*arguments: Any, **options: Any) -> None:
             self._note_create_graph(options, arguments[3:4])
-            if torch.compiler.is_compiling() or self._in_backward or observer.clock.is_coarse or not observer.is_active:
+            if torch.compiler.is_compiling() or self._in_backward or not observer.is_active:
+                return backward(*arguments, **options)
+            observer.note_backward()
+            if observer.clock.is_coarse:
                 return backward(*arguments, **options)
             self._in_backward = True
             observer.clock.mark(FORWARD)

@@ -2,7 +2,8 @@
 
 A step is one batch of the training loader, from one request to the next. The training loader is the one whose batches updates follow. A
 single batch of another loader in between belongs to the step (``zip``, a second loader for a discriminator); two or more in a row are
-validation. If the first updates follow no batch of a loader, a step is one update of the first optimizer, from one to the next.
+validation, and so is an iteration over the training loader itself in which nothing runs backward. If the first updates follow no batch of
+a loader, a step is one update of the first optimizer, from one to the next.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ddpbench.script.observe.contained import contained
 from ddpbench.script.observe.outside import OutsideTime
 from ddpbench.script.observe.source import LoaderSource
 from ddpbench.script.observe.steering import Steering
-from ddpbench.script.observe.step_clock import SCRIPT
+from ddpbench.script.observe.step_clock import EPOCH_START, SCRIPT
 from ddpbench.script.observe.steps import StepLog
 from ddpbench.script.observe.watched_iterator import WatchedIterator
 
@@ -39,7 +40,7 @@ MIN_PAUSE_S = 0.1
 class Observer:
     """The state of one watched script, changed by its hooks in one thread: the one that trains. Calls from others are ignored.
 
-    Until the first update it is the thread that created the observer. ``on_first_batch`` is called once: when the script requests its first batch, or has turned out to train without a DataLoader. With
+    Until the first update it is the one that created the observer. ``on_first_batch`` is called once: when the script requests its first batch, or has turned out to train without a DataLoader. With
     ``steering`` all steps are kept, with ``times_all`` all are timed.
     """
 
@@ -69,6 +70,8 @@ class Observer:
         self._epoch_batches = 0  # batches that the script has got from the last iterator of the training loader
         self._has_inner_batch = False  # the loader has taken a batch from the one that it wraps, for the present request
         self._is_exhausted = False  # the script has left the last epoch of the training loader
+        self._replaced: LoaderSource | None = None  # the training loader before the present one, which may still turn out not to train
+        self._exhaustion_s = 0.0  # that the last iterator of the training loader took to end, with its workers
 
     @property
     def observer(self) -> Observer:
@@ -104,16 +107,18 @@ class Observer:
         self.clock.drop()
 
     def follow_training(self) -> None:
-        """An optimizer makes its step in this thread. If it is the first, this is the thread that trains."""
-        if self._may_train_elsewhere and not self.is_active:
+        """An optimizer makes its step in this thread. If no other one trains, this is the thread that does."""
+        if not self.is_active and self._may_train_elsewhere:
             self.thread = threading.get_ident()
             self.clock.drop()
             self._requested = self._last = None
 
     @property
     def _may_train_elsewhere(self) -> bool:
-        """Whether another thread than the present one may turn out to be the one that trains."""
-        return not self.updates and self.thread != NO_THREAD
+        """Whether another thread may turn out to be the one that trains: the present one has not, or has ended."""
+        if self.thread == NO_THREAD:
+            return False
+        return not self.updates or all(each.ident != self.thread for each in threading.enumerate())
 
     @property
     def is_active(self) -> bool:
@@ -123,30 +128,29 @@ class Observer:
     # batches
 
     @contained
-    def begin_epoch(self, loader: Any) -> None:
-        """The script is about to create an iterator of ``loader``."""
-        if self.steering and self.is_active:
-            self.steering.begin_epoch(loader)
+    def begin_epoch(self, loader: Any) -> bool | None:
+        """The script is about to create an iterator of ``loader``. Returns whether that can wait until one is asked for a batch."""
+        if not (self.steering and self.is_active):
+            return False
+        return self.steering.begin_epoch(loader, self._sources.get(loader) or self._possible_wrappers.get(loader))
 
     @contained
-    def watch(self, loader: Any, iterator: Any, may_wrap: bool, restart: Callable[[], Any]) -> Any:
+    def watch(self, loader: Any, iterator: Any, may_wrap: bool, restart: Callable[[], Any], creation_s: float = 0.0) -> Any:
         """The iterator that the script gets in place of ``iterator``, which its ``loader`` has just created; ``restart`` creates another.
 
-        ``may_wrap`` says that it may take its batches from another DataLoader.
+        ``may_wrap`` says that it may take its batches from another DataLoader. It took ``creation_s`` to create.
         """
         if isinstance(iterator, WatchedIterator) or not (self.is_active or self._may_train_elsewhere):
             return iterator
-        if self.is_active and self._requested is not None:  # created while another iterator was asked for a batch
-            if not self._requested.may_wrap:
-                return iterator
-            self._restart_step()
+        if self.is_active and self._requested is not None and not self._requested.may_wrap:  # created in the script's dataset
+            return iterator
         sources = self._possible_wrappers if may_wrap else self._sources  # a loader may be in both: its class calls super().__iter__()
         source = sources.get(loader)
         if source is None:
             source = sources[loader] = LoaderSource.of(loader)
         if self.steering and source.inner is None:
             iterator = self.steering.steer(loader, iterator, source, restart)
-        return WatchedIterator(iterator, source, self, may_wrap)
+        return WatchedIterator(iterator, source, self, may_wrap, creation_s)
 
     @contained
     def begin_batch(self, iterator: WatchedIterator) -> bool | None:
@@ -157,10 +161,13 @@ class Observer:
         self._begin_reporting()
         self.moves += 1
         self._requested, self._has_inner_batch = iterator, False
+        if self._is_exhausted and iterator.received == 0 and self._replaces_training(iterator.source):
+            iterator.source.is_rebuilt = True
+            self._replaced, self.training = self.training, iterator.source
         if iterator.source is self.training or self._may_train:
             if self._iterator() is not iterator:
                 self._iterator = ref(iterator)
-            self._begin_step(is_new_epoch=iterator.received == 0 and self._epoch_batches > 1)
+            self._begin_step(iterator)
         else:
             self._begin_foreign_batch()
         return True
@@ -181,15 +188,17 @@ class Observer:
 
     @contained
     def end_batch(self, iterator: WatchedIterator, batch: Any) -> None:
-        if self._requested is not iterator:
-            self.clock.mark(DATA)
-            return
         source = iterator.source
+        wait = EPOCH_START if iterator.is_new and source.workers else DATA
+        iterator.is_new = False
+        if self._requested is not iterator:
+            self.clock.mark(wait)
+            return
         self._requested, self._last = None, source
         self.moves += 1
         iterator.received += 1
         source.receive(batch)
-        self.clock.mark(HOST_TO_DEVICE if self._has_inner_batch else DATA)
+        self.clock.mark(HOST_TO_DEVICE if self._has_inner_batch else wait)
         if source is self.training or self._may_train:
             self._epoch_batches = iterator.received
         if self._foreign_batches == 0:
@@ -203,12 +212,19 @@ class Observer:
         self._requested = None
         self.moves += 1
         if iterator.source is self.training or self._may_train:
+            self._exhaustion_s = self.clock.open_s
             self._end_epoch()
             self.outside.enter("between-epochs")
         else:
             self._foreign_batches -= 1
             if self.outside.kind and self._is_exhausted:
                 self.outside.enter("between-epochs")
+
+    def _replaces_training(self, source: LoaderSource) -> bool:
+        """Whether the script has dropped its training loader, and may have created ``source`` in its place."""
+        if self.training is None or source is self.training or not source.gives_same_batches(self.training):
+            return False
+        return all(each is not self.training for sources in (self._sources, self._possible_wrappers) for each in sources.values())
 
     @property
     def _may_train(self) -> bool:
@@ -219,30 +235,30 @@ class Observer:
         """Whether nearly every step has had exactly one batch of ``source``, besides that of the training loader."""
         return source.paired_steps >= max(1, self.num_batches - 2)
 
-    def _begin_step(self, is_new_epoch: bool) -> None:
-        """A batch is requested. ``is_new_epoch`` says that it is the first of an iterator, after one that was not exhausted."""
-        clock = self.clock
+    def _begin_step(self, iterator: WatchedIterator) -> None:
+        """A batch of the training loader is requested."""
+        clock, is_first = self.clock, iterator.received == 0
         if self._foreign_batches == 1 and self._last is not None:
             self._last.paired_steps += 1
-        if is_new_epoch and not self._is_exhausted:
+        if is_first and self._epoch_batches > 1 and not self._is_exhausted:
             self._leave_epoch()
         self._foreign_batches = 0
+        creation_s = iterator.creation_s if is_first else 0.0
+        if clock.is_open and clock.num_marks:
+            self.steps.end_with(SCRIPT, creation_s)
+        if is_first:
+            self.outside.add("validation", self.steps.drop_evaluation())
+            self.steps.begin_iteration()
         if not clock.is_open:
             self.epochs += self._is_exhausted or not self.epochs
             self._is_exhausted = False
-            self._open_step()
-        elif clock.num_marks:
-            self.steps.end_with(SCRIPT)
+            self._open_step(creation_s)
 
-    def _open_step(self) -> None:
-        self.outside.leave()
-        self.steps.open()
-
-    def _restart_step(self) -> None:
-        """A loader has just created the iterator of the one that it wraps, with its workers. That is not part of the step."""
-        if self.clock.is_open and not self.clock.num_marks:
-            self.outside.enter("between-epochs", self.clock.last_s)
-            self._open_step()
+    def _open_step(self, creation_s: float = 0.0) -> None:
+        """Begin a step. It took ``creation_s`` of the time since the last one to create the iterator of its batch."""
+        self.outside.leave(perf_counter() - creation_s)
+        self.steps.open(self._exhaustion_s + creation_s)
+        self._exhaustion_s = 0.0
 
     def _leave_epoch(self) -> None:
         """The script has left an epoch before its end: its last step ended with the last mark before the next epoch was begun."""
@@ -255,7 +271,18 @@ class Observer:
 
     def _end_epoch(self) -> None:
         self.steps.begin_stretch()
-        self._is_exhausted = True
+        if evaluation_s := self.steps.drop_evaluation():
+            self.outside.add("validation", evaluation_s + self._exhaustion_s)
+            self._exhaustion_s = 0.0
+            if self.training is not None:
+                self.epochs -= 1
+                self.training.received -= self._epoch_batches
+                self.training = self._replaced or self.training
+        self._is_exhausted, self._replaced = True, None
+
+    def note_backward(self) -> None:
+        """Gradients are computed: the present iteration over the training loader trains."""
+        self.steps.train()
 
     def _begin_foreign_batch(self) -> None:
         self._foreign_batches += 1
@@ -313,6 +340,7 @@ class Observer:
         """An optimizer has made its step. ``is_first_optimizer`` says that it is the one that was the first to make one."""
         self.moves += 1
         self.updates += 1
+        self.steps.train()
         self.steps.updates += 1
         if self.steering:
             self.steering.after_update(self.updates)

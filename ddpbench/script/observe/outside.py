@@ -29,15 +29,22 @@ class OutsideTime:
     def enter(self, kind: OutsideKind, since_s: float | None = None) -> None:
         """The script does ``kind`` from now on, or has done so since ``since_s``."""
         now_s = perf_counter() if since_s is None else since_s
+        if self._present:
+            now_s = max(now_s, self._present[1])  # of one kind directly after another
         self.leave(now_s)
         self._present = kind, now_s
 
     def leave(self, now_s: float | None = None) -> None:
         """The script has begun a step."""
-        if self._present and self.is_counted:
+        if self._present:
             kind, since_s = self._present
-            self.seconds[kind] = self.seconds.get(kind, 0.0) + (perf_counter() if now_s is None else now_s) - since_s
+            self.add(kind, max(0.0, (perf_counter() if now_s is None else now_s) - since_s))
         self._present = None
+
+    def add(self, kind: OutsideKind, seconds: float) -> None:
+        """Count ``seconds`` of ``kind``, once the script has begun to train."""
+        if self.is_counted and seconds:
+            self.seconds[kind] = self.seconds.get(kind, 0.0) + seconds
 
     def forget(self) -> None:
         """What the script has been doing belongs to its step after all."""

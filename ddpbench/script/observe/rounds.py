@@ -1,20 +1,42 @@
-"""Cuts the steps of a watched script into rounds: stretches of about three seconds, the same steps on all ranks."""
+"""Cuts the steps of a watched script into rounds of about three seconds, the same steps on all ranks.
+
+A stretch is what the script trains without a pause: an epoch, or the steps between two validations. Short ones are measured whole, several
+per round: the start of workers, the refill of their queues and what they had ready after a pause are that training as it is. Of long ones
+only what is steady counts; the start of an epoch is spread over its steps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from ddpbench.analysis.collective_wait import subsample_round
 from ddpbench.analysis.rounds import collect_round
-from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER
+from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER, MIN_ROUNDS
 from ddpbench.record.record import Round
-from ddpbench.record.trace import PHASES, SCRIPT_PHASE, Memory, Numerics, Trace
-from ddpbench.script.observe.rows import FIRST_PHASE, HOST_DATA_MS, NUMBER, SAMPLES, STRETCH, THREAD_CPU_MS, UPDATES, Rows
+from ddpbench.record.trace import Memory, Numerics, Trace
+from ddpbench.script.observe.rows import (
+    EPOCH_START_MS,
+    FIRST_PHASE,
+    HOST_DATA_MS,
+    NUMBER,
+    PHASE_NAMES,
+    SAMPLES,
+    STRETCH,
+    THREAD_CPU_MS,
+    UPDATES,
+    Rows,
+)
 
 ROUND_MS = 3000.0
+"""Length of a round; less if the training is too short for ``MIN_ROUNDS`` of them."""
+
+WHOLE_STRETCH_MS = 10_000.0
+"""Up to this length, a stretch is measured whole."""
+
 MIN_ROUND_STEPS = 5
 WARMUP_STEPS = 10
 """Steps at the start of the training that belong to no round."""
@@ -22,21 +44,25 @@ WARMUP_STEPS = 10
 MAX_ROUNDS, MAX_ROUND_STEPS = 20, 256
 """What a record keeps: rounds, spread over the training, and steps of each, spread over the round."""
 
+Span = tuple[int, int]
+"""The number of a step, and of the one after the last."""
+
 
 @dataclass(frozen=True)
-class Prefetch:
-    """What the training loader has ready after a pause: these batches cost no wait, and are left out of rounds."""
+class LoaderShape:
+    """What decides how the batches of a loader come."""
 
-    workers: int
-    batches: int
+    workers: int = 0
+    prefetched: int = 0  # batches that its workers have ready after a pause
+    epoch_batches: int | None = None  # None if unknown
 
     @property
     def min_round_steps(self) -> int:
-        """Steps that a round needs, so that bursts of the workers average out."""
+        """Steps that a round of steady steps needs, so that bursts of the workers average out."""
         return max(MIN_ROUND_STEPS, MIN_BATCHES_PER_PRODUCER * self.workers)
 
 
-def cut_rounds(rows_of_rank: Sequence[Rows], prefetch: Prefetch, engine: str, memory: Mapping[int, Memory]) -> list[Round]:
+def cut_rounds(rows_of_rank: Sequence[Rows], loader: LoaderShape, engine: str, memory: Mapping[int, Memory]) -> list[Round]:
     """The rounds of a training. ``rows_of_rank`` has the steps of every rank, ``memory`` the peak memory of ranks where it is known.
 
     Rank 0 decides where a round begins and ends. A round that another rank has not measured, or interrupted by a pause, is left out.
@@ -44,8 +70,9 @@ def cut_rounds(rows_of_rank: Sequence[Rows], prefetch: Prefetch, engine: str, me
     found: list[Round] = []
     last = min(rows[-1, NUMBER] if len(rows) else -1.0 for rows in rows_of_rank)  # of the rank that has ended, or sent steps, first
     common = rows_of_rank[0][rows_of_rank[0][:, NUMBER] <= last]
-    for first, end in _spread(list(_round_bounds(common, prefetch))):
-        parts = [part_of(rows, first, end) for rows in rows_of_rank]
+    starts_ms = [epoch_start_ms(rows, loader) for rows in rows_of_rank]
+    for spans in _spread(list(_round_spans(common, loader))):
+        parts = [_part_of(rows, spans, start_ms) for rows, start_ms in zip(rows_of_rank, starts_ms, strict=True)]
         if all(part is not None for part in parts):
             traces = [make_trace(rank, part, memory.get(rank, Memory())) for rank, part in enumerate(parts) if part is not None]
             timed = collect_round(len(found), traces, engine)
@@ -65,21 +92,67 @@ def step_ms(rows: Rows) -> float:
     return float(rows[:, FIRST_PHASE:].sum())
 
 
-def _round_bounds(rows: Rows, prefetch: Prefetch) -> Iterator[tuple[int, int]]:
-    """The first step of each round on rank 0, and the one after its last."""
+def epoch_start_ms(rows: Rows, loader: LoaderShape) -> float:
+    """What the starts of epochs take per step, in ms: their mean, but for the first one if there are others, over the steps of an epoch."""
+    starts = rows[rows[:, EPOCH_START_MS] > 0]
+    if not len(starts):
+        return 0.0
+    distances = np.diff(starts[:, NUMBER])
+    epoch_steps = loader.epoch_batches or (float(np.median(distances)) if len(distances) else len(rows))
+    return float(starts[len(starts) > 1 :, EPOCH_START_MS].mean() / epoch_steps)
+
+
+def _round_spans(rows: Rows, loader: LoaderShape) -> Iterator[list[Span]]:
+    """The steps of each round on rank 0: whole stretches, or a part of one. At least one round if there are 20 steps."""
+    stretches = _split_stretches(rows)
+    round_ms = min(ROUND_MS, step_ms(rows[WARMUP_STEPS:]) / MIN_ROUNDS)
+    has_round, pending, pending_ms = False, list[Span](), 0.0
+    for index, stretch in enumerate(stretches):
+        is_first = bool(stretch[0, NUMBER] == 0)
+        if step_ms(stretch) > WHOLE_STRETCH_MS or len(stretches) == 1 or _has_gap(stretches, index):
+            for span in _cut_steady(stretch, WARMUP_STEPS if is_first else 1, loader, round_ms):
+                has_round = True
+                yield [span]
+        elif not is_first and _is_complete(stretches, index):
+            pending.append(_span(stretch))
+            pending_ms += step_ms(stretch)
+        if pending_ms >= round_ms and _length(pending) >= MIN_ROUND_STEPS:
+            has_round = True
+            yield pending
+            pending, pending_ms = [], 0.0
+    if not has_round:  # of a short training whatever follows its warm-up
+        rest = [stretch[stretch[:, NUMBER] >= min(WARMUP_STEPS, rows[-1, NUMBER] // 2)] for stretch in stretches]
+        spans = [_span(each) for each in rest if len(each)]
+        if _length(spans) >= MIN_ROUND_STEPS:
+            yield spans
+
+
+def _split_stretches(rows: Rows) -> list[Rows]:
+    """Steps without a pause between them, or one that is not known."""
     breaks = 1 + np.flatnonzero((np.diff(rows[:, NUMBER]) != 1) | (np.diff(rows[:, STRETCH]) != 0))
-    for stretch in np.split(rows, breaks):
-        warmup = WARMUP_STEPS if len(stretch) and stretch[0, NUMBER] == 0 else 1
-        yield from _cut_stretch(stretch[max(warmup, prefetch.batches) :], prefetch.min_round_steps)
+    return [each for each in np.split(rows, breaks) if len(each)]
 
 
-def _cut_stretch(rows: Rows, min_steps: int) -> Iterator[tuple[int, int]]:
-    """Rounds of ``ROUND_MS`` and at least ``min_steps`` steps; a shorter stretch is one round."""
+def _has_gap(stretches: Sequence[Rows], index: int) -> bool:
+    """Whether steps before or after a stretch are not known: it may be part of a longer one."""
+    neighbours = stretches[max(0, index - 1) : index + 2]
+    return any(after[0, NUMBER] != before[-1, NUMBER] + 1 for before, after in pairwise(neighbours))
+
+
+def _is_complete(stretches: Sequence[Rows], index: int) -> bool:
+    """Whether a stretch has ended: the last one may still go on, unless it is as long as the one before."""
+    return index + 1 < len(stretches) or len(stretches[index]) >= len(stretches[index - 1])
+
+
+def _cut_steady(stretch: Rows, warmup: int, loader: LoaderShape, round_ms: float) -> Iterator[Span]:
+    """Rounds of ``round_ms``, without the batches at the start of the stretch that workers had ready; a short stretch is one round."""
+    rows = stretch[min(max(warmup, loader.prefetched), len(stretch) // 2) :]
+    min_steps = min(loader.min_round_steps, max(MIN_ROUND_STEPS, len(rows)))
     end_ms = np.cumsum(rows[:, FIRST_PHASE:].sum(axis=1))
     first = 0
     while len(rows) - first >= min_steps:
         before_ms = end_ms[first - 1] if first else 0.0
-        steps = max(min_steps, int(np.searchsorted(end_ms[first:] - before_ms, ROUND_MS)) + 1)
+        steps = max(min_steps, int(np.searchsorted(end_ms[first:] - before_ms, round_ms)) + 1)
         if first + steps > len(rows):
             if first:
                 return  # the rest is shorter than a round
@@ -88,23 +161,47 @@ def _cut_stretch(rows: Rows, min_steps: int) -> Iterator[tuple[int, int]]:
         first += steps
 
 
-def _spread(bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """At most ``MAX_ROUNDS`` of ``bounds``, evenly spread."""
-    if len(bounds) <= MAX_ROUNDS:
-        return list(bounds)
-    return [bounds[round(index * (len(bounds) - 1) / (MAX_ROUNDS - 1))] for index in range(MAX_ROUNDS)]
+def _span(rows: Rows) -> Span:
+    return int(rows[0, NUMBER]), int(rows[-1, NUMBER]) + 1
 
 
-def part_of(rows: Rows, first: int, end: int) -> Rows | None:
-    """The steps from ``first`` to ``end``; None if some are missing, or a pause lies between them."""
-    begin, stop = np.searchsorted(rows[:, NUMBER], [first, end])
-    part = rows[begin:stop]
-    return part if len(part) == end - first and part[0, STRETCH] == part[-1, STRETCH] else None
+def _length(spans: Sequence[Span]) -> int:
+    return sum(end - first for first, end in spans)
+
+
+def _spread(rounds: Sequence[list[Span]]) -> list[list[Span]]:
+    """At most ``MAX_ROUNDS`` of ``rounds``, evenly spread."""
+    if len(rounds) <= MAX_ROUNDS:
+        return list(rounds)
+    return [rounds[round(index * (len(rounds) - 1) / (MAX_ROUNDS - 1))] for index in range(MAX_ROUNDS)]
+
+
+def _part_of(rows: Rows, spans: Sequence[Span], start_ms: float) -> Rows | None:
+    """The steps of ``spans``, with ``start_ms`` of an epoch's start in each if they have none.
+
+    None if some are missing, or a pause lies inside a span.
+    """
+    parts = []
+    for first, end in spans:
+        begin, stop = np.searchsorted(rows[:, NUMBER], [first, end])
+        part = rows[begin:stop]
+        if len(part) != end - first or part[0, STRETCH] != part[-1, STRETCH]:
+            return None
+        parts.append(part)
+    return with_epoch_start(np.concatenate(parts), start_ms)
+
+
+def with_epoch_start(rows: Rows, start_ms: float) -> Rows:
+    """A copy of ``rows``, with ``start_ms`` of an epoch's start in each if they have none."""
+    rows = rows.copy()
+    if not rows[:, EPOCH_START_MS].any():
+        rows[:, EPOCH_START_MS] = start_ms
+    return rows
 
 
 def make_trace(rank: int, rows: Rows, memory: Memory) -> Trace:
     """The trace of one rank with the steps ``rows``."""
-    phases = {name: rows[:, FIRST_PHASE + index] for index, name in enumerate((*PHASES, SCRIPT_PHASE))}
+    phases = {name: rows[:, FIRST_PHASE + index] for index, name in enumerate(PHASE_NAMES)}
     return Trace(
         rank=rank,
         steps=len(rows),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpbench.record.trace import EPOCH_START_PHASE, PHASES, SCRIPT_PHASE
+
 if TYPE_CHECKING:
     from ddpbench.script.observe.step_clock import StepTimes
     from ddpbench.script.observe.steps import StepLabel
@@ -14,7 +16,11 @@ if TYPE_CHECKING:
 NUMBER, STRETCH, SAMPLES, UPDATES, HOST_DATA_MS, THREAD_CPU_MS, FIRST_PHASE = range(7)
 """Columns; from the last one on, one per phase."""
 
-ROW_LENGTH = FIRST_PHASE + 8
+PHASE_NAMES = (*PHASES, SCRIPT_PHASE, EPOCH_START_PHASE)
+"""The phases of a step, in the order of their columns."""
+
+SCRIPT_MS, EPOCH_START_MS = (FIRST_PHASE + PHASE_NAMES.index(name) for name in (SCRIPT_PHASE, EPOCH_START_PHASE))
+ROW_LENGTH = FIRST_PHASE + len(PHASE_NAMES)
 
 Rows = NDArray[np.float64]
 """Rows of one rank, of shape (steps, ROW_LENGTH), in the order of their numbers."""
@@ -36,7 +42,10 @@ def make_row(times: StepTimes[StepLabel]) -> list[float]:
     """The row of one step."""
     label = times.label
     measured = [times.host_data_ms, times.thread_cpu_ms, *times.phases_ms]
-    return [label.number, label.stretch, label.samples, label.updates, *measured]
+    row = [label.number, label.stretch, label.samples, label.updates, *measured]
+    row[EPOCH_START_MS] += label.loader_ms + label.loader_ms_in_script
+    row[SCRIPT_MS] -= label.loader_ms_in_script
+    return row
 
 
 def add_row(sums: list[float], row: list[float]) -> list[float]:

@@ -26,6 +26,8 @@ class LoaderSource:
     pin_memory: bool  # whether its batches are in pinned memory
     respawns_workers: bool  # every epoch
     in_order: bool
+    epoch_batches: int | None = None  # None if unknown
+    is_rebuilt: bool = False  # the script creates the loader again for every epoch
     inner: LoaderSource | None = None  # of the DataLoader that this one takes its batches from, as Accelerate's does
     paired_steps: int = 0  # steps of the training loader that had one batch of this one
     received: int = 0  # batches that the script has got
@@ -45,6 +47,7 @@ class LoaderSource:
             pin_memory=bool(getattr(loader, "pin_memory", False)),
             in_order=bool(getattr(loader, "in_order", True)),
             respawns_workers=workers > 0 and not getattr(loader, "persistent_workers", False),
+            epoch_batches=_length(loader),
         )
 
     def gives_same_batches(self, other: LoaderSource) -> bool:
@@ -86,8 +89,8 @@ def _batch_size(loader: Any) -> int | None:
     return None
 
 
-def _length(dataset: Any) -> int | None:
+def _length(sized: Any) -> int | None:
     try:
-        return len(dataset)
+        return len(sized)
     except Exception:  # an IterableDataset has none, and a user's __len__ may raise anything
         return None

@@ -14,11 +14,17 @@ class Steering(Protocol):
     def timed(self, get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """``DataLoader._get_iterator``, or that of a subclass, with batches that are timed where they are made."""
 
-    def begin_epoch(self, loader: Any) -> None:
-        """The script is about to create an iterator of ``loader``."""
+    def begin_epoch(self, loader: Any, source: LoaderSource | None) -> bool:
+        """The script is about to create an iterator of ``loader``. Returns whether that can wait, since it gets other batches now.
+
+        ``source`` is None if it is the first one.
+        """
 
     def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> Any:
-        """The iterator that the script gets in place of ``iterator``, an epoch of ``loader``; ``restart`` begins another."""
+        """The iterator that the script gets in place of ``iterator``, an epoch of ``loader``; ``restart`` begins another.
+
+        ``iterator`` is None if ``begin_epoch`` has said that it can wait.
+        """
 
     def give_up(self, problem: str) -> None:
         """The script is not observed any more, because of ``problem``."""

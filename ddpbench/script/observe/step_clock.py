@@ -17,7 +17,8 @@ from ddpbench.machine.step_timer import DATA, OPTIMIZER
 from ddpbench.record.trace import PHASES
 
 SCRIPT = OPTIMIZER + 1
-NUM_PHASES = len(PHASES) + 1
+EPOCH_START = SCRIPT + 1
+NUM_PHASES = len(PHASES) + 2
 PAUSE = NUM_PHASES
 """A mark that ends time which is not part of the step, such as a checkpoint."""
 
@@ -31,7 +32,7 @@ class StepTimes(NamedTuple, Generic[Label]):
     """Times of one step in ms. ``label`` is what the step was closed with."""
 
     label: Label
-    phases_ms: list[float]  # by phase, the script's own last; on the device's clock
+    phases_ms: list[float]  # by phase, SCRIPT and EPOCH_START last; on the device's clock
     host_data_ms: float
     thread_cpu_ms: float  # CPU time of the thread
 
@@ -86,6 +87,11 @@ class StepClock(Generic[Label]):
         """When the last mark was made, on the clock of time.perf_counter; a step must be open."""
         assert self._marks is not None, "no step is open"
         return self._marks[-1][1] / 1e9
+
+    @property
+    def open_s(self) -> float:
+        """Seconds since the last mark; 0 if no step is open."""
+        return perf_counter_ns() / 1e9 - self.last_s if self._marks else 0.0
 
     def open(self) -> None:
         """Begin a step now, in place of an open one."""

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ddpbench.script.observe.rows import ROW_LENGTH, add_row, is_kept, make_row
+from ddpbench.script.observe.rows import NUMBER, ROW_LENGTH, add_row, is_kept, make_row
 from ddpbench.script.observe.step_clock import StepClock, StepTimes
 
 
@@ -17,10 +17,16 @@ class StepLabel(NamedTuple):
     stretch: int  # steps of one stretch follow each other without a pause
     samples: int
     updates: int
+    loader_ms: float = 0.0  # in which iterators of the training loader ended and were created, before the step
+    loader_ms_in_script: float = 0.0  # the same, as a part of the script's own work at the end of the step
+    iteration: int = 0  # of the training loader
 
 
 class StepLog:
-    """All steps of one rank. With ``keeps_all`` every one has a row; with ``times_all`` every one is part of ``sums``."""
+    """All steps of one rank. With ``keeps_all`` every one has a row; with ``times_all`` every one is part of ``sums``.
+
+    A pass over the training loader in which nothing is trained is an evaluation. Until it shows, the steps of an iteration have no number.
+    """
 
     def __init__(self, keeps_all: bool, times_all: bool = False) -> None:
         self.clock: StepClock[StepLabel] = StepClock()
@@ -30,30 +36,62 @@ class StepLog:
         self._updates_before = 0  # of the step before
         self.is_interrupted = False  # the open step had a pause
         self._keeps_all, self._times_all = keeps_all, times_all
+        self._iteration, self._trains = 0, True  # the present iteration of the training loader, and whether it has been seen to train
+        self._evaluations: set[int] = set()  # iterations that have turned out not to
+        self._loader_ms = 0.0  # before the open step
         self._forget()
 
     def _forget(self) -> None:
         self.rows = array("d")
         self.sums = [0.0] * ROW_LENGTH  # over the steps that are timed
         self.seconds = 0.0  # of all steps, on the host's clock
+        self._open_rows: list[list[float]] = []  # of the present iteration, as long as it has not been seen to train
+        self._num_open, self._open_s = 0, 0.0  # its steps
 
     def restart(self) -> None:
         """Forget the steps so far: they belonged to no training. The open one is the first."""
         self._forget()
-        self.number = 0
+        self.number, self._trains = 0, True
 
-    def open(self) -> None:
-        """Begin a step now."""
-        self.updates, self.is_interrupted = 0, False
-        self.clock.is_coarse = not self._is_timed(self.number)
+    def open(self, loader_s: float = 0.0) -> None:
+        """Begin a step now. It took ``loader_s`` to end the iterator of the loader before it, and to create the next one."""
+        self.updates, self.is_interrupted, self._loader_ms = 0, False, 1e3 * loader_s
+        self.clock.is_coarse = not self._is_timed(self._next_number)
         self.clock.open()
 
-    def end_with(self, phase: int) -> None:
-        """End the open step with ``phase``, and begin the next one."""
-        clock, is_next_timed = self.clock, self._is_timed(self.number + 1)
+    def begin_iteration(self) -> None:
+        """The next step has the first batch of an iterator of the training loader."""
+        self._iteration += 1
+        self._trains = False
+
+    def train(self) -> None:
+        """The present iteration trains."""
+        if not self._trains:
+            self._trains = True
+            self.number += self._num_open
+            self.seconds += self._open_s
+            rows, self._open_rows, self._num_open, self._open_s = self._open_rows, [], 0, 0.0
+            for row in rows:
+                self._keep_row(row)
+
+    def drop_evaluation(self) -> float:
+        """The present iteration is over. If nothing was trained in it, forget its steps, and return their seconds."""
+        if self._trains:
+            return 0.0
+        seconds = self._open_s
+        self._evaluations.add(self._iteration)
+        self._open_rows, self._num_open, self._open_s, self._trains = [], 0, 0.0, True
+        return seconds
+
+    def end_with(self, phase: int, loader_s: float = 0.0) -> None:
+        """End the open step with ``phase``, and begin the next one.
+
+        For ``loader_s`` of the time since its last mark an iterator of the loader was created.
+        """
+        clock, is_next_timed = self.clock, self._is_timed(self._next_number + 1)
         clock.is_coarse &= not is_next_timed  # the mark is also the first of the next step
         clock.mark(phase)
-        self._end(reopen=True)
+        self._end(reopen=True, loader_s=loader_s)
         clock.is_coarse = not is_next_timed
 
     def end_at_last_mark(self) -> None:
@@ -80,20 +118,37 @@ class StepLog:
         """Whether the open step has made as many updates as the one before, and at least one."""
         return self.updates >= max(1, self._updates_before)
 
-    def _end(self, reopen: bool) -> None:
-        label = StepLabel(self.number, self.stretch, self.samples, self.updates) if self._is_timed(self.number) else None
-        self.seconds += self.clock.close(label, reopen)
-        self.number += 1
+    @property
+    def _next_number(self) -> int:
+        """The number of the open step, or of the next one, if the present iteration trains."""
+        return self.number + self._num_open
+
+    def _end(self, reopen: bool, loader_s: float = 0.0) -> None:
+        number, loader_ms = self._next_number, self._loader_ms
+        label = StepLabel(number, self.stretch, self.samples, self.updates, loader_ms, 1e3 * loader_s, self._iteration)
+        seconds = self.clock.close(label if self._is_timed(number) else None, reopen) + loader_ms / 1e3
+        if self._trains:
+            self.number += 1
+            self.seconds += seconds
+        else:
+            self._num_open += 1
+            self._open_s += seconds
         self.stretch += self.is_interrupted
-        self._updates_before, self.updates, self.is_interrupted = self.updates, 0, False
+        self._updates_before, self.updates, self.is_interrupted, self._loader_ms = self.updates, 0, False, 0.0
         self._keep(self.clock.finished())
 
     def _keep(self, steps: Sequence[StepTimes[StepLabel]]) -> None:
         for times in steps:
-            row = make_row(times)
-            self.sums = add_row(self.sums, row)
-            if self._is_kept(times.label.number):
-                self.rows.extend(row)
+            iteration, row = times.label.iteration, make_row(times)
+            if iteration == self._iteration and not self._trains:
+                self._open_rows.append(row)
+            elif iteration not in self._evaluations:
+                self._keep_row(row)
+
+    def _keep_row(self, row: list[float]) -> None:
+        self.sums = add_row(self.sums, row)
+        if self._is_kept(int(row[NUMBER])):
+            self.rows.extend(row)
 
     def _is_timed(self, number: int) -> bool:
         """Whether the phases of the step with that number are timed."""

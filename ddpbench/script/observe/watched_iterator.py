@@ -27,10 +27,11 @@ class WatchedIterator:
     With ``may_wrap`` it may turn out to take its batches from another DataLoader, which then is their ``source``.
     """
 
-    def __init__(self, iterator: Any, source: LoaderSource, listener: BatchListener, may_wrap: bool) -> None:
+    def __init__(self, iterator: Any, source: LoaderSource, listener: BatchListener, may_wrap: bool, creation_s: float = 0.0) -> None:
         self._iterator, self._listener = iterator, listener
-        self._own_source, self.may_wrap = source, may_wrap
+        self._own_source, self.may_wrap, self.creation_s = source, may_wrap, creation_s
         self.received = 0  # batches that the script has got from it
+        self.is_new = True  # it has given no batch, not even to a loader that wraps it
 
     @property
     def source(self) -> LoaderSource:

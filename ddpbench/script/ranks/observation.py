@@ -20,7 +20,7 @@ from ddpbench.record.text import pluralize
 from ddpbench.record.trace import Memory
 from ddpbench.script.observe.hooks import Hooks
 from ddpbench.script.observe.observer import Observer
-from ddpbench.script.observe.rounds import WARMUP_STEPS, Prefetch, batches_per_update, cut_rounds
+from ddpbench.script.observe.rounds import WARMUP_STEPS, LoaderShape, batches_per_update, cut_rounds
 from ddpbench.script.observe.rows import SAMPLES, Rows, to_rows
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 from ddpbench.script.ranks.gather import RankState
@@ -74,8 +74,7 @@ class Observation:
         training, rounds = self.observer.training, []
         if training or self.observer.steps_are_updates:  # the steps of a loader that nothing is trained on are none
             memory = {rank: state.memory for rank, state in states.items()}
-            prefetch = Prefetch(training.workers, training.prefetched) if training else Prefetch(0, 0)
-            rounds = cut_rounds(rows_of_rank, prefetch, self.engine, memory)
+            rounds = cut_rounds(rows_of_rank, self.loader_shape, self.engine, memory)
         return self.record_with(rounds, states, rows_of_rank[0])
 
     def record_with(self, rounds: list[Round], states: Mapping[int, RankState], rows: Rows) -> Record:
@@ -96,7 +95,12 @@ class Observation:
             sample_unit=self._sample_unit,
             num_parameters=self._hooks.models.num_parameters,
             script=self._script(rows),
-            data=DatasetInfo(loader=config.loader, num_samples=training.num_samples, respawns_workers=training.respawns_workers)
+            data=DatasetInfo(
+                loader=config.loader,
+                num_samples=training.num_samples,
+                respawns_workers=training.respawns_workers,
+                is_rebuilt=training.is_rebuilt,
+            )
             if training
             else None,
             rounds=rounds,
@@ -116,9 +120,14 @@ class Observation:
         if training is None:
             hint = DIAGNOSIS_HINT if self.observer.steering else "too few for a round"
             return Fault(message=f"{self.name} made {pluralize(updates, 'update')}, not from batches of a DataLoader", hint=hint)
-        needed = WARMUP_STEPS + training.prefetched + Prefetch(training.workers, training.prefetched).min_round_steps
         batches = f"{pluralize(self.observer.num_batches, 'batch', 'es')} in {pluralize(self.observer.epochs, 'epoch')}"
-        return Fault(message=f"{batches}: no epoch is long enough for a round", hint=f"{needed} batches are")
+        return Fault(message=f"{batches} are too few for a round", hint=f"{2 * WARMUP_STEPS} batches are enough")
+
+    @property
+    def loader_shape(self) -> LoaderShape:
+        """How the batches of the training loader come."""
+        training = self.observer.training
+        return LoaderShape(training.workers, training.prefetched, training.epoch_batches) if training else LoaderShape()
 
     @property
     def models(self) -> list[nn.Module]:
@@ -172,6 +181,7 @@ class Observation:
             step="update" if observer.steps_are_updates else "batch",
             batches=observer.num_batches,
             epochs=observer.epochs,
+            epoch_batches=training.epoch_batches if training else None,
             batches_per_update=batches_per_update(rows),
             training_s=observer.steps.seconds + sum(observer.outside.seconds.values()),
             fusable_norms=self._fusable_norms,

@@ -114,17 +114,22 @@ def test_end_may_be_requested_at_any_time_and_is_raised_at_every_later_update() 
     training.step(batch)
 
 
-def test_other_threads_train_on() -> None:
+@pytest.mark.parametrize("trains_in_main", [True, False])
+def test_only_the_thread_that_trains_is_ended(trains_in_main: bool) -> None:
     observer, ender = Observer(), ScriptEnder(lambda: None)
     hooks, training = Hooks(observer, ender), Training()
-    ender.request_end()
     thread = threading.Thread(target=training.train, args=(loader(3),))
     try:
+        if trains_in_main:
+            training.train(loader(3))
+        ender.request_end()
         thread.start()
         thread.join()
     finally:
         hooks.remove()
-    assert not ender.has_raised
+    assert ender.has_raised == (not trains_in_main)
+    assert not ender.is_ending, "the main thread has not been ended"
+    assert observer.updates == (3 if trains_in_main else 1)
 
 
 def test_process_is_left_only_if_the_script_trains_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,8 +138,8 @@ def test_process_is_left_only_if_the_script_trains_on(monkeypatch: pytest.Monkey
     ender = ScriptEnder(has_left.set)
     ender.request_end()
     with pytest.raises(EarlyEnd):
-        ender.end_if_requested()
+        ender.end_if_requested(trains_here=True)
     assert not has_left.wait(0.5), "the script may do anything in its finally blocks"
     with pytest.raises(EarlyEnd):
-        ender.end_if_requested()
+        ender.end_if_requested(trains_here=True)
     assert has_left.wait(10.0)

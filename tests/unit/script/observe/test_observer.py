@@ -10,17 +10,18 @@ from functools import partial
 from time import sleep
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 from watched import BATCH, FEATURES, Training, loader, points, watched
 
 from ddpbench.machine.step_timer import BACKWARD, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER, SYNC
 from ddpbench.script.observe import rows
 from ddpbench.script.observe.observer import MIN_PAUSE_S
 from ddpbench.script.observe.rounds import batches_per_update
-from ddpbench.script.observe.rows import FIRST_PHASE, NUMBER, SAMPLES, STRETCH, UPDATES, is_kept
+from ddpbench.script.observe.rows import EPOCH_START_MS, FIRST_PHASE, NUMBER, SAMPLES, STRETCH, UPDATES, is_kept
 from ddpbench.script.observe.step_clock import SCRIPT
 
 
@@ -196,7 +197,9 @@ def test_new_loader_for_every_epoch_continues_the_training() -> None:
         for _ in range(3):
             training.train(loader(5))
     assert seen.observer.epochs == 3
-    assert len(seen.rows) == 5 + 4 + 4  # the first batch of a new loader could be validation
+    assert len(seen.rows) == 3 * 5
+    assert seen.observer.training is not None
+    assert seen.observer.training.is_rebuilt
 
 
 def test_iterable_dataset_and_dict_batches_have_samples() -> None:
@@ -381,14 +384,93 @@ def test_dataloader_after_a_few_updates_is_the_one_that_trains() -> None:
     assert set(seen.rows[:, SAMPLES]) == {BATCH}
 
 
-def test_other_threads_are_ignored() -> None:
+def run_in_thread(training: Training, batches: int) -> None:
+    thread = threading.Thread(target=training.train, args=(loader(batches),))
+    thread.start()
+    thread.join()
+
+
+def test_threads_besides_the_one_that_trains_are_ignored() -> None:
     training, other = Training(), Training()
     with watched() as seen:
-        thread = threading.Thread(target=other.train, args=(loader(5),))
-        thread.start()
-        thread.join()
-        training.train(loader(3))
-    assert len(seen.rows) == 3
+        for index, batch in enumerate(loader(6)):
+            training.step(batch)
+            if index == 3:
+                run_in_thread(other, 5)
+    assert len(seen.rows) == 6
+
+
+def test_training_in_another_thread_is_observed() -> None:
+    training = Training()
+    with watched() as seen:
+        run_in_thread(training, 5)
+        run_in_thread(training, 7)
+    assert seen.observer.updates == 12
+    assert len(seen.rows) >= 4 + 6, "but for the updates that show which thread trains"
+
+
+def test_iteration_over_the_training_loader_without_backward_is_validation() -> None:
+    training, batches = Training(), loader(8)
+    with watched() as seen:
+        for _ in range(3):
+            training.train(batches)
+            for x, _ in batches:
+                training.model(x)
+    assert list(seen.rows[:, NUMBER]) == list(range(24))
+    assert (seen.observer.num_batches, seen.observer.epochs) == (24, 3)
+    assert set(seen.observer.outside.seconds) == {"validation", "between-epochs"}
+    assert seen.observer.training is not None
+    assert seen.observer.training.received == 24
+    assert seen.observer.steps.seconds == pytest.approx(seen.rows[:, FIRST_PHASE:].sum() / 1000, rel=0.01)
+
+
+def test_batches_that_are_skipped_at_first_stay_training() -> None:
+    training = Training()
+    with watched() as seen:
+        for _ in range(2):
+            for index, batch in enumerate(loader(8)):
+                if index > 2:
+                    training.step(batch)
+    assert len(seen.rows) == 8 - 3 + 8
+
+
+def test_evaluation_on_a_new_loader_of_the_same_dataset_is_validation() -> None:
+    training = Training()
+    with watched() as seen:
+        for _ in range(3):
+            training.train(loader(8))
+            for x, _ in loader(8):
+                training.model(x)
+    assert len(seen.rows) == 24
+    assert seen.observer.epochs == 3
+
+
+def test_start_of_workers_and_wait_for_their_first_batch_are_the_start_of_the_epoch() -> None:
+    training, batches = Training(), DataLoader(SlowToOpen(8), 1, num_workers=2)
+    with watched() as seen:
+        for _ in range(2):
+            training.train(batches)
+    starts = seen.rows[:, EPOCH_START_MS]
+    assert list(np.flatnonzero(starts)) == [0, 8]
+    assert starts[8] > 50.0
+    assert seen.rows[8, FIRST_PHASE + DATA] == 0.0
+    assert seen.observer.outside.seconds["between-epochs"] < 0.05
+
+
+class SlowToOpen(Dataset[Any]):
+    """Every worker opens it before its first sample."""
+
+    def __init__(self, length: int) -> None:
+        self._length, self._is_open = length, False
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if not self._is_open:
+            sleep(0.05)
+            self._is_open = True
+        return torch.randn(FEATURES), 0
 
 
 def test_forked_child_observes_nothing() -> None:

@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ddpbench.analysis.run_length import MIN_ROUNDS
 from ddpbench.machine.step_timer import DATA, FORWARD, OPTIMIZER
 from ddpbench.record.record import Round
-from ddpbench.record.trace import PHASES, SCRIPT_PHASE, Memory
-from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, MAX_ROUNDS, WARMUP_STEPS, Prefetch, batches_per_update, cut_rounds, step_ms
+from ddpbench.record.trace import EPOCH_START_PHASE, SCRIPT_PHASE, Memory
+from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, MAX_ROUNDS, WARMUP_STEPS, LoaderShape, batches_per_update, cut_rounds, step_ms
 from ddpbench.script.observe.rows import (
+    EPOCH_START_MS,
     FIRST_PHASE,
     FULL_SEGMENTS,
     NUMBER,
+    PHASE_NAMES,
     ROW_LENGTH,
     SAMPLES,
     SEGMENT_STEPS,
@@ -24,9 +27,9 @@ from ddpbench.script.observe.rows import (
     is_kept,
     to_rows,
 )
-from ddpbench.script.observe.step_clock import NUM_PHASES, SCRIPT
+from ddpbench.script.observe.step_clock import EPOCH_START, NUM_PHASES, SCRIPT
 
-NO_WORKERS, FOUR_WORKERS = Prefetch(0, 0), Prefetch(4, 8)
+NO_WORKERS, FOUR_WORKERS = LoaderShape(0, 0), LoaderShape(4, 8)
 
 
 def steps(number: int, ms: float, stretch_length: int | None = None, samples: int = 8) -> Rows:
@@ -38,8 +41,8 @@ def steps(number: int, ms: float, stretch_length: int | None = None, samples: in
     return rows
 
 
-def cut(*ranks: Rows, prefetch: Prefetch = NO_WORKERS, **changes: Any) -> list[Round]:
-    return cut_rounds(list(ranks), prefetch, **{"engine": "ddp", "memory": {}, **changes})
+def cut(*ranks: Rows, loader: LoaderShape = NO_WORKERS, **changes: Any) -> list[Round]:
+    return cut_rounds(list(ranks), loader, **{"engine": "ddp", "memory": {}, **changes})
 
 
 def test_a_round_lasts_three_seconds() -> None:
@@ -51,21 +54,61 @@ def test_a_round_lasts_three_seconds() -> None:
 
 
 def test_a_round_has_four_batches_per_worker() -> None:
-    assert {timed.traces[0].steps for timed in cut(steps(100, 2000.0), prefetch=FOUR_WORKERS)} == {16}
+    assert {timed.traces[0].steps for timed in cut(steps(100, 2000.0), loader=FOUR_WORKERS)} == {16}
 
 
-def test_short_epochs_are_one_round_each_without_prefetched_batches() -> None:
-    found = cut(steps(120, 5.0, stretch_length=30), prefetch=FOUR_WORKERS)
-    assert [timed.traces[0].steps for timed in found] == [30 - WARMUP_STEPS, 22, 22, 22]
+def test_short_epochs_are_measured_whole_but_for_the_first() -> None:
+    rows = steps(30 * 41, 5.0, stretch_length=30)
+    rows[::30, EPOCH_START_MS] = 350.0
+    found = cut(rows, loader=FOUR_WORKERS)
+    assert {timed.traces[0].steps for timed in found} == {6 * 30}, "six epochs of half a second"
+    assert len(found) == 40 // 6
+    assert sum(timed.samples for timed in found) / sum(timed.wall_s for timed in found) == pytest.approx(30 * 8 / 0.5)
+    assert found[0].traces[0].total_ms("epoch_start") == pytest.approx(6 * 350.0)
 
 
-def test_too_short_epochs_give_no_round() -> None:
-    assert cut(steps(200, 5.0, stretch_length=20), prefetch=FOUR_WORKERS) == []
+def test_last_epoch_counts_only_if_it_is_complete() -> None:
+    rows = steps(6 * 20, 150.0, stretch_length=20)
+    assert [timed.traces[0].steps for timed in cut(rows)] == [20] * 5
+    assert [timed.traces[0].steps for timed in cut(rows[:-1])] == [20] * 4
+
+
+def test_stretches_between_validations_are_measured_whole() -> None:
+    """However few batches they have: what their workers had ready after the validation belongs to them."""
+    found = cut(steps(105, 91.0, stretch_length=7), loader=LoaderShape(16, 32, epoch_batches=36))
+    assert [timed.traces[0].steps for timed in found] == [21, 21, 21, 21]
+
+
+def test_start_of_a_long_epoch_is_spread_over_its_steps() -> None:
+    rows = steps(1500, 40.0, stretch_length=500)
+    rows[::500, EPOCH_START_MS] = 9000.0, 2000.0, 2000.0
+    found = cut(rows, loader=FOUR_WORKERS)
+    assert {round(timed.wall_s / timed.traces[0].steps, 4) for timed in found} == {0.044}
+    in_progress = cut(rows[:300], loader=LoaderShape(4, 8, epoch_batches=500))
+    assert {round(timed.wall_s / timed.traces[0].steps, 4) for timed in in_progress} == {0.058}
+
+
+def test_iterator_per_batch_keeps_its_own_starts() -> None:
+    rows = steps(400, 40.0)
+    rows[:, EPOCH_START_MS] = 10.0
+    assert {round(timed.wall_s / timed.traces[0].steps, 4) for timed in cut(rows, loader=FOUR_WORKERS)} == {0.05}
+
+
+@pytest.mark.parametrize("stretch_length", [1, 3, 7, 16, 20])
+@pytest.mark.parametrize("loader", [NO_WORKERS, LoaderShape(16, 32)])
+def test_twenty_steps_are_enough_for_a_round(stretch_length: int, loader: LoaderShape) -> None:
+    assert cut(steps(20, 5.0, stretch_length), loader=loader)
+    assert cut(steps(3, 5.0, stretch_length), loader=loader) == []
+
+
+def test_short_training_is_cut_into_enough_rounds_for_a_verdict() -> None:
+    assert len(cut(steps(109, 10.0))) == MIN_ROUNDS - 1
     assert cut(steps(0, 5.0)) == []
 
 
 def test_phases_of_the_rows_are_those_of_the_trace() -> None:
-    assert len((*PHASES, SCRIPT_PHASE)) == NUM_PHASES
+    assert len(PHASE_NAMES) == NUM_PHASES
+    assert (PHASE_NAMES[SCRIPT], PHASE_NAMES[EPOCH_START]) == (SCRIPT_PHASE, EPOCH_START_PHASE)
     rows = steps(20, 10.0)
     rows[:, FIRST_PHASE + OPTIMIZER], rows[:, FIRST_PHASE + SCRIPT] = 2.0, 3.0
     (trace,) = cut(rows)[0].traces
@@ -80,9 +123,9 @@ def test_phases_of_the_rows_are_those_of_the_trace() -> None:
 
 
 def test_ranks_share_rounds_by_step_number() -> None:
-    late = steps(200, 44.0)
-    found = cut(steps(200, 40.0), late, memory={1: Memory(host_rss_bytes=5)})
-    assert len(found) == 2
+    late = steps(400, 44.0)
+    found = cut(steps(400, 40.0), late, memory={1: Memory(host_rss_bytes=5)})
+    assert len(found) == 5
     assert [trace.rank for trace in found[0].traces] == [0, 1]
     assert found[0].traces[0].steps == found[0].traces[1].steps == 75
     assert found[0].wall_s == pytest.approx(75 * 0.044)
@@ -91,17 +134,16 @@ def test_ranks_share_rounds_by_step_number() -> None:
 
 
 def test_steps_that_only_rank_0_has_made_are_in_no_round() -> None:
-    (timed,) = cut(steps(60, 10.0), steps(30, 10.0))
-    assert [trace.steps for trace in timed.traces] == [30 - WARMUP_STEPS] * 2
+    found = cut(steps(60, 10.0), steps(30, 10.0))
+    assert [trace.steps for timed in found for trace in timed.traces] == [5] * 2 * ((30 - WARMUP_STEPS) // 5)
     assert cut(steps(60, 10.0), steps(0, 10.0)) == []
 
 
 def test_round_that_a_rank_lacks_or_paused_in_is_left_out() -> None:
-    paused = steps(200, 40.0)
+    paused = steps(400, 40.0)
     paused[100:, STRETCH] = 1
-    assert len(cut(steps(200, 40.0), paused)) == 1
-    assert len(cut(steps(200, 40.0), steps(100, 40.0))) == 1
-    assert cut(steps(200, 40.0), steps(0, 40.0)) == []
+    assert len(cut(steps(400, 40.0), paused)) == 4
+    assert cut(steps(400, 40.0), steps(0, 40.0)) == []
 
 
 def test_long_training_keeps_a_sample_of_rounds_and_steps() -> None:
@@ -122,9 +164,9 @@ def test_ever_fewer_steps_of_a_long_training_are_kept() -> None:
 
 
 def test_gaps_between_kept_steps_are_in_no_round() -> None:
-    rows = steps(300, 40.0)
+    rows = steps(600, 40.0)
     found = cut(np.concatenate([rows[:100], rows[150:]]))
-    assert [timed.traces[0].steps for timed in found] == [75, 75]
+    assert [timed.traces[0].steps for timed in found] == [75] * (1 + 450 // 75 - 1)
 
 
 def test_batches_per_update_is_the_usual_distance() -> None:
