@@ -10,6 +10,7 @@ from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.record import Record
+from ddpbench.record.script import SharedHandle
 from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RunCommand, Verdict
 
 SCRIPT_FIELDS = (*DATALOADER_FIELDS, "fused_kernels")
@@ -19,6 +20,17 @@ SCRIPT_FIELDS = (*DATALOADER_FIELDS, "fused_kernels")
 def is_script_change(scenario: Scenario) -> bool:
     """Whether arguments of a DataLoader, or fused kernels, can express all of ``scenario``."""
     return all(getattr(scenario, name) is None or name in SCRIPT_FIELDS for name in scenario.__struct_fields__)
+
+
+def shared_in_workers(scenario: Scenario, record: Record) -> list[SharedHandle]:
+    """What workers would share with ``scenario``, unless each opened its own; empty without workers, or with those of fused kernels."""
+    workers = record.workers if scenario.workers is None else scenario.workers
+    return record.script.shared_handles if record.script and workers and scenario != FUSED else []
+
+
+def may_try(scenario: Scenario, record: Record) -> bool:
+    """Whether a diagnosis can try ``scenario``: the script can make it, and workers share no open file."""
+    return is_script_change(scenario) and not shared_in_workers(scenario, record)
 
 
 def script_change(scenario: Scenario, record: Record) -> ChangeDataLoader | FuseKernels:
@@ -35,6 +47,7 @@ def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
         pin_memory=scenario.pin_memory,
         persistent_workers=True if scenario.workers and workers else None,
         in_order=scenario.in_order,
+        shared_handles=shared_in_workers(scenario, record),
     )
 
 
@@ -62,7 +75,7 @@ def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | N
         if remedy.code == "pinned-memory-and-worker":
             return _pinned_memory(inputs.record)
         if remedy.code == "persistent-workers":
-            return ChangeDataLoader(persistent_workers=True)
+            return ChangeDataLoader(persistent_workers=True, shared_handles=shared_in_workers(Scenario(), inputs.record))
         if remedy.code in ("list-processes", "inspect-straggler"):
             return RunCommand(remedy.command)
     return None
@@ -70,7 +83,8 @@ def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | N
 
 def _pinned_memory(record: Record) -> ChangeDataLoader:
     """A DataLoader without workers has no thread that pins batches."""
-    return ChangeDataLoader(num_workers=None if record.workers else 1, pin_memory=True)
+    workers = None if record.workers else 1
+    return ChangeDataLoader(num_workers=workers, pin_memory=True, shared_handles=shared_in_workers(Scenario(workers=workers), record))
 
 
 def _more_workers(inputs: AnalysisInput) -> ChangeDataLoader | None:
@@ -84,4 +98,5 @@ def _more_workers(inputs: AnalysisInput) -> ChangeDataLoader | None:
     workers, training_ms = inputs.record.workers, inputs.step_ms - inputs.data_wait_ms
     batch_ms = workers * inputs.step_ms if workers else inputs.data_wait_ms  # that one worker takes
     suggested = min(ceil(batch_ms / training_ms), max(1, cpu_demand(inputs.record).max_workers))
-    return ChangeDataLoader(num_workers=suggested) if suggested > workers else None
+    shared = shared_in_workers(Scenario(workers=suggested), inputs.record)
+    return ChangeDataLoader(num_workers=suggested, shared_handles=shared) if suggested > workers else None

@@ -36,6 +36,7 @@ from ddpbench.record.checks import (
     Remeasured,
     RereadFiles,
     SharedGpu,
+    SharedHandles,
     ShortBaseline,
     SkippedSteps,
     SlowRankZero,
@@ -50,6 +51,7 @@ from ddpbench.record.text import numbered, pluralize
 from ddpbench.record.trace import RetryReason
 from ddpbench.report.messages.phrases import format_ranks, format_starved_ranks
 from ddpbench.report.messages.sentence import Quantity, Sentence, counted, sentence_text
+from ddpbench.report.messages.shared_handles import handle_names, open_text
 
 LENGTH_LIMITS = {"time-limit": "the time limit allows", "one-minute": "one minute allows", "script": "the script's training allows"}
 
@@ -116,6 +118,8 @@ def check_hint(check: AnyCheck, record: Record) -> str:
             return "use a larger dataset to measure storage"
         case FilesSkipped():
             return "the record lists them; repair or remove them"
+        case SharedHandles():
+            return f"{open_text(check.handles)}, with its first sample or in worker_init_fn"
         case NotValidated():
             return "use a --data-dir with a validation split, or --loader torch without --data-dir"
         case UnusedLossScale() | SkippedSteps() | PowerCapped() | Remeasured():
@@ -182,6 +186,9 @@ def _finding(check: AnyCheck, record: Record) -> str | Sentence:
             return "timed rounds read the same files again, from the page cache instead of storage"
         case FilesSkipped():
             return *counted(check.files, "unreadable file"), " skipped, as --skip-bad allows"
+        case SharedHandles():
+            names = handle_names(check.handles)
+            return f"{pluralize(check.workers, 'worker')} share {names}, open before they were forked: samples may be mixed up"
         case NotValidated():
             return "no accuracy: the dataset has no validation split"
         case _:

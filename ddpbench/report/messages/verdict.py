@@ -19,6 +19,7 @@ from ddpbench.record.verdict import (
 )
 from ddpbench.report.messages.bottlenecks import Explanation, explain_bottleneck
 from ddpbench.report.messages.causes import cause_name, cause_text
+from ddpbench.report.messages.shared_handles import open_text
 
 
 def explain_verdict(verdict: Verdict, record: Record) -> Explanation:
@@ -81,9 +82,10 @@ def next_step_text(step: NextStep) -> str:
 
 
 def dataloader_call(change: ChangeDataLoader) -> str:
-    """The call to write in the script: ``DataLoader(..., num_workers=4)``."""
-    arguments = {name: value for name, value in asdict(change).items() if value is not None}
-    return f"DataLoader(..., {', '.join(f'{name}={value}' for name, value in arguments.items())})"
+    """The call to write in the script: ``DataLoader(..., num_workers=4)``, and what must be changed before."""
+    arguments = {name: value for name, value in asdict(change).items() if value is not None and name != "shared_handles"}
+    call = f"DataLoader(..., {', '.join(f'{name}={value}' for name, value in arguments.items())})"
+    return f"{open_text(change.shared_handles)}, then {call}" if change.shared_handles else call
 
 
 def _runner_up(name: str | None) -> str:

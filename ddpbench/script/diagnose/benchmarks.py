@@ -10,20 +10,23 @@ from ddpbench.distributed.bandwidth import h2d_bytes_per_s
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.storage import benchmark_storage
 from ddpbench.record.diagnosis import H2DBandwidth
+from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.dataset_files import common_folder
 from ddpbench.script.diagnose.device_decoding import benchmark_device_decoding
 from ddpbench.script.diagnose.loader_benchmark import benchmark_own, benchmark_with_workers
 from ddpbench.script.diagnose.own_loader import SteeredIterator
+from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import RankResults, Stage, first_line
-from ddpbench.script.diagnose.trial_loader import MemoryNeed
+from ddpbench.script.diagnose.trial_loader import MemoryNeed, open_trial
 from ddpbench.script.observe.observer import Observer
 
 
 class Benchmarks:
     """The benchmarks of one rank. They enter ``results``."""
 
-    def __init__(self, rank_env: RankEnv, results: RankResults) -> None:
+    def __init__(self, rank_env: RankEnv, results: RankResults, shared_files: SharedFiles) -> None:
         self._rank, self._ranks_per_node, self._results = rank_env.rank, rank_env.local_world_size, results
+        self._shared_files = shared_files
 
     def run(self, stage: Stage, iterator: SteeredIterator, observer: Observer, files: Sequence[str]) -> None:
         """Run the benchmark of ``stage``, if it concerns this rank. ``files`` are those of the dataset."""
@@ -32,6 +35,7 @@ class Benchmarks:
             with observer.paused():
                 self._benchmark_all_cores(stage, iterator)
         elif stage.kind == "benchmark" and not stage.single_rank:
+            results.shared_handles = self._shared_files.shared(iterator.loader)
             results.benchmarks = [benchmark_own(iterator, self._rank, stage.seconds)]
         elif stage.kind == "benchmark" and self._rank == 0:
             results.single_rank_benchmark = benchmark_own(iterator, self._rank, stage.seconds)
@@ -46,7 +50,9 @@ class Benchmarks:
     def _benchmark_all_cores(self, stage: Stage, iterator: SteeredIterator) -> None:
         try:
             need = MemoryNeed.of(iterator.steered, self._ranks_per_node)
-            self._results.all_cores_benchmark = benchmark_with_workers(stage.workers, iterator, need, self._rank, stage.seconds)
+            copied = open_trial(iterator.loader, Scenario(workers=stage.workers), need, self._shared_files)
+            self._results.has_forked = True
+            self._results.all_cores_benchmark = benchmark_with_workers(copied, iterator, self._rank, stage.seconds)
         except Exception as problem:  # of a worker, too
             self._results.all_cores_problem = first_line(problem)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 from ddpbench.analysis.cpu_demand import all_cores_workers
-from ddpbench.analysis.remedies.script import is_script_change, script_change
+from ddpbench.analysis.remedies.script import may_try, script_change
 from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.diagnose.verify import MAX_TRIALS, predict_after_trials, predict_remedies
 from ddpbench.distributed.rank_store import open_store
@@ -79,6 +79,11 @@ class ScriptDiagnosis:
     @property
     def observer(self) -> Observer:
         return self.windows.observer
+
+    @property
+    def has_forked(self) -> bool:
+        """Whether this process has started workers of loaders that are not the script's own."""
+        return self.windows.results.has_forked
 
     def begin(self, observation: Observation) -> None:
         """The script is being watched."""
@@ -221,7 +226,7 @@ class ScriptDiagnosis:
             self._update_records()
             self._predict()
         self._save()
-        found = promising(self.diagnosis.predictions) if self._verify else []
+        found = promising(self.diagnosis.predictions, self.records[0]) if self._verify else []
         for each in found:
             self._print_line(f"ddpbench: trying {next_step_text(script_change(each, self.records[0]))}")
         return found
@@ -249,7 +254,7 @@ class ScriptDiagnosis:
         self._save()
 
 
-def promising(predictions: Sequence[Prediction]) -> list[Scenario]:
+def promising(predictions: Sequence[Prediction], record: Record) -> list[Scenario]:
     """The scenarios to try: those that the script can make, by descending gain. That of fused kernels need not be known."""
-    possible = [each for each in predictions if is_script_change(each.scenario) and (each.gain is not None or each.scenario == FUSED)]
+    possible = [each for each in predictions if may_try(each.scenario, record) and (each.gain is not None or each.scenario == FUSED)]
     return [each.scenario for each in sorted(possible, key=lambda each: -(each.gain or 0.0))[:MAX_TRIALS]]

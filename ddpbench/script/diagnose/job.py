@@ -35,6 +35,8 @@ def build_records(observation: Observation, own_rows: Rows, results: Sequence[Ra
             found.append(timed)
     records = [_with_role(observation.record_with(measured, states, own_rows), role, requested) for role, measured in rounds.items()]
     for record in records:
+        if record.script:
+            record.script = msgspec.structs.replace(record.script, shared_handles=results[0].shared_handles)
         if record.role == COMPUTE_ONLY and results[0].kernel_ms is not None and record.rounds:
             last = record.rounds[-1]
             step_ms = 1000 * last.wall_s / last.traces[0].steps

@@ -12,6 +12,7 @@ from ddpbench.record.prediction import Scenario
 from ddpbench.record.ranges import Count, Milliseconds, Seconds
 from ddpbench.record.roles import Role
 from ddpbench.record.roofline import Roofline
+from ddpbench.record.script import SharedHandle
 from ddpbench.script.diagnose.trial_loader import SPAWNED_BATCH_TIMEOUT_S
 from ddpbench.script.ranks.gather import RankState
 
@@ -108,6 +109,8 @@ class RankResults(msgspec.Struct, kw_only=True):
     storage: Storage | None = None  # on rank 0
     node_state: NodeState | None = None  # of the first rank of a node
     failed_trials: list[FailedTrial] = []
+    shared_handles: list[SharedHandle] = []  # that workers of the script's loader would share
+    has_forked: bool = False  # workers of ddpbench's own
 
 
 def first_line(problem: Exception) -> str:

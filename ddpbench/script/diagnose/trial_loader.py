@@ -22,7 +22,9 @@ from ddpbench.machine.host import (
 )
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
+from ddpbench.report.messages.shared_handles import shared_text
 from ddpbench.script.diagnose.own_loader import SteeredLoader
+from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 
 BATCH_TIMEOUT_S, SPAWNED_BATCH_TIMEOUT_S = 20.0, 60.0
@@ -46,12 +48,17 @@ class MemoryNeed:
         return cls(ranks * loader.repeated.batch_bytes, ranks * sum(workers) // max(1, len(workers)))
 
 
-def open_trial(loader: DataLoader[Any], scenario: Scenario, need: MemoryNeed) -> DataLoader[Any]:
+def open_trial(loader: DataLoader[Any], scenario: Scenario, need: MemoryNeed, files: SharedFiles) -> DataLoader[Any]:
     """A copy of ``loader`` with the arguments of ``scenario``. Its batches never end, except those of an IterableDataset.
 
     It begins in the middle of an epoch: what ``loader`` has just read is in the page cache. Raises ConfigFailed if it cannot work.
+    ``files`` are those that its workers must not share with this process.
     """
-    workers = loader.num_workers if scenario.workers is None else scenario.workers
+    workers, dataset = loader.num_workers if scenario.workers is None else scenario.workers, loader.dataset
+    if workers and (shared := files.shared(loader)):
+        raise ConfigFailed(shared_text(shared))
+    if loader.num_workers and not workers:
+        dataset = copy.copy(dataset)  # what it opens with its first sample would be shared by workers that the script forks later
     prefetch = scenario.prefetch or loader.prefetch_factor or DEFAULT_PREFETCH
     _check_shards(loader, workers)
     _check_memory(workers * prefetch * need.batch_bytes, workers * need.worker_bytes)
@@ -63,11 +70,11 @@ def open_trial(loader: DataLoader[Any], scenario: Scenario, need: MemoryNeed) ->
             "persistent_workers": True,
             "multiprocessing_context": loader.multiprocessing_context,
             "timeout": min(loader.timeout or timeout_s, timeout_s),
-            "worker_init_fn": loader.worker_init_fn,
+            "worker_init_fn": files.worker_init(loader),
             "in_order": loader.in_order if scenario.in_order is None else scenario.in_order,
         }
     return DataLoader(
-        loader.dataset,
+        dataset,
         num_workers=workers,
         collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory if scenario.pin_memory is None else scenario.pin_memory,

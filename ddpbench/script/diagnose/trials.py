@@ -11,6 +11,7 @@ from torch import nn
 from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader
+from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import FailedTrial, RankResults, first_line
 from ddpbench.script.diagnose.trial_loader import MemoryNeed, open_trial
 from ddpbench.script.observe.observer import Observer
@@ -20,8 +21,10 @@ from ddpbench.script.observe.source import LoaderSource
 class Trials:
     """A trial that does not work is dropped: its windows get batches of the script's own loader, for its own model."""
 
-    def __init__(self, results: RankResults, loaders: Mapping[LoaderSource, SteeredLoader], ranks_per_node: int) -> None:
-        self._results, self._loaders, self._ranks_per_node = results, loaders, ranks_per_node
+    def __init__(
+        self, results: RankResults, loaders: Mapping[LoaderSource, SteeredLoader], ranks_per_node: int, files: SharedFiles
+    ) -> None:
+        self._results, self._loaders, self._ranks_per_node, self._files = results, loaders, ranks_per_node, files
 
     def has_failed(self, scenario: Scenario) -> bool:
         """Whether the trial of ``scenario`` did not work on this rank."""
@@ -33,7 +36,10 @@ class Trials:
         if scenario not in loader.trials and not self.has_failed(scenario):
             try:
                 with observer.paused(), suppress_worker_count_warning(), no_torch_sigchld_handler():
-                    loader.trials[scenario] = iter(open_trial(iterator.loader, scenario, MemoryNeed.of(loader, self._ranks_per_node)))
+                    need = MemoryNeed.of(loader, self._ranks_per_node)
+                    trial = open_trial(iterator.loader, scenario, need, self._files)
+                    self._results.has_forked |= trial.num_workers > 0
+                    loader.trials[scenario] = iter(trial)
             except Exception as problem:
                 self._fail(scenario, problem)
         return loader.trials.get(scenario)

@@ -20,6 +20,7 @@ from ddpbench.script.diagnose.dataset_files import dataset_files
 from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Measurement, NoLoader
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
 from ddpbench.script.diagnose.repeated import RepeatedBatches
+from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import FIRST_BATCH, RankResults, Stage, first_line
 from ddpbench.script.diagnose.trials import Trials
 from ddpbench.script.observe.observer import Observer
@@ -71,7 +72,8 @@ class Windows:
     ) -> None:
         self.results = RankResults()
         self.dataset_files: Sequence[str] = ()
-        self._benchmarks = Benchmarks(rank_env, self.results)
+        self._shared_files = SharedFiles()
+        self._benchmarks = Benchmarks(rank_env, self.results, self._shared_files)
         self._rank, self._num_ranks = rank_env.rank, rank_env.world_size
         self._on_first_update, self._next_stage, self._end_script = on_first_update, next_stage, end_script
         self._on_failure = on_failure
@@ -80,7 +82,7 @@ class Windows:
         self._measurement: Measurement | None = None
         ranks = rank_env.local_world_size
         self._loaders: dict[LoaderSource, SteeredLoader] = defaultdict(lambda: SteeredLoader(repeated=RepeatedBatches(ranks)))
-        self.trials = Trials(self.results, self._loaders, ranks)
+        self.trials = Trials(self.results, self._loaders, ranks, self._shared_files)
         self._training: tuple[LoaderSource, SteeredLoader] | None = None  # of the last batch
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
@@ -111,6 +113,7 @@ class Windows:
         """The script is about to create an iterator of ``loader``."""
         if isinstance(self._loader, DrainedLoader):
             self._loader.pause()
+        self._shared_files.begin_epoch(loader)
         if type(loader).__name__ == DISPATCHER and self._num_ranks > 1 and self.observer.training is None:
             self._fail(BenchError(f"rank 0 loads the batches of all ranks ({DISPATCHER} of Accelerate)", "use ddpbench watch"))
             self._end_script()

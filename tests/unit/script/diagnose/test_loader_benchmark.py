@@ -10,9 +10,11 @@ import pytest
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from ddpbench.record.errors import ConfigFailed
+from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.loader_benchmark import benchmark_own, benchmark_with_workers
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
-from ddpbench.script.diagnose.trial_loader import MemoryNeed
+from ddpbench.script.diagnose.shared_files import SharedFiles
+from ddpbench.script.diagnose.trial_loader import MemoryNeed, open_trial
 from ddpbench.script.observe.source import LoaderSource
 
 
@@ -54,6 +56,10 @@ def steered(dataset: Any, **arguments: Any) -> SteeredIterator:
     return SteeredIterator(loader, restart(), LoaderSource.of(loader), SteeredLoader(), restart, OwnBatches())
 
 
+def two_workers(iterator: SteeredIterator) -> DataLoader[Any]:
+    return open_trial(iterator.loader, Scenario(workers=2), MemoryNeed(), SharedFiles())
+
+
 def test_own_loader_is_drained_without_counting_for_the_script() -> None:
     iterator = steered(Numbers())
     found = benchmark_own(iterator, rank=0, seconds=0.01)
@@ -63,7 +69,7 @@ def test_own_loader_is_drained_without_counting_for_the_script() -> None:
 
 def test_copy_has_its_own_workers_which_end_with_the_benchmark() -> None:
     iterator = steered(Numbers())
-    found = benchmark_with_workers(2, iterator, need=MemoryNeed(), rank=1, seconds=0.01)
+    found = benchmark_with_workers(two_workers(iterator), iterator, rank=1, seconds=0.01)
     assert (found.workers, found.rank) == (2, 1)
     assert found.loader_stats is not None
     assert set(found.loader_stats.cpu_s) == {"sample", "collate"}
@@ -73,8 +79,9 @@ def test_copy_has_its_own_workers_which_end_with_the_benchmark() -> None:
 
 
 def test_dataset_that_ends_has_no_benchmark() -> None:
+    iterator = steered(ShortStream())
     with pytest.raises(ConfigFailed, match="the dataset ended"):
-        benchmark_with_workers(2, steered(ShortStream()), need=MemoryNeed(), rank=0, seconds=1.0)
+        benchmark_with_workers(two_workers(iterator), iterator, rank=0, seconds=1.0)
     assert multiprocessing.active_children() == []
 
 
