@@ -23,7 +23,7 @@ Launch = Callable[..., Any]
 
 def diagnosed(launch: Launch, folder: Path, *flags: str, limit_s: int = 15) -> tuple[Any, Job]:
     """The diagnosis of the script with ``flags``, whose own records were all the requested ones."""
-    done = launch([*PLAIN, "diagnose", "--time-limit", str(limit_s), "-o", str(folder), RECORDS, "--folder", str(folder), *flags])
+    done = launch([*PLAIN, "diagnose", "--time-limit", str(limit_s), "-o", str(folder), RECORDS, "--folder", str(folder.parent), *flags])
     assert done.returncode == 0, done.stderr
     return done, only_job(folder)
 

@@ -66,8 +66,10 @@ def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
 
 
 def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
-    """The first remedy of a diagnosis that the script can make, or a command that shows more."""
+    """The first remedy of a diagnosis that the script can make and that has not failed, or a command that shows more."""
     for remedy in recommend(CommandBuilder(inputs.record, "diagnose"), inputs, verdict):
+        if remedy.scenario is not None and remedy.scenario in inputs.controls.failed_trials:
+            continue
         if remedy.code == "fused-kernels":
             return script_change(FUSED, inputs.record)
         if remedy.scenario is not None and is_script_change(remedy.scenario):

@@ -56,7 +56,7 @@ def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = Fa
     for remedy in remedies:
         outcome = recorded.pop(remedy.scenario, None) if remedy.scenario else None
         gain = outcome_text(outcome) if outcome else prediction_text(predict_gain(inputs, run, remedy.scenario)) if remedy.scenario else ""
-        reason = remedy_reason(remedy, record) if verbose or not (gain and remedy.command) else ""
+        reason = remedy_reason(remedy, record, job.diagnosis) if verbose or not (gain and remedy.command) else ""
         is_next = bool(remedy.command) and remedy.command == next_command
         yield from _remedy_line(remedy_name(remedy, record), [gain, reason, NEXT_COMMAND_NOTE if is_next else ""], page)
         yield from styled(wrap_command("    ", remedy.command, page) if remedy.command and not is_next else [])

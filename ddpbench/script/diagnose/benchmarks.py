@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ddpbench.analysis.worker_memory import workers_that_fit
 from ddpbench.distributed.bandwidth import h2d_bytes_per_s
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.storage import benchmark_storage
@@ -17,8 +18,10 @@ from ddpbench.script.diagnose.loader_benchmark import benchmark_own, benchmark_w
 from ddpbench.script.diagnose.own_loader import SteeredIterator
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import RankResults, Stage, first_line
-from ddpbench.script.diagnose.trial_loader import MemoryNeed, open_trial
+from ddpbench.script.diagnose.trial_loader import open_trial
+from ddpbench.script.diagnose.worker_memory import measure_worker_memory
 from ddpbench.script.observe.observer import Observer
+from ddpbench.script.observe.source import DEFAULT_PREFETCH
 
 
 class Benchmarks:
@@ -31,7 +34,9 @@ class Benchmarks:
     def run(self, stage: Stage, iterator: SteeredIterator, observer: Observer, files: Sequence[str]) -> None:
         """Run the benchmark of ``stage``, if it concerns this rank. ``files`` are those of the dataset."""
         results, device = self._results, observer.device
-        if stage.kind == "benchmark" and stage.workers:
+        if stage.kind == "collect":
+            results.worker_memory = measure_worker_memory(iterator.steered, self._ranks_per_node)
+        elif stage.kind == "benchmark" and stage.workers:
             with observer.paused():
                 self._benchmark_all_cores(stage, iterator)
         elif stage.kind == "benchmark" and not stage.single_rank:
@@ -49,8 +54,10 @@ class Benchmarks:
 
     def _benchmark_all_cores(self, stage: Stage, iterator: SteeredIterator) -> None:
         try:
-            need = MemoryNeed.of(iterator.steered, self._ranks_per_node)
-            copied = open_trial(iterator.loader, Scenario(workers=stage.workers), need, self._shared_files)
+            memory = measure_worker_memory(iterator.steered, self._ranks_per_node)
+            prefetch = iterator.loader.prefetch_factor or DEFAULT_PREFETCH
+            workers, prefetch = workers_that_fit(stage.workers, prefetch, memory) or (stage.workers, prefetch)
+            copied = open_trial(iterator.loader, Scenario(workers=workers, prefetch=prefetch), memory, self._shared_files)
             self._results.has_forked = True
             self._results.all_cores_benchmark = benchmark_with_workers(copied, iterator, self._rank, stage.seconds)
         except Exception as problem:  # of a worker, too

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ddpbench.record.diagnosis import DeviceDecoding, H2DBandwidth, LoaderBenchmark, NodeState, Storage
+from ddpbench.record.diagnosis import DeviceDecoding, H2DBandwidth, LoaderBenchmark, NodeState, Storage, WorkerMemory
 from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.ranges import Count, Milliseconds, Seconds
@@ -110,6 +110,7 @@ class RankResults(msgspec.Struct, kw_only=True):
     node_state: NodeState | None = None  # of the first rank of a node
     failed_trials: list[FailedTrial] = []
     shared_handles: list[SharedHandle] = []  # that workers of the script's loader would share
+    worker_memory: WorkerMemory | None = None  # when its results were last collected
     has_forked: bool = False  # workers of ddpbench's own
 
 

@@ -5,25 +5,19 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from ddpbench.analysis.worker_memory import memory_limit
 from ddpbench.data.loaders.start_workers import is_forked
-from ddpbench.machine.host import (
-    MAX_MEMORY_FRACTION,
-    check_free_memory,
-    free_memory_bytes,
-    private_bytes,
-    shared_memory_free_bytes,
-)
+from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
 from ddpbench.report.messages.shared_handles import shared_text
-from ddpbench.script.diagnose.own_loader import SteeredLoader
+from ddpbench.report.messages.worker_memory import memory_limit_text
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 
@@ -34,21 +28,7 @@ Spawned workers import the script before their first batch.
 """
 
 
-@dataclass(frozen=True)
-class MemoryNeed:
-    """Bytes of one batch, and of one worker besides its batches, on all ranks of this node, which share its memory."""
-
-    batch_bytes: int = 0
-    worker_bytes: int = 0  # 0 if unknown
-
-    @classmethod
-    def of(cls, loader: SteeredLoader, ranks: int) -> MemoryNeed:
-        """As the batches and workers of ``loader`` show it, on each of ``ranks``."""
-        workers = [found for pid in loader.worker_pids() if (found := private_bytes(pid)) is not None]
-        return cls(ranks * loader.repeated.batch_bytes, ranks * sum(workers) // max(1, len(workers)))
-
-
-def open_trial(loader: DataLoader[Any], scenario: Scenario, need: MemoryNeed, files: SharedFiles) -> DataLoader[Any]:
+def open_trial(loader: DataLoader[Any], scenario: Scenario, memory: WorkerMemory, files: SharedFiles) -> DataLoader[Any]:
     """A copy of ``loader`` with the arguments of ``scenario``. Its batches never end, except those of an IterableDataset.
 
     It begins in the middle of an epoch: what ``loader`` has just read is in the page cache. Raises ConfigFailed if it cannot work.
@@ -61,7 +41,8 @@ def open_trial(loader: DataLoader[Any], scenario: Scenario, need: MemoryNeed, fi
         dataset = copy.copy(dataset)  # what it opens with its first sample would be shared by workers that the script forks later
     prefetch = scenario.prefetch or loader.prefetch_factor or DEFAULT_PREFETCH
     _check_shards(loader, workers)
-    _check_memory(workers * prefetch * need.batch_bytes, workers * need.worker_bytes)
+    if limit := memory_limit(workers, prefetch, memory):
+        raise ConfigFailed(memory_limit_text(limit, workers, prefetch, memory))
     worker_arguments: dict[str, Any] = {}
     if workers:
         timeout_s = BATCH_TIMEOUT_S if is_forked(loader) else SPAWNED_BATCH_TIMEOUT_S
@@ -138,11 +119,3 @@ def _check_shards(loader: DataLoader[Any], workers: int) -> None:
         source = ""
     if "worker_info" not in source:
         raise ConfigFailed("the iterable dataset does not divide its samples among workers (torch.utils.data.get_worker_info)")
-
-
-def _check_memory(batches_bytes: int, workers_bytes: int) -> None:
-    available = free_memory_bytes()
-    free = min(available, shared_memory_free_bytes() or available)
-    if batches_bytes > MAX_MEMORY_FRACTION * free:
-        raise ConfigFailed(f"prefetched batches need {batches_bytes / 2**30:.1f} GiB of shared memory, {free / 2**30:.1f} GiB are free")
-    check_free_memory("workers", batches_bytes + workers_bytes)

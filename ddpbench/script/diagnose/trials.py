@@ -13,7 +13,8 @@ from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import FailedTrial, RankResults, first_line
-from ddpbench.script.diagnose.trial_loader import MemoryNeed, open_trial
+from ddpbench.script.diagnose.trial_loader import open_trial
+from ddpbench.script.diagnose.worker_memory import measure_worker_memory
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.source import LoaderSource
 
@@ -36,8 +37,8 @@ class Trials:
         if scenario not in loader.trials and not self.has_failed(scenario):
             try:
                 with observer.paused(), suppress_worker_count_warning(), no_torch_sigchld_handler():
-                    need = MemoryNeed.of(loader, self._ranks_per_node)
-                    trial = open_trial(iterator.loader, scenario, need, self._files)
+                    memory = measure_worker_memory(loader, self._ranks_per_node)
+                    trial = open_trial(iterator.loader, scenario, memory, self._files)
                     self._results.has_forked |= trial.num_workers > 0
                     loader.trials[scenario] = iter(trial)
             except Exception as problem:

@@ -218,7 +218,9 @@ MESSAGES: list[tuple[AnyCheck, str, str]] = [
         "the record lists them; repair or remove them",
     ),
     (
-        SharedHandles(workers=3, handles=[SharedHandle(name="Records.file", kind="file"), SharedHandle(name="Records.zip", kind="archive")]),
+        SharedHandles(
+            workers=3, handles=[SharedHandle(name="Records.file", kind="file"), SharedHandle(name="Records.zip", kind="archive")]
+        ),
         "3 workers share the file Records.file and the archive Records.zip, open before they were forked: samples may be mixed up",
         "open Records.file and Records.zip in each worker, with its first sample or in worker_init_fn",
     ),
