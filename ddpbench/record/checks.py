@@ -287,6 +287,13 @@ class SharedHandles(Check, frozen=True, kw_only=True, tag="shared-handles"):
     handles: Annotated[list[SharedHandle], Meta(min_length=1)]
 
 
+class RepeatedSamples(Check, frozen=True, kw_only=True, tag="repeated-samples"):
+    """The workers of a script yield each other's samples: its stream is not divided among them."""
+
+    severity: Severity = "warning"
+    workers: AtLeastOne
+
+
 class NotValidated(Check, frozen=True, kw_only=True, tag="not-validated"):
     """Accuracy was requested, and there are no held-out data."""
 
@@ -318,6 +325,7 @@ AnyCheck = (
     | RereadFiles
     | FilesSkipped
     | SharedHandles
+    | RepeatedSamples
     | NotValidated
 )
 """Every check."""

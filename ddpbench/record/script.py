@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ddpbench.record.private import FileMessage
+from ddpbench.record.private import FileMessage, FreeText
 from ddpbench.record.ranges import AtLeastOne, Count, Seconds
 
 OutsideKind = Literal["validation", "checkpoint", "between-epochs"]
@@ -36,6 +36,33 @@ class SharedHandle(msgspec.Struct, frozen=True, kw_only=True):
     path: FileMessage = ""  # of the file; empty if ``name`` leads to it
 
 
+NotComparedReason = Literal[
+    "random",  # most samples differ between two reads, although each began with the same random state
+    "repetitive",  # of a stream: one worker alone yields the same sample again and again
+    "failed",
+]
+"""Why samples could not be compared."""
+
+
+class SampleComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Samples that several workers read at once, beside those that the script's own way reads: without workers, or with one.
+
+    Of a stream, an IterableDataset, beside those of each other.
+    """
+
+    workers: AtLeastOne
+    samples: Count = 0  # that were compared
+    different: Count = 0  # of them; of a stream, those that another worker yielded, too
+    is_stream: bool = False
+    not_compared: NotComparedReason | None = None
+    error: FreeText = ""  # if it failed
+
+    @property
+    def changes_samples(self) -> bool:
+        """Whether more workers give a script other samples."""
+        return self.different > 0 or self.not_compared in ("failed", "repetitive")
+
+
 class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     """A training script, as rank 0 observed it.
 
@@ -55,4 +82,5 @@ class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     fusable_norms: Count | None = None  # BatchNorms of the model that fused kernels can run; None if they were not looked for
     ended_early: bool = False  # by ddpbench, after --steps batches
     outside_s: dict[OutsideKind, Seconds] = {}
+    sample_comparison: SampleComparison | None = None  # of the training loader's dataset; None if nothing was compared
     shared_handles: list[SharedHandle] = []  # of the training loader's dataset, if it forks workers; empty if not searched

@@ -40,6 +40,7 @@ class ChangeDataLoader(msgspec.Struct, frozen=True, kw_only=True, tag_field="cod
     persistent_workers: bool | None = None
     in_order: bool | None = None
     shared_handles: list[SharedHandle] = []  # that each worker must open for itself first
+    divide_samples: bool = False  # among the workers of a stream, first
 
 
 class FuseKernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="code", tag="fuse-kernels"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from launches import PLAIN, SUPPORT, only_job
 
-from ddpbench.record.checks import SharedHandles
+from ddpbench.record.checks import RepeatedSamples, SharedHandles
 from ddpbench.record.record import Job
 from ddpbench.record.script import SharedHandle
 from ddpbench.record.verdict import ChangeDataLoader
@@ -34,7 +34,7 @@ def trials(job: Job) -> list[str]:
 
 @pytest.mark.parametrize(("kind", "handle"), [("raw", "file"), ("zip", "archive")])
 def test_no_worker_is_forked_that_would_share_an_open_file(launch: Launch, results: Path, kind: str, handle: str) -> None:
-    done, job = diagnosed(launch, results, "--kind", kind)
+    done, job = diagnosed(launch, results, "--kind", kind, "--sample-ms", "3")
     assert "wrong 0" in done.stdout
     baseline, shared = job.records[0], [SharedHandle(name="RecordFile.file", kind=handle)]  # type: ignore[arg-type]
     assert baseline.script is not None
@@ -64,4 +64,29 @@ def test_workers_of_the_script_that_share_a_file_are_a_defect(launch: Launch, re
         [SharedHandle(name="RecordFile.file", kind="file")]
     ]
     assert trials(job) == []
-    assert "hint: open RecordFile.file in each worker" in done.stderr
+    assert "3 workers share the file RecordFile.file" in " ".join(done.stderr.split())
+
+
+def test_workers_that_repeat_the_samples_of_a_stream_are_a_defect(launch: Launch, results: Path) -> None:
+    done, job = diagnosed(launch, results, "--kind", "stream", "--workers", "3")
+    (check,) = (each for each in job.records[0].checks if isinstance(each, RepeatedSamples))
+    assert (check.workers, check.severity) == (3, "warning")
+    assert "3 workers yield the same samples" in " ".join(done.stderr.split())
+    assert trials(job) == []
+
+
+def test_more_workers_of_a_stream_that_is_not_divided_are_not_tried(launch: Launch, results: Path) -> None:
+    done, job = diagnosed(launch, results, "--kind", "stream", "--workers", "1")
+    assert not any(isinstance(each, RepeatedSamples) for each in job.records[0].checks), "one worker repeats no other"
+    verdict = job.records[0].verdict
+    assert verdict is not None
+    assert isinstance(verdict.next, ChangeDataLoader)
+    assert verdict.next.divide_samples
+    assert trials(job) == []
+    assert "divide the samples among workers" in done.stderr
+
+
+def test_workers_of_a_divided_stream_are_tried(launch: Launch, results: Path) -> None:
+    done, job = diagnosed(launch, results, "--kind", "stream", "--divide", "--workers", "1", limit_s=25)
+    assert "ok" in trials(job)
+    assert "  no sample of 300 samples was yielded by both" in done.stderr

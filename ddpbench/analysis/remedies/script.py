@@ -10,7 +10,7 @@ from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.record import Record
-from ddpbench.record.script import SharedHandle
+from ddpbench.record.script import SampleComparison, SharedHandle
 from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RunCommand, Verdict
 
 SCRIPT_FIELDS = (*DATALOADER_FIELDS, "fused_kernels")
@@ -28,9 +28,20 @@ def shared_in_workers(scenario: Scenario, record: Record) -> list[SharedHandle]:
     return record.script.shared_handles if record.script and workers and scenario != FUSED else []
 
 
+def other_samples(scenario: Scenario, record: Record) -> SampleComparison | None:
+    """The comparison that speaks against the workers of ``scenario``: they read other samples, or that is unknown; None if none does.
+
+    One worker of a stream has no other to repeat.
+    """
+    comparison = record.script.sample_comparison if record.script else None
+    if comparison is None or scenario.workers is None or scenario.workers <= int(comparison.is_stream):
+        return None
+    return comparison if comparison.changes_samples else None
+
+
 def may_try(scenario: Scenario, record: Record) -> bool:
-    """Whether a diagnosis can try ``scenario``: the script can make it, and workers share no open file."""
-    return is_script_change(scenario) and not shared_in_workers(scenario, record)
+    """Whether a diagnosis can try ``scenario``: the script can make it, and workers share no open file and no sample."""
+    return is_script_change(scenario) and not shared_in_workers(scenario, record) and not other_samples(scenario, record)
 
 
 def script_change(scenario: Scenario, record: Record) -> ChangeDataLoader | FuseKernels:
@@ -41,6 +52,7 @@ def script_change(scenario: Scenario, record: Record) -> ChangeDataLoader | Fuse
 def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
     """The arguments that turn the DataLoader of ``record`` into that of ``scenario``, in the spelling of a script."""
     workers = record.workers if scenario.workers is None else scenario.workers
+    compared = other_samples(scenario, record)
     return ChangeDataLoader(
         num_workers=scenario.workers,
         prefetch_factor=scenario.prefetch,
@@ -48,6 +60,7 @@ def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
         persistent_workers=True if scenario.workers and workers else None,
         in_order=scenario.in_order,
         shared_handles=shared_in_workers(scenario, record),
+        divide_samples=compared is not None and compared.is_stream and compared.different > 0,
     )
 
 
@@ -68,7 +81,7 @@ def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
 def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
     """The first remedy of a diagnosis that the script can make and that has not failed, or a command that shows more."""
     for remedy in recommend(CommandBuilder(inputs.record, "diagnose"), inputs, verdict):
-        if remedy.scenario is not None and remedy.scenario in inputs.controls.failed_trials:
+        if remedy.scenario is not None and _is_ruled_out(remedy.scenario, inputs):
             continue
         if remedy.code == "fused-kernels":
             return script_change(FUSED, inputs.record)
@@ -81,6 +94,12 @@ def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | N
         if remedy.code in ("list-processes", "inspect-straggler"):
             return RunCommand(remedy.command)
     return None
+
+
+def _is_ruled_out(scenario: Scenario, inputs: AnalysisInput) -> bool:
+    """Whether its trial has failed, or its workers read other samples. Those of a stream can be divided among them."""
+    compared = other_samples(scenario, inputs.record)
+    return scenario in inputs.controls.failed_trials or (compared is not None and not (compared.is_stream and compared.different))
 
 
 def _pinned_memory(record: Record) -> ChangeDataLoader:

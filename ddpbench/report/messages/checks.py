@@ -34,6 +34,7 @@ from ddpbench.record.checks import (
     PrecisionMismatch,
     Relocated,
     Remeasured,
+    RepeatedSamples,
     RereadFiles,
     SharedGpu,
     SharedHandles,
@@ -50,6 +51,7 @@ from ddpbench.record.record import Record
 from ddpbench.record.text import numbered, pluralize
 from ddpbench.record.trace import RetryReason
 from ddpbench.report.messages.phrases import format_ranks, format_starved_ranks
+from ddpbench.report.messages.sample_comparison import repeated_text
 from ddpbench.report.messages.sentence import Quantity, Sentence, counted, sentence_text
 from ddpbench.report.messages.shared_handles import handle_names, open_text
 
@@ -120,6 +122,8 @@ def check_hint(check: AnyCheck, record: Record) -> str:
             return "the record lists them; repair or remove them"
         case SharedHandles():
             return f"{open_text(check.handles)}, with its first sample or in worker_init_fn"
+        case RepeatedSamples():
+            return "torch.utils.data.get_worker_info() in its __iter__ returns the number of the worker, and of all workers"
         case NotValidated():
             return "use a --data-dir with a validation split, or --loader torch without --data-dir"
         case UnusedLossScale() | SkippedSteps() | PowerCapped() | Remeasured():
@@ -188,7 +192,10 @@ def _finding(check: AnyCheck, record: Record) -> str | Sentence:
             return *counted(check.files, "unreadable file"), " skipped, as --skip-bad allows"
         case SharedHandles():
             names = handle_names(check.handles)
-            return f"{pluralize(check.workers, 'worker')} share {names}, open before they were forked: samples may be mixed up"
+            shared = f"{pluralize(check.workers, 'worker')} share {names}, open before they were forked"
+            return f"{shared}: samples may be mixed up until each opens its own"
+        case RepeatedSamples():
+            return repeated_text(record, check.workers)
         case NotValidated():
             return "no accuracy: the dataset has no validation split"
         case _:

@@ -16,7 +16,7 @@ from ddpbench.analysis.remedies.remedy import (
     Remedy,
     RemedyCode,
 )
-from ddpbench.analysis.remedies.script import is_script_change, script_change, shared_in_workers
+from ddpbench.analysis.remedies.script import is_script_change, other_samples, script_change, shared_in_workers
 from ddpbench.analysis.stats import Interval, PairedRatio
 from ddpbench.analysis.whatif.outcome import PredictionOutcome, is_runnable
 from ddpbench.record.diagnosis import SHM_DIR, Diagnosis
@@ -27,6 +27,7 @@ from ddpbench.record.text import format_3sig, pluralize
 from ddpbench.record.verdict import ReduceRanks
 from ddpbench.report.format import format_rounded, format_with_interval
 from ddpbench.report.messages.phrases import device_noun
+from ddpbench.report.messages.sample_comparison import comparison_text
 from ddpbench.report.messages.shared_handles import shared_text
 from ddpbench.report.messages.status import failure_reason
 from ddpbench.report.messages.verdict import next_step_text
@@ -107,6 +108,8 @@ def remedy_reason(remedy: Remedy, record: Record, diagnosis: Diagnosis | None = 
     """Why ``remedy`` may help ``record``, or cannot be tried; empty if its name is self-explanatory."""
     if remedy.scenario is not None and (shared := shared_in_workers(remedy.scenario, record)):
         return shared_text(shared)
+    if remedy.scenario is not None and (compared := other_samples(remedy.scenario, record)):
+        return comparison_text(compared)
     match remedy:
         case MoreWorkers():
             target = " with the trainer process" if remedy.is_handoff_bound else ""

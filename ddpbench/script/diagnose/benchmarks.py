@@ -16,6 +16,7 @@ from ddpbench.script.diagnose.dataset_files import common_folder
 from ddpbench.script.diagnose.device_decoding import benchmark_device_decoding
 from ddpbench.script.diagnose.loader_benchmark import benchmark_own, benchmark_with_workers
 from ddpbench.script.diagnose.own_loader import SteeredIterator
+from ddpbench.script.diagnose.sample_comparison import probe_shared_files
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import RankResults, Stage, first_line
 from ddpbench.script.diagnose.trial_loader import open_trial
@@ -40,6 +41,8 @@ class Benchmarks:
             with observer.paused():
                 self._benchmark_all_cores(stage, iterator)
         elif stage.kind == "benchmark" and not stage.single_rank:
+            with observer.paused():
+                results.has_forked |= probe_shared_files(iterator.loader, self._shared_files)
             results.shared_handles = self._shared_files.shared(iterator.loader)
             results.benchmarks = [benchmark_own(iterator, self._rank, stage.seconds)]
         elif stage.kind == "benchmark" and self._rank == 0:

@@ -184,6 +184,7 @@ class ScriptDiagnosis:
             epoch_batches=self.windows.epoch_batches,
             on_gpu=self.observer.device is not None and self.observer.device.type == "cuda",
             reads_files=bool(self.windows.dataset_files),
+            is_stream=self.windows.is_stream,
             all_cores_workers=all_cores_workers(self._placement.usable_cores, self._rank_env.local_world_size, training.workers),
         )
 
@@ -227,6 +228,7 @@ class ScriptDiagnosis:
             self._predict()
         self._save()
         found = promising(self.diagnosis.predictions, self.records[0]) if self._verify else []
+        self.windows.trials.candidates = found
         for each in found:
             self._print_line(f"ddpbench: trying {next_step_text(script_change(each, self.records[0]))}")
         return found

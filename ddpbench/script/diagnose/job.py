@@ -36,7 +36,8 @@ def build_records(observation: Observation, own_rows: Rows, results: Sequence[Ra
     records = [_with_role(observation.record_with(measured, states, own_rows), role, requested) for role, measured in rounds.items()]
     for record in records:
         if record.script:
-            record.script = msgspec.structs.replace(record.script, shared_handles=results[0].shared_handles)
+            shared, compared = results[0].shared_handles, results[0].sample_comparison
+            record.script = msgspec.structs.replace(record.script, shared_handles=shared, sample_comparison=compared)
         if record.role == COMPUTE_ONLY and results[0].kernel_ms is not None and record.rounds:
             last = record.rounds[-1]
             step_ms = 1000 * last.wall_s / last.traces[0].steps

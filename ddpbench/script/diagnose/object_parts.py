@@ -156,5 +156,7 @@ _OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def _short(key: Any) -> str:
-    text = repr(key) if isinstance(key, (str, int, bytes, tuple)) else type(key).__name__
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    """A key as it may stand in a record: a text may be a path."""
+    if isinstance(key, int) or (isinstance(key, str) and key.isidentifier() and len(key) <= 40):
+        return repr(key)
+    return "..."

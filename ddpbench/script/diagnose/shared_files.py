@@ -7,7 +7,8 @@ Its own workers would each open it; those that ddpbench forks from this process 
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, MutableSequence
+from collections.abc import Callable, Iterator, MutableMapping, MutableSequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from ddpbench.data.loaders.start_workers import is_forked
 from ddpbench.record.script import SharedHandle
+from ddpbench.script.diagnose.descriptors import moved_since, positions, restore
 from ddpbench.script.diagnose.open_files import OpenFile, Search, find_open_files
 
 
@@ -55,6 +57,7 @@ class SharedFiles:
 
     def __init__(self) -> None:
         self._first: dict[int, tuple[ref[Any], Search]] = {}
+        self._moved: dict[int, list[SharedHandle]] = {}  # by the dataset whose workers move their position
 
     def begin_epoch(self, loader: Any) -> None:
         """Search the dataset of ``loader``, unless it has begun an epoch before."""
@@ -68,12 +71,24 @@ class SharedFiles:
 
     def shared(self, loader: DataLoader[Any]) -> list[SharedHandle]:
         """What workers of ``loader`` would share if they were forked now; empty if they are spawned: open files are not pickled."""
-        return self._now(loader)[0]
+        return self._now(loader)[0] or self._moved.get(id(loader.dataset), [])
 
     def worker_init(self, loader: DataLoader[Any]) -> Callable[[int], None] | None:
         """The ``worker_init_fn`` of workers like those of ``loader``, which are forked from this process."""
         resets = self._now(loader)[1]
         return ForgetFiles(resets, loader.worker_init_fn) if resets else loader.worker_init_fn
+
+    @contextmanager
+    def watch_positions(self, loader: DataLoader[Any]) -> Iterator[None]:
+        """Notice which files of this process are moved by workers of ``loader`` that ddpbench starts meanwhile, and move them back."""
+        before = positions() if is_forked(loader) else []
+        try:
+            yield
+        finally:
+            if moved := moved_since(before):
+                restore(moved)
+                name = type(loader.dataset).__name__
+                self._moved[id(loader.dataset)] = [SharedHandle(name=name, kind="descriptor", path=each.path) for each in moved]
 
     def _now(self, loader: DataLoader[Any]) -> tuple[list[SharedHandle], list[Reset]]:
         if not is_forked(loader):

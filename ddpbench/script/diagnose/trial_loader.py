@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -40,17 +39,15 @@ def open_trial(loader: DataLoader[Any], scenario: Scenario, memory: WorkerMemory
     if loader.num_workers and not workers:
         dataset = copy.copy(dataset)  # what it opens with its first sample would be shared by workers that the script forks later
     prefetch = scenario.prefetch or loader.prefetch_factor or DEFAULT_PREFETCH
-    _check_shards(loader, workers)
     if limit := memory_limit(workers, prefetch, memory):
         raise ConfigFailed(memory_limit_text(limit, workers, prefetch, memory))
     worker_arguments: dict[str, Any] = {}
     if workers:
-        timeout_s = BATCH_TIMEOUT_S if is_forked(loader) else SPAWNED_BATCH_TIMEOUT_S
         worker_arguments = {
             "prefetch_factor": prefetch,
             "persistent_workers": True,
             "multiprocessing_context": loader.multiprocessing_context,
-            "timeout": min(loader.timeout or timeout_s, timeout_s),
+            "timeout": batch_timeout_s(loader),
             "worker_init_fn": files.worker_init(loader),
             "in_order": loader.in_order if scenario.in_order is None else scenario.in_order,
         }
@@ -63,6 +60,12 @@ def open_trial(loader: DataLoader[Any], scenario: Scenario, memory: WorkerMemory
         **_order(loader),
         **worker_arguments,
     )
+
+
+def batch_timeout_s(loader: DataLoader[Any]) -> float:
+    """Seconds that workers like those of ``loader`` may take for a batch."""
+    timeout_s = BATCH_TIMEOUT_S if is_forked(loader) else SPAWNED_BATCH_TIMEOUT_S
+    return min(loader.timeout or timeout_s, timeout_s)
 
 
 def _order(loader: DataLoader[Any]) -> dict[str, Any]:
@@ -107,15 +110,3 @@ def _copied(generator: torch.Generator | None) -> torch.Generator | None:
     new = torch.Generator(generator.device)
     new.set_state(generator.get_state())
     return new
-
-
-def _check_shards(loader: DataLoader[Any], workers: int) -> None:
-    """Every worker of an iterable dataset that ignores its number would yield the same samples."""
-    if not isinstance(loader.dataset, IterableDataset) or workers <= 1 or loader.worker_init_fn is not None:
-        return
-    try:
-        source = inspect.getsource(type(loader.dataset))
-    except (OSError, TypeError):
-        source = ""
-    if "worker_info" not in source:
-        raise ConfigFailed("the iterable dataset does not divide its samples among workers (torch.utils.data.get_worker_info)")

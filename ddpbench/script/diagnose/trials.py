@@ -10,7 +10,10 @@ from torch import nn
 
 from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.record.prediction import FUSED, Scenario
+from ddpbench.report.messages.sample_comparison import comparison_text
+from ddpbench.report.messages.shared_handles import shared_text
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader
+from ddpbench.script.diagnose.sample_comparison import compare_samples
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import FailedTrial, RankResults, first_line
 from ddpbench.script.diagnose.trial_loader import open_trial
@@ -26,10 +29,25 @@ class Trials:
         self, results: RankResults, loaders: Mapping[LoaderSource, SteeredLoader], ranks_per_node: int, files: SharedFiles
     ) -> None:
         self._results, self._loaders, self._ranks_per_node, self._files = results, loaders, ranks_per_node, files
+        self.candidates: Sequence[Scenario] = ()
+        """On rank 0, the scenarios to try."""
 
     def has_failed(self, scenario: Scenario) -> bool:
         """Whether the trial of ``scenario`` did not work on this rank."""
         return any(each.scenario == scenario for each in self._results.failed_trials)
+
+    def compare_samples(self, iterator: SteeredIterator, observer: Observer, seconds: float) -> None:
+        """On rank 0: see whether other workers read the same samples. If they do not, those of the candidates that have some fail."""
+        results, loader = self._results, iterator.loader
+        if self._files.shared(loader):
+            return
+        results.has_forked = True
+        with observer.paused():
+            results.sample_comparison = compared = compare_samples(loader, self._files, seconds)
+        results.shared_handles = self._files.shared(loader)
+        problem = shared_text(results.shared_handles) if results.shared_handles else comparison_text(compared)
+        if results.shared_handles or compared.changes_samples:
+            results.failed_trials += [FailedTrial(each, problem) for each in self.candidates if each.workers]
 
     def open_loader(self, scenario: Scenario, iterator: SteeredIterator, observer: Observer) -> Any:
         """The iterator of the DataLoader with the arguments of ``scenario``, whose workers live until the last stage; None if it failed."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.data import IterableDataset
 
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.streams import print_note
@@ -87,6 +88,7 @@ class Windows:
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
         self._layers: ModelLayers | None = None  # on rank 0, after they were timed
+        self.is_stream = False  # the dataset of the training loader is iterable
         self._has_failed = False
 
     @property
@@ -158,6 +160,7 @@ class Windows:
     def _follow(self, iterator: SteeredIterator) -> None:
         """Go on with the loader of ``iterator`` in place of the one before: some scripts make a new DataLoader for every epoch."""
         source, loader = iterator.source, iterator.steered
+        self.is_stream = isinstance(iterator.loader.dataset, IterableDataset)
         if self._training and self._training[0] is not source and self._training[0].gives_same_batches(source):
             before = self._training[1]
             loader.repeated, loader.trials = before.repeated, before.trials
@@ -221,6 +224,9 @@ class Windows:
     def _begin(self, stage: Stage, iterator: SteeredIterator) -> None:
         if stage.kind in ("window", "end"):
             self._begin_window(stage, iterator)
+        elif stage.kind == "samples":
+            if self._rank == 0:  # all ranks have the same dataset
+                self.trials.compare_samples(iterator, self.observer, stage.seconds)
         else:
             self._benchmarks.run(stage, iterator, self.observer, self.dataset_files)
 

@@ -19,7 +19,7 @@ def measure_worker_memory(loader: SteeredLoader, ranks: int) -> WorkerMemory:
     pids = loader.worker_pids()
     private = [found for pid in pids if (found := private_bytes(pid)) is not None]
     batch_bytes = loader.repeated.batch_bytes
-    prefetched = loader.iterator.source.prefetched if loader.iterator else 0
+    prefetched = loader.iterator.source.prefetched if loader.iterator is not None else 0
     free_bytes = shared_memory_free_bytes()
     if free_bytes is not None:
         room = free_bytes + ranks * (shared_bytes([os.getpid(), *pids]) - (prefetched + 1) * batch_bytes)

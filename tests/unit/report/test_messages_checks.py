@@ -32,6 +32,7 @@ from ddpbench.record.checks import (
     PrecisionMismatch,
     Relocated,
     Remeasured,
+    RepeatedSamples,
     RereadFiles,
     SharedGpu,
     SharedHandles,
@@ -221,8 +222,14 @@ MESSAGES: list[tuple[AnyCheck, str, str]] = [
         SharedHandles(
             workers=3, handles=[SharedHandle(name="Records.file", kind="file"), SharedHandle(name="Records.zip", kind="archive")]
         ),
-        "3 workers share the file Records.file and the archive Records.zip, open before they were forked: samples may be mixed up",
+        "3 workers share the file Records.file and the archive Records.zip, "
+        "open before they were forked: samples may be mixed up until each opens its own",
         "open Records.file and Records.zip in each worker, with its first sample or in worker_init_fn",
+    ),
+    (
+        RepeatedSamples(workers=3),
+        "3 workers yield the same samples: the stream is not divided among them",
+        "torch.utils.data.get_worker_info() in its __iter__ returns the number of the worker, and of all workers",
     ),
     (
         NotValidated(),

@@ -107,6 +107,7 @@ def test_memory_of_a_worker_is_what_it_shares_with_no_other() -> None:
     assert memory(iterator, 4).worker_bytes > 4 * 2**26
     alone = memory(steered(Numbers()), 2)
     assert (alone.batch_bytes, alone.worker_bytes) == (2 * 2 * 8, 0), "two numbers on two ranks, no workers"
+    assert memory(steered(ShortStream(), num_workers=1), 1).batch_bytes == 2 * 8, "its iterator has no length"
 
 
 def test_batches_of_workers_are_seen_in_shared_memory() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import msgspec
 import pytest
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset, get_worker_info
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.errors import ConfigFailed
@@ -19,17 +18,6 @@ from ddpbench.script.diagnose.trial_loader import BATCH_TIMEOUT_S, open_trial
 
 NUMBERS, FILES = TensorDataset(torch.arange(12)), SharedFiles()
 ROOM = WorkerMemory(batch_bytes=0, shm_bytes=2**30, memory_bytes=2**40)
-
-
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        yield from range(6)
-
-
-class ShardedStream(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        info = get_worker_info()
-        yield from range(info.id if info else 0, 6, info.num_workers if info else 1)
 
 
 def taken(loader: DataLoader[Any], number: int) -> list[list[int]]:
@@ -64,13 +52,6 @@ def test_sampler_of_the_script_is_left_alone() -> None:
     sampled = [index for batch in taken(trial, 3)[1:] for index in batch]
     assert sorted(sampled) == sorted(DistributedSampler(NUMBERS, num_replicas=2, rank=0, shuffle=True)), "those of epoch 0"
     assert sampler.epoch == 5
-
-
-def test_iterable_dataset_needs_shards() -> None:
-    with pytest.raises(ConfigFailed, match="does not divide its samples among workers"):
-        open_trial(DataLoader(Stream(), batch_size=2), Scenario(workers=2), ROOM, FILES)
-    assert open_trial(DataLoader(ShardedStream(), batch_size=2), Scenario(workers=2), ROOM, FILES).num_workers == 2
-    assert open_trial(DataLoader(Stream(), batch_size=2), Scenario(workers=1), ROOM, FILES).num_workers == 1
 
 
 def test_batches_must_fit_in_shared_memory() -> None:
