@@ -62,7 +62,9 @@ def collective_waits(timed: Round) -> CollectiveWait:
     traces = timed.traces
     waits, sync = _step_durations(traces, COLLECTIVE_PHASES), _step_durations(traces, ["sync"])
     data_phases = [phase for phase in DATA_PHASES if phase in traces[0].phases_ms]
-    late = [fmean(_peer_data_waits(waits_ms, data_ms)) for waits_ms, data_ms in zip(waits, _step_durations(traces, data_phases), strict=True)]
+    late = [
+        fmean(_peer_data_waits(waits_ms, data_ms)) for waits_ms, data_ms in zip(waits, _step_durations(traces, data_phases), strict=True)
+    ]
     return CollectiveWait(
         peer_data_wait_ms=_scaled_to_all_steps(late, waits, traces, COLLECTIVE_PHASES),
         min_rank_ms=_scaled_to_all_steps(map(min, waits), waits, traces, COLLECTIVE_PHASES),

@@ -9,6 +9,7 @@ from ddpbench.analysis.compare import COMPARABLE_STATUSES, throughput_ratio
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.diagnosis import Diagnosis
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Role
 
@@ -32,6 +33,7 @@ class ControlRuns:
     diagnosis: Diagnosis | None = None
     has_background_loader: bool = False  # loader_in_background was measured, even if for too few rounds
     more_workers: WorkersTrial | None = None  # the fastest trial with more workers than the baseline
+    failed_trials: tuple[Scenario, ...] = ()
 
     def with_intervals(self) -> ControlRuns:
         """Only the control runs that share enough rounds with ``compute_only`` for an interval of their ratio."""
@@ -56,7 +58,10 @@ def controls_of(job: Job) -> ControlRuns:
     """The control runs of a diagnosis, found by the roles of its records."""
     by_role = {record.role: record for record in job.records if record.rounds}
     compute_only, independent, replay, background = map(by_role.get, (COMPUTE_ONLY, INDEPENDENT, REPLAY, LOADER_IN_BACKGROUND))
-    return ControlRuns(compute_only, independent, replay, background, job.diagnosis, more_workers=_more_workers(by_role))
+    failed = [each.role.scenario for each in job.records if each.role.scenario and each.status == "failed"]
+    return ControlRuns(
+        compute_only, independent, replay, background, job.diagnosis, more_workers=_more_workers(by_role), failed_trials=tuple(failed)
+    )
 
 
 def _more_workers(by_role: Mapping[Role, Record]) -> WorkersTrial | None:

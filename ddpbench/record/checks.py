@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from ddpbench.record.private import HostName
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Difference, NonZero, RelativeChange
+from ddpbench.record.script import SharedHandle
 from ddpbench.record.trace import RetryReason
 
 Severity = Literal["error", "warning", "info"]
@@ -278,6 +279,21 @@ class FilesSkipped(Check, frozen=True, kw_only=True, tag="skipped-files"):
     files: AtLeastOne  # different ones
 
 
+class SharedHandles(Check, frozen=True, kw_only=True, tag="shared-handles"):
+    """The workers of a script share what its dataset had open when they were forked."""
+
+    severity: Severity = "warning"
+    workers: AtLeastOne
+    handles: Annotated[list[SharedHandle], Meta(min_length=1)]
+
+
+class RepeatedSamples(Check, frozen=True, kw_only=True, tag="repeated-samples"):
+    """The workers of a script yield each other's samples: its stream is not divided among them."""
+
+    severity: Severity = "warning"
+    workers: AtLeastOne
+
+
 class NotValidated(Check, frozen=True, kw_only=True, tag="not-validated"):
     """Accuracy was requested, and there are no held-out data."""
 
@@ -308,6 +324,8 @@ AnyCheck = (
     | UnequalNodes
     | RereadFiles
     | FilesSkipped
+    | SharedHandles
+    | RepeatedSamples
     | NotValidated
 )
 """Every check."""

@@ -102,6 +102,15 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     other_busy_cores: Amount | None = None  # cores that processes outside the job keep busy, before the job runs
 
 
+class WorkerMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Room for workers of a DataLoader beside those that a script has, and their need; bytes of all ranks of a node."""
+
+    batch_bytes: Count
+    worker_bytes: Count = 0  # of a worker, besides its batches; 0 if unknown
+    shm_bytes: Count | None = None  # that batches may take in ``SHM_DIR``; None without one
+    memory_bytes: Count  # that workers and their batches may take
+
+
 class AlternativeLoader(msgspec.Struct, frozen=True, kw_only=True):
     """Benchmark of another loader on the same files and worker count, on all ranks at once.
 
@@ -126,6 +135,7 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     loader_benchmarks: list[LoaderBenchmark] = []  # one per rank, all ranks at once
     single_rank_loader_benchmark: LoaderBenchmark | None = None  # rank 0 while the others idle
     all_cores_loader_benchmarks: list[LoaderBenchmark] = []  # one per rank, all ranks at once, with a worker for every core
+    worker_memory: WorkerMemory | None = None  # of rank 0's node; of a script only
     stage_cpu_s: dict[str, Seconds] = {}  # CPU seconds per image by stage, if measured separately from the loader (DALI)
     storage: Storage | None = None
     h2d_bandwidth: H2DBandwidth | None = None

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from ddpbench.record.private import FileMessage, FreeText
 from ddpbench.record.ranges import AtLeastOne, Count, Seconds
 
 OutsideKind = Literal["validation", "checkpoint", "between-epochs"]
@@ -13,6 +14,53 @@ OutsideKind = Literal["validation", "checkpoint", "between-epochs"]
 
 StepKind = Literal["batch", "update"]
 """What a step of a script is: a batch of its training loader, or an update if no DataLoader is watched that gives the batches."""
+
+
+HandleKind = Literal[
+    "file",
+    "archive",  # zip or tar
+    "hdf5",
+    "database",  # LMDB or SQLite, in a file
+    "socket",
+    "memory-map",  # writable, and shared
+    "descriptor",  # of a file that a library has opened: reading a sample moves its position
+]
+"""What a dataset holds open."""
+
+
+class SharedHandle(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a dataset has open when its workers are forked: all of them, and the trainer, use one and the same."""
+
+    name: str  # "Records.file": the class of the dataset, and the attributes that lead to it
+    kind: HandleKind
+    path: FileMessage = ""  # of the file; empty if ``name`` leads to it
+
+
+NotComparedReason = Literal[
+    "random",  # most samples differ between two reads, although each began with the same random state
+    "repetitive",  # of a stream: one worker alone yields the same sample again and again
+    "failed",
+]
+"""Why samples could not be compared."""
+
+
+class SampleComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Samples that several workers read at once, beside those that the script's own way reads: without workers, or with one.
+
+    Of a stream, an IterableDataset, beside those of each other.
+    """
+
+    workers: AtLeastOne
+    samples: Count = 0  # that were compared
+    different: Count = 0  # of them; of a stream, those that another worker yielded, too
+    is_stream: bool = False
+    not_compared: NotComparedReason | None = None
+    error: FreeText = ""  # if it failed
+
+    @property
+    def changes_samples(self) -> bool:
+        """Whether more workers give a script other samples."""
+        return self.different > 0 or self.not_compared in ("failed", "repetitive")
 
 
 class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,3 +83,5 @@ class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     fusable_norms: Count | None = None  # BatchNorms of the model that fused kernels can run; None if they were not looked for
     ended_early: bool = False  # by ddpbench, after --steps batches
     outside_s: dict[OutsideKind, Seconds] = {}
+    sample_comparison: SampleComparison | None = None  # of the training loader's dataset; None if nothing was compared
+    shared_handles: list[SharedHandle] = []  # of the training loader's dataset, if it forks workers; empty if not searched

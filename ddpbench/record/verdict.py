@@ -9,6 +9,7 @@ from ddpbench.record.private import ShellCommand
 from ddpbench.record.ranges import AtLeastOne, Count, Fraction
 from ddpbench.record.root_cause import Cause, CauseEvidence
 from ddpbench.record.scaling_loss import ScalingEvidence, ScalingVerdictKind
+from ddpbench.record.script import SharedHandle
 
 CONFIDENT_FRACTION, PROBABLE_FRACTION = 0.99, 0.70
 """Minimum fraction of resamples to report a bottleneck as certain, and as probable. Below both it is inconclusive."""
@@ -38,6 +39,8 @@ class ChangeDataLoader(msgspec.Struct, frozen=True, kw_only=True, tag_field="cod
     pin_memory: bool | None = None
     persistent_workers: bool | None = None
     in_order: bool | None = None
+    shared_handles: list[SharedHandle] = []  # that each worker must open for itself first
+    divide_samples: bool = False  # among the workers of a stream, first
 
 
 class FuseKernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="code", tag="fuse-kernels"):

@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import get_args
 
 from ddpbench.analysis.checks.cpu import check_cpu_demand, check_starved_ranks
-from ddpbench.analysis.checks.data import check_reread_files, check_skipped_files, check_validation
+from ddpbench.analysis.checks.data import (
+    check_repeated_samples,
+    check_reread_files,
+    check_shared_handles,
+    check_skipped_files,
+    check_validation,
+)
 from ddpbench.analysis.checks.gpu import (
     check_allocator_retries,
     check_mfu,
@@ -39,9 +45,11 @@ from ddpbench.record.checks import (
     PrecisionMismatch,
     Relocated,
     Remeasured,
+    RepeatedSamples,
     RereadFiles,
     Severity,
     SharedGpu,
+    SharedHandles,
     SkippedSteps,
     Throttled,
     UnequalNodes,
@@ -73,6 +81,8 @@ CHECK_RULES: Mapping[type[Check], CheckRule] = {
     UnequalNodes: check_node_balance,
     RereadFiles: check_reread_files,
     FilesSkipped: check_skipped_files,
+    SharedHandles: check_shared_handles,
+    RepeatedSamples: check_repeated_samples,
     NotValidated: check_validation,
     ImplausibleMfu: check_mfu,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from shlex import quote
 
@@ -14,7 +14,8 @@ from ddpbench.analysis.pipeline import rates
 from ddpbench.analysis.pipeline.interference import decodes_on_device
 from ddpbench.analysis.pipeline.model import PipelineModel, worker_startup
 from ddpbench.analysis.remedies.remedy import DataInMemory, DecodeOnDevice, FewerWorkers, MoreCores, MoreWorkers, PersistentWorkers, Remedy
-from ddpbench.record.diagnosis import SHM_DIR
+from ddpbench.analysis.worker_memory import memory_limit, workers_that_fit
+from ddpbench.record.diagnosis import SHM_DIR, WorkerMemory
 from ddpbench.record.environment import Software
 from ddpbench.record.loaders import DALI_SPEC, LOADERS, SYNTHETIC, LoaderSpec, loader_spec
 from ddpbench.record.prediction import Scenario
@@ -65,7 +66,7 @@ def more_workers(context: LoaderContext) -> Remedy | None:
     workers, needed, useful = pipeline.recommended_workers, pipeline.workers_needed, pipeline.max_useful_workers
     if workers is None or needed is None or useful is None or workers <= pipeline.workers or pipeline.is_contended:
         return None
-    return MoreWorkers(
+    remedy = MoreWorkers(
         workers=workers,
         workers_needed=needed,
         max_useful_workers=useful,
@@ -73,6 +74,19 @@ def more_workers(context: LoaderContext) -> Remedy | None:
         command=_workers_command(context, workers),
         scenario=Scenario(workers=workers) if context.record.honors_num_workers else None,
     )
+    diagnosis = context.inputs.controls.diagnosis
+    return _fitting(remedy, context, diagnosis.worker_memory) if diagnosis and diagnosis.worker_memory else remedy
+
+
+def _fitting(remedy: MoreWorkers, context: LoaderContext, memory: WorkerMemory) -> MoreWorkers:
+    """``remedy`` with as many workers as fit in memory; without a scenario if these are no more than there are."""
+    prefetch, running = context.record.config.prefetch, context.pipeline.workers
+    limit = memory_limit(remedy.workers, prefetch, memory)
+    if limit is None:
+        return remedy
+    workers, fitting = workers_that_fit(remedy.workers, prefetch, memory) or (0, prefetch)
+    scenario = Scenario(workers=workers, prefetch=fitting) if workers > running else None
+    return replace(remedy, workers=max(workers, running), wanted_workers=remedy.workers, limited_by=limit, scenario=scenario)
 
 
 def fewer_workers(context: LoaderContext) -> Remedy | None:
@@ -183,7 +197,11 @@ def data_in_memory(context: LoaderContext) -> Remedy | None:
 
 def more_prefetch(context: LoaderContext) -> Remedy | None:
     config = context.record.config
+    diagnosis = context.inputs.controls.diagnosis
+    memory = diagnosis.worker_memory if diagnosis else None
     if not context.record.workers or not context.record.honors_num_workers:
+        return None
+    if memory and memory_limit(context.record.workers, 2 * config.prefetch, memory):
         return None
     return Remedy(
         code="more-prefetch",

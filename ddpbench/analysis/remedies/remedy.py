@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ddpbench.analysis.worker_memory import MemoryLimit
 from ddpbench.record.prediction import Scenario
 
 RemedyCode = Literal[
@@ -77,6 +78,8 @@ class MoreWorkers(Remedy):
     workers_needed: int  # to keep up with the device, or with the handoff if that is slower
     max_useful_workers: int  # that the cores have work for
     is_handoff_bound: bool
+    wanted_workers: int | None = None  # per rank, of which memory has room for ``workers``; None if it has room for more
+    limited_by: MemoryLimit | None = None  # that memory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.record.bottleneck import TooShort
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.record import Record
+from ddpbench.record.script import SampleComparison, SharedHandle
 from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RaiseTimeLimit, RunCommand, Verdict
 
 SCRIPT_FIELDS = (*DATALOADER_FIELDS, "fused_kernels")
@@ -27,6 +28,28 @@ def is_script_change(scenario: Scenario) -> bool:
     return all(getattr(scenario, name) is None or name in SCRIPT_FIELDS for name in scenario.__struct_fields__)
 
 
+def shared_in_workers(scenario: Scenario, record: Record) -> list[SharedHandle]:
+    """What workers would share with ``scenario``, unless each opened its own; empty without workers, or with those of fused kernels."""
+    workers = record.workers if scenario.workers is None else scenario.workers
+    return record.script.shared_handles if record.script and workers and scenario != FUSED else []
+
+
+def other_samples(scenario: Scenario, record: Record) -> SampleComparison | None:
+    """The comparison that speaks against the workers of ``scenario``: they read other samples, or that is unknown; None if none does.
+
+    One worker of a stream has no other to repeat.
+    """
+    comparison = record.script.sample_comparison if record.script else None
+    if comparison is None or scenario.workers is None or scenario.workers <= int(comparison.is_stream):
+        return None
+    return comparison if comparison.changes_samples else None
+
+
+def may_try(scenario: Scenario, record: Record) -> bool:
+    """Whether a diagnosis can try ``scenario``: the script can make it, and workers share no open file and no sample."""
+    return is_script_change(scenario) and not shared_in_workers(scenario, record) and not other_samples(scenario, record)
+
+
 def script_change(scenario: Scenario, record: Record) -> ChangeDataLoader | FuseKernels:
     """What to write in the script of ``record`` for ``scenario``."""
     return FuseKernels(channels_last=record.config.channels_last) if scenario == FUSED else dataloader_change(scenario, record)
@@ -35,12 +58,15 @@ def script_change(scenario: Scenario, record: Record) -> ChangeDataLoader | Fuse
 def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
     """The arguments that turn the DataLoader of ``record`` into that of ``scenario``, in the spelling of a script."""
     workers = record.workers if scenario.workers is None else scenario.workers
+    compared = other_samples(scenario, record)
     return ChangeDataLoader(
         num_workers=scenario.workers,
         prefetch_factor=scenario.prefetch,
         pin_memory=scenario.pin_memory,
         persistent_workers=True if scenario.persistent_workers or (scenario.workers and workers and not is_rebuilt(record)) else None,
         in_order=scenario.in_order,
+        shared_handles=shared_in_workers(scenario, record),
+        divide_samples=compared is not None and compared.is_stream and compared.different > 0,
     )
 
 
@@ -64,8 +90,10 @@ def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
 
 
 def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
-    """The first remedy of a diagnosis that the script can make, or a command that shows more."""
+    """The first remedy of a diagnosis that the script can make and that has not failed, or a command that shows more."""
     for remedy in recommend(CommandBuilder(inputs.record, "diagnose"), inputs, verdict):
+        if remedy.scenario is not None and _is_ruled_out(remedy.scenario, inputs):
+            continue
         if remedy.code == "fused-kernels":
             return script_change(FUSED, inputs.record)
         if remedy.scenario is not None and is_script_change(remedy.scenario):
@@ -77,9 +105,16 @@ def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | N
     return None
 
 
+def _is_ruled_out(scenario: Scenario, inputs: AnalysisInput) -> bool:
+    """Whether its trial has failed, or its workers read other samples. Those of a stream can be divided among them."""
+    compared = other_samples(scenario, inputs.record)
+    return scenario in inputs.controls.failed_trials or (compared is not None and not (compared.is_stream and compared.different))
+
+
 def _pinned_memory(record: Record) -> ChangeDataLoader:
     """A DataLoader without workers has no thread that pins batches."""
-    return ChangeDataLoader(num_workers=None if record.workers else 1, pin_memory=True)
+    workers = None if record.workers else 1
+    return ChangeDataLoader(num_workers=workers, pin_memory=True, shared_handles=shared_in_workers(Scenario(workers=workers), record))
 
 
 def _more_workers(inputs: AnalysisInput) -> ChangeDataLoader | None:
@@ -93,4 +128,5 @@ def _more_workers(inputs: AnalysisInput) -> ChangeDataLoader | None:
     workers, training_ms = inputs.record.workers, inputs.step_ms - inputs.data_wait_ms
     batch_ms = workers * inputs.step_ms if workers else inputs.data_wait_ms  # that one worker takes
     suggested = min(ceil(batch_ms / training_ms), max(1, cpu_demand(inputs.record).max_workers))
-    return ChangeDataLoader(num_workers=suggested) if suggested > workers else None
+    shared = shared_in_workers(Scenario(workers=suggested), inputs.record)
+    return ChangeDataLoader(num_workers=suggested, shared_handles=shared) if suggested > workers else None

@@ -159,7 +159,9 @@ def _replica_gain(before: PipelineState, after: PipelineState, ratio: float, mea
     """
     rngs = [None, None] if seed is None else [Random(seed), Random(seed)]
     params = [each.sim_params(rng) for each, rng in zip((before, after), rngs, strict=True)]
-    steps = [_simulate(each_params, seed or 0).step_s + each.epoch_start_s for each, each_params in zip((before, after), params, strict=True)]
+    steps = [
+        _simulate(each_params, seed or 0).step_s + each.epoch_start_s for each, each_params in zip((before, after), params, strict=True)
+    ]
     return min(ratio * steps[0] / steps[1], _max_gain(after, params[1], ratio, measured_step_s))
 
 

@@ -34,8 +34,10 @@ from ddpbench.record.checks import (
     PrecisionMismatch,
     Relocated,
     Remeasured,
+    RepeatedSamples,
     RereadFiles,
     SharedGpu,
+    SharedHandles,
     ShortBaseline,
     SkippedSteps,
     SlowRankZero,
@@ -49,7 +51,9 @@ from ddpbench.record.record import Record
 from ddpbench.record.text import numbered, pluralize
 from ddpbench.record.trace import RetryReason
 from ddpbench.report.messages.phrases import format_ranks, format_starved_ranks
+from ddpbench.report.messages.sample_comparison import repeated_text
 from ddpbench.report.messages.sentence import Quantity, Sentence, counted, sentence_text
+from ddpbench.report.messages.shared_handles import handle_names, open_text
 
 LENGTH_LIMITS = {"time-limit": "the time limit allows", "one-minute": "one minute allows", "script": "the script's training allows"}
 
@@ -116,6 +120,10 @@ def check_hint(check: AnyCheck, record: Record) -> str:
             return "use a larger dataset to measure storage"
         case FilesSkipped():
             return "the record lists them; repair or remove them"
+        case SharedHandles():
+            return f"{open_text(check.handles)}, with its first sample or in worker_init_fn"
+        case RepeatedSamples():
+            return "torch.utils.data.get_worker_info() in its __iter__ returns the number of the worker, and of all workers"
         case NotValidated():
             return "use a --data-dir with a validation split, or --loader torch without --data-dir"
         case UnusedLossScale() | SkippedSteps() | PowerCapped() | Remeasured():
@@ -182,6 +190,12 @@ def _finding(check: AnyCheck, record: Record) -> str | Sentence:
             return "timed rounds read the same files again, from the page cache instead of storage"
         case FilesSkipped():
             return *counted(check.files, "unreadable file"), " skipped, as --skip-bad allows"
+        case SharedHandles():
+            names = handle_names(check.handles)
+            shared = f"{pluralize(check.workers, 'worker')} share {names}, open before they were forked"
+            return f"{shared}: samples may be mixed up until each opens its own"
+        case RepeatedSamples():
+            return repeated_text(record, check.workers)
         case NotValidated():
             return "no accuracy: the dataset has no validation split"
         case _:

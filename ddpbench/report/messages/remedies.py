@@ -16,10 +16,10 @@ from ddpbench.analysis.remedies.remedy import (
     Remedy,
     RemedyCode,
 )
-from ddpbench.analysis.remedies.script import is_script_change, script_change
+from ddpbench.analysis.remedies.script import is_script_change, other_samples, script_change, shared_in_workers
 from ddpbench.analysis.stats import Interval, PairedRatio
 from ddpbench.analysis.whatif.outcome import PredictionOutcome, is_runnable
-from ddpbench.record.diagnosis import SHM_DIR
+from ddpbench.record.diagnosis import SHM_DIR, Diagnosis
 from ddpbench.record.loaders import loader_spec
 from ddpbench.record.prediction import FUSED, Prediction, Scenario
 from ddpbench.record.record import Record
@@ -27,9 +27,12 @@ from ddpbench.record.text import format_3sig, pluralize
 from ddpbench.record.verdict import ReduceRanks
 from ddpbench.report.format import format_rounded, format_with_interval
 from ddpbench.report.messages.phrases import device_noun
+from ddpbench.report.messages.sample_comparison import comparison_text
+from ddpbench.report.messages.shared_handles import shared_text
 from ddpbench.report.messages.status import failure_reason
 from ddpbench.report.messages.verdict import next_step_text
 from ddpbench.report.messages.whatif import gain_text, missing_measurement_text
+from ddpbench.report.messages.worker_memory import room_text
 
 NAMES: Mapping[RemedyCode, str] = {
     "persistent-workers": "persistent_workers=True",
@@ -103,13 +106,22 @@ def remedy_name(remedy: Remedy, record: Record) -> str:
     return remedy.scenario.flag_text
 
 
-def remedy_reason(remedy: Remedy, record: Record) -> str:
-    """Why ``remedy`` may help ``record``; empty if its name is self-explanatory."""
+def remedy_reason(remedy: Remedy, record: Record, diagnosis: Diagnosis | None = None) -> str:
+    """Why ``remedy`` may help ``record``, or cannot be tried; empty if its name is self-explanatory."""
+    if remedy.scenario is not None and (shared := shared_in_workers(remedy.scenario, record)):
+        return shared_text(shared)
+    if remedy.scenario is not None and (compared := other_samples(remedy.scenario, record)):
+        return comparison_text(compared)
     match remedy:
         case MoreWorkers():
             target = " with the trainer process" if remedy.is_handoff_bound else ""
             needed = f"{remedy.workers_needed} would keep up{target}"
-            return f"{needed}; the cores can keep {remedy.max_useful_workers} busy{_ignored_workers_text(record)}"
+            cores = f"{needed}; the cores can keep {remedy.max_useful_workers} busy{_ignored_workers_text(record)}"
+            memory = diagnosis.worker_memory if diagnosis else None
+            if remedy.wanted_workers and remedy.limited_by and memory:
+                prefetch = record.config.prefetch
+                return f"{cores}; {room_text(remedy.limited_by, remedy.workers, remedy.wanted_workers, prefetch, memory)}"
+            return cores
         case FewerWorkers():
             oversubscribed = f"{pluralize(remedy.workers_per_node, 'worker')} share {pluralize(remedy.usable_cores, 'core')}"
             return f"{oversubscribed}; context switches cost time{_ignored_workers_text(record)}"

@@ -19,6 +19,12 @@ from ddpbench.record.verdict import (
 )
 from ddpbench.report.messages.bottlenecks import Explanation, explain_bottleneck
 from ddpbench.report.messages.causes import cause_name, cause_text
+from ddpbench.report.messages.shared_handles import open_text
+
+FIRST_CHANGES = ("shared_handles", "divide_samples")
+"""What a ChangeDataLoader has besides arguments: changes of the dataset that come before."""
+
+DIVIDE_TEXT = "divide the samples among workers (torch.utils.data.get_worker_info)"
 
 
 def explain_verdict(verdict: Verdict, record: Record) -> Explanation:
@@ -81,9 +87,11 @@ def next_step_text(step: NextStep) -> str:
 
 
 def dataloader_call(change: ChangeDataLoader) -> str:
-    """The call to write in the script: ``DataLoader(..., num_workers=4)``."""
-    arguments = {name: value for name, value in asdict(change).items() if value is not None}
-    return f"DataLoader(..., {', '.join(f'{name}={value}' for name, value in arguments.items())})"
+    """The call to write in the script: ``DataLoader(..., num_workers=4)``, and what must be changed before."""
+    arguments = {name: value for name, value in asdict(change).items() if value is not None and name not in FIRST_CHANGES}
+    call = f"DataLoader(..., {', '.join(f'{name}={value}' for name, value in arguments.items())})"
+    first = [open_text(change.shared_handles), DIVIDE_TEXT if change.divide_samples else ""]
+    return ", then ".join([*filter(None, first), call])
 
 
 def _runner_up(name: str | None) -> str:

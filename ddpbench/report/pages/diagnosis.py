@@ -32,7 +32,7 @@ from ddpbench.report.pages.pipeline_table import (
     utilization_lines,
     worker_startup_lines,
 )
-from ddpbench.report.pages.remedies import is_next_step_tried, recommendation_lines, remedy_lines
+from ddpbench.report.pages.remedies import comparison_lines, is_next_step_tried, recommendation_lines, remedy_lines
 from ddpbench.report.pages.script_header import script_header_lines
 from ddpbench.report.pages.status import diagnosis_status_lines
 from ddpbench.report.pages.verdict import record_verdict_lines
@@ -65,6 +65,7 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
         sections += [
             *_evidence(inputs, job, page, verbose),
             [*_loader_keeps_up_line(inputs, page), *remedy_lines(inputs, job, page, verbose, has_next=has_next)],
+            [*comparison_lines(baseline, page)],
         ]
     skipped = {skipped_name(each, job): skip_reason(each) for each in job.diagnosis.skipped} if job.diagnosis else {}
     hints = verbose or any(check.severity == "error" for check in baseline.checks)

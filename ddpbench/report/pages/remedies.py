@@ -30,6 +30,7 @@ from ddpbench.report.messages.remedies import (
     remedy_reason,
     savings_text,
 )
+from ddpbench.report.messages.sample_comparison import comparison_text
 from ddpbench.report.messages.verdict import next_step_text
 
 NEXT_COMMAND_NOTE = "see 'next' for the command"
@@ -56,13 +57,20 @@ def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = Fa
     for remedy in remedies:
         outcome = recorded.pop(remedy.scenario, None) if remedy.scenario else None
         gain = outcome_text(outcome) if outcome else prediction_text(predict_gain(inputs, run, remedy.scenario)) if remedy.scenario else ""
-        reason = remedy_reason(remedy, record) if verbose or not (gain and remedy.command) else ""
+        says_enough = bool(gain and remedy.command) or (outcome is not None and outcome.failed is not None)
+        reason = remedy_reason(remedy, record, job.diagnosis) if verbose or not says_enough else ""
         is_next = bool(remedy.command) and remedy.command == next_command
         yield from _remedy_line(remedy_name(remedy, record), [gain, reason, NEXT_COMMAND_NOTE if is_next else ""], page)
         yield from styled(wrap_command("    ", remedy.command, page) if remedy.command and not is_next else [])
     for scenario, outcome in recorded.items():
         if is_runnable(scenario):
             yield from _remedy_line(_setting_name(scenario, record), [outcome_text(outcome)], page)
+
+
+def comparison_lines(record: Record, page: Page) -> Iterator[Text]:
+    """What is known of the samples that workers read; empty if nothing was compared."""
+    if record.script is not None and record.script.sample_comparison is not None:
+        yield from styled(wrap_text("samples  ", comparison_text(record.script.sample_comparison), page), LABEL, len("samples"))
 
 
 def _setting_name(scenario: Scenario, record: Record) -> str:

@@ -6,32 +6,44 @@ from collections.abc import Sequence
 
 import torch
 
+from ddpbench.analysis.worker_memory import workers_that_fit
 from ddpbench.distributed.bandwidth import h2d_bytes_per_s
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.storage import benchmark_storage
 from ddpbench.record.diagnosis import H2DBandwidth
+from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.dataset_files import common_folder
 from ddpbench.script.diagnose.device_decoding import benchmark_device_decoding
 from ddpbench.script.diagnose.loader_benchmark import benchmark_own, benchmark_with_workers
 from ddpbench.script.diagnose.own_loader import SteeredIterator
+from ddpbench.script.diagnose.sample_comparison import probe_shared_files
+from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import RankResults, Stage, first_line
-from ddpbench.script.diagnose.trial_loader import MemoryNeed
+from ddpbench.script.diagnose.trial_loader import open_trial
+from ddpbench.script.diagnose.worker_memory import measure_worker_memory
 from ddpbench.script.observe.observer import Observer
+from ddpbench.script.observe.source import DEFAULT_PREFETCH
 
 
 class Benchmarks:
     """The benchmarks of one rank. They enter ``results``."""
 
-    def __init__(self, rank_env: RankEnv, results: RankResults) -> None:
+    def __init__(self, rank_env: RankEnv, results: RankResults, shared_files: SharedFiles) -> None:
         self._rank, self._ranks_per_node, self._results = rank_env.rank, rank_env.local_world_size, results
+        self._shared_files = shared_files
 
     def run(self, stage: Stage, iterator: SteeredIterator, observer: Observer, files: Sequence[str]) -> None:
         """Run the benchmark of ``stage``, if it concerns this rank. ``files`` are those of the dataset."""
         results, device = self._results, observer.device
-        if stage.kind == "benchmark" and stage.workers:
+        if stage.kind == "collect":
+            results.worker_memory = measure_worker_memory(iterator.steered, self._ranks_per_node)
+        elif stage.kind == "benchmark" and stage.workers:
             with observer.paused():
                 self._benchmark_all_cores(stage, iterator)
         elif stage.kind == "benchmark" and not stage.single_rank:
+            with observer.paused():
+                results.has_forked |= probe_shared_files(iterator.loader, self._shared_files)
+            results.shared_handles = self._shared_files.shared(iterator.loader)
             results.benchmarks = [benchmark_own(iterator, self._rank, stage.seconds)]
         elif stage.kind == "benchmark" and self._rank == 0:
             results.single_rank_benchmark = benchmark_own(iterator, self._rank, stage.seconds)
@@ -45,8 +57,12 @@ class Benchmarks:
 
     def _benchmark_all_cores(self, stage: Stage, iterator: SteeredIterator) -> None:
         try:
-            need = MemoryNeed.of(iterator.steered, self._ranks_per_node)
-            self._results.all_cores_benchmark = benchmark_with_workers(stage.workers, iterator, need, self._rank, stage.seconds)
+            memory = measure_worker_memory(iterator.steered, self._ranks_per_node)
+            prefetch = iterator.loader.prefetch_factor or DEFAULT_PREFETCH
+            workers, prefetch = workers_that_fit(stage.workers, prefetch, memory) or (stage.workers, prefetch)
+            copied = open_trial(iterator.loader, Scenario(workers=workers, prefetch=prefetch), memory, self._shared_files)
+            self._results.has_forked = True
+            self._results.all_cores_benchmark = benchmark_with_workers(copied, iterator, self._rank, stage.seconds)
         except Exception as problem:  # of a worker, too
             self._results.all_cores_problem = first_line(problem)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 from ddpbench.analysis.cpu_demand import all_cores_workers
-from ddpbench.analysis.remedies.script import is_script_change, script_change
+from ddpbench.analysis.remedies.script import may_try, script_change
 from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.diagnose.verify import MAX_TRIALS, predict_after_trials, predict_remedies
 from ddpbench.distributed.rank_store import open_store
@@ -79,6 +79,11 @@ class ScriptDiagnosis:
     @property
     def observer(self) -> Observer:
         return self.windows.observer
+
+    @property
+    def has_forked(self) -> bool:
+        """Whether this process has started workers of loaders that are not the script's own."""
+        return self.windows.results.has_forked
 
     def begin(self, observation: Observation) -> None:
         """The script is being watched."""
@@ -179,6 +184,7 @@ class ScriptDiagnosis:
             epoch_batches=self.windows.epoch_batches,
             on_gpu=self.observer.device is not None and self.observer.device.type == "cuda",
             reads_files=bool(self.windows.dataset_files),
+            is_stream=self.windows.is_stream,
             all_cores_workers=all_cores_workers(self._placement.usable_cores, self._rank_env.local_world_size, training.workers),
         )
 
@@ -192,6 +198,7 @@ class ScriptDiagnosis:
         """Publish this rank's results; on rank 0 receive those of the others."""
         own = self.windows.results
         own.stage, own.state = stage, self._observation.state(RankProgress(), has_ended=True)
+        own.own_rows, own.epoch_starts_s = self.windows.own_rows.tobytes(), self.windows.epoch_starts_s
         if self._rank_env.is_rank0:
             others = self._channel.receive_results(stage, *([timeout_s] if timeout_s else [])) if self._channel else {}
             self._results = [own, *(others[rank] for rank in sorted(others))]
@@ -213,7 +220,7 @@ class ScriptDiagnosis:
     def _candidates(self) -> list[Scenario]:
         """Predict what the remedies gain, record it, and return those to try."""
         self._update_records()
-        if not self.records:  # the time limit was over before the first window
+        if not self.records[0].rounds:  # the time limit was over before
             return []
         self._predict()
         verdict = self.records[0].verdict
@@ -223,7 +230,8 @@ class ScriptDiagnosis:
             self._update_records()
             self._predict()
         self._save()
-        found = promising(self.diagnosis.predictions) if self._verify else []
+        found = promising(self.diagnosis.predictions, self.records[0]) if self._verify else []
+        self.windows.trials.candidates = found
         for each in found:
             self._print_line(f"ddpbench: trying {next_step_text(script_change(each, self.records[0]))}")
         return found
@@ -251,7 +259,7 @@ class ScriptDiagnosis:
         self._save()
 
 
-def promising(predictions: Sequence[Prediction]) -> list[Scenario]:
+def promising(predictions: Sequence[Prediction], record: Record) -> list[Scenario]:
     """The scenarios to try: those that the script can make, by descending gain. That of fused kernels need not be known."""
-    possible = [each for each in predictions if is_script_change(each.scenario) and (each.gain is not None or each.scenario == FUSED)]
+    possible = [each for each in predictions if may_try(each.scenario, record) and (each.gain is not None or each.scenario == FUSED)]
     return [each.scenario for each in sorted(possible, key=lambda each: -(each.gain or 0.0))[:MAX_TRIALS]]

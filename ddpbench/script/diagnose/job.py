@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 
 import msgspec
 import numpy as np
@@ -18,8 +19,8 @@ from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role, SkippedMeasureme
 from ddpbench.record.trace import Memory, Trace
 from ddpbench.script.diagnose.schedule import MIN_ROUND_STEPS, unsteady_batches
 from ddpbench.script.diagnose.stage import RankResults, Stage, WindowResult
-from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, batches_per_update, make_trace
-from ddpbench.script.observe.rows import NUMBER, STRETCH, Rows, to_rows
+from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, LoaderShape, batches_per_update, make_trace
+from ddpbench.script.observe.rows import EPOCH_START_MS, NUMBER, STRETCH, Rows, to_rows
 from ddpbench.script.ranks.observation import Observation
 
 
@@ -27,14 +28,22 @@ def build_records(observation: Observation, own_rows: Rows, results: Sequence[Ra
     """One record per role, the baseline first. ``results`` are those of every rank, ``own_rows`` all steps of rank 0."""
     states = {rank: each.state for rank, each in enumerate(results) if each.state}
     rounds: dict[Role, list[Round]] = {}
+    memory = [state.memory for state in states.values()]
+    starts_ms = [_epoch_start_ms(each, observation.loader_shape) for each in results]
     for windows in _shared_windows(results):
         role = windows[0].stage.role
         assert role is not None, "timed windows have a role"
         found = rounds.setdefault(role, [])
-        if timed := _build_round(windows, own_rows, observation.engine, [state.memory for state in states.values()]):
+        added_ms = starts_ms if role == BASELINE else [0.0] * len(results)
+        if timed := _build_round(windows, own_rows, observation.engine, memory, added_ms):
             found.append(timed)
+    if not rounds.get(BASELINE) and len(states) == len(results):  # too little time for windows: what it did before any other counts
+        rounds[BASELINE] = observation.cut_rounds(states, [to_rows(each.own_rows) for each in results])
     records = [_with_role(observation.record_with(measured, states, own_rows), role, requested) for role, measured in rounds.items()]
     for record in records:
+        if record.script:
+            shared, compared = results[0].shared_handles, results[0].sample_comparison
+            record.script = msgspec.structs.replace(record.script, shared_handles=shared, sample_comparison=compared)
         if record.role == COMPUTE_ONLY and results[0].kernel_ms is not None and record.rounds:
             last = record.rounds[-1]
             step_ms = 1000 * last.wall_s / last.traces[0].steps
@@ -57,7 +66,7 @@ def update_diagnosis(diagnosis: Diagnosis, results: Sequence[RankResults]) -> No
     diagnosis.all_cores_loader_benchmarks = all_cores if len(all_cores) == len(results) else []
     problems = [each.all_cores_problem for each in results if each.all_cores_problem]
     diagnosis.skipped = [SkippedMeasurement("all_cores_loader_benchmarks", "failed", error=each) for each in problems[:1]]
-    diagnosis.storage = results[0].storage
+    diagnosis.storage, diagnosis.worker_memory = results[0].storage, results[0].worker_memory
     if bandwidths := [each.h2d_bandwidth for each in results if each.h2d_bandwidth]:
         diagnosis.h2d_bandwidth = min(bandwidths, key=lambda each: each.pinned_bytes_per_s)
     if decodings := [each.device_decoding for each in results if each.device_decoding]:
@@ -73,31 +82,48 @@ def _shared_windows(results: Sequence[RankResults]) -> Iterator[list[WindowResul
             yield [windows[first] for windows in by_first]
 
 
-def _build_round(windows: Sequence[WindowResult], own_rows: Rows, engine: str, memory: Sequence[Memory]) -> Round | None:
-    """The round of one window; None if an epoch ended so often in it that too few steps are left."""
+def _build_round(
+    windows: Sequence[WindowResult], own_rows: Rows, engine: str, memory: Sequence[Memory], starts_ms: Sequence[float]
+) -> Round | None:
+    """The round of one window; None if an epoch ended so often in it that too few steps are left.
+
+    Unless it consists of whole epochs, the steps of a rank get its share of ``starts_ms`` for the start of an epoch.
+    """
     stage = windows[0].stage
-    numbers = steady_steps(own_rows, stage)
+    numbers = counted_steps(own_rows, stage)
     parts = [rows[np.isin(rows[:, NUMBER], numbers)] for rows in (to_rows(window.rows) for window in windows)]
     if len(numbers) < MIN_ROUND_STEPS or any(len(part) < len(numbers) for part in parts):
         return None
+    if not stage.whole_epochs:
+        for part, start_ms in zip(parts, starts_ms, strict=True):
+            part[:, EPOCH_START_MS] = start_ms
     traces = [_trace(rank, part, windows[rank], memory[rank]) for rank, part in enumerate(parts)]
     timed = collect_round(stage.turn, traces, engine)
     return subsample_round(timed, -(-traces[0].steps // MAX_ROUND_STEPS))
 
 
-def steady_steps(own_rows: Rows, stage: Stage) -> Rows:
-    """Numbers of the steps of ``stage`` that count: the first of an epoch do not, nor those whose batches were loaded at its start.
+def _epoch_start_ms(results: RankResults, loader: LoaderShape) -> float:
+    """What the start of an epoch takes per step, in ms: the mean of all but the first, if there are others."""
+    starts_s = results.epoch_starts_s
+    if not starts_s or not loader.epoch_batches:
+        return 0.0
+    return 1000 * fmean(starts_s[1:] or starts_s) / loader.epoch_batches
 
-    Of epochs with fewer than two batches per worker none count: whatever the loader takes, they would not wait.
+
+def counted_steps(own_rows: Rows, stage: Stage) -> Rows:
+    """Numbers of the steps of ``stage`` that count: all of whole epochs, and of stretches without a pause that are so short that workers
+    load most of their batches at once.
+
+    Of longer ones the first step does not count, nor those whose batches were loaded at the start.
     """
     numbers, begins = own_rows[:, NUMBER], np.flatnonzero(np.diff(own_rows[:, STRETCH], prepend=-1.0))
     lengths = np.diff(np.append(begins, len(own_rows)))
-    longest = int(lengths.max(initial=0))
-    if longest < 2 * stage.workers:
-        return numbers[:0]
+    longest, measured = int(lengths.max(initial=0)), (numbers >= stage.first_measured) & (numbers < stage.end)
+    if stage.whole_epochs or (stage.source in ("own", "trial") and longest < 2 * stage.prefetched):
+        return numbers[measured]
     positions = numbers - np.repeat(numbers[begins], lengths)
     unsteady = unsteady_batches(stage.prefetched, longest, batches_per_update(own_rows))
-    return numbers[(numbers >= stage.first_measured) & (numbers < stage.end) & (positions >= unsteady)]
+    return numbers[measured & (positions >= unsteady)]
 
 
 def _trace(rank: int, rows: Rows, window: WindowResult, memory: Memory) -> Trace:

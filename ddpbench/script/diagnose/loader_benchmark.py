@@ -12,9 +12,7 @@ from ddpbench.bench.loader_bench import BenchmarkedLoader, measure_delivery
 from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.record.diagnosis import LoaderBenchmark
 from ddpbench.record.errors import ConfigFailed
-from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.own_loader import SteeredIterator
-from ddpbench.script.diagnose.trial_loader import MemoryNeed, open_trial
 
 
 def benchmark_own(iterator: SteeredIterator, rank: int, seconds: float) -> LoaderBenchmark:
@@ -25,13 +23,12 @@ def benchmark_own(iterator: SteeredIterator, rank: int, seconds: float) -> Loade
     return measure_delivery(loader, iterator.drop_own, steered.first_batch_s, seconds)
 
 
-def benchmark_with_workers(workers: int, iterator: SteeredIterator, need: MemoryNeed, rank: int, seconds: float) -> LoaderBenchmark:
-    """Drain a copy of the script's loader with ``workers`` workers, which end with it.
+def benchmark_with_workers(copied: DataLoader[Any], iterator: SteeredIterator, rank: int, seconds: float) -> LoaderBenchmark:
+    """Drain ``copied``, a copy of the script's loader with other workers, which end with it.
 
     Raises ConfigFailed if the copy cannot work.
     """
-    begin_s = perf_counter()
-    copied: DataLoader[Any] = open_trial(iterator.loader, Scenario(workers=workers), need)
+    begin_s, workers = perf_counter(), copied.num_workers
     with suppress_worker_count_warning(), no_torch_sigchld_handler():
         batches: Any = iter(copied)  # timed
 

@@ -126,7 +126,7 @@ class SteeredLoader:
     repeated: RepeatedBatches = field(default_factory=RepeatedBatches)
     timings: BatchTimings = field(default_factory=BatchTimings)  # of its iterators, one after another
     epoch_starts_s: list[float] = field(default_factory=list)  # from the creation of an iterator with workers to its first batch
-    trials: dict[Scenario, Any] = field(default_factory=dict)  # iterators of DataLoaders with other arguments
+    trials: dict[Scenario, Any] = field(default_factory=dict)  # an OpenTrial each
 
     @property
     def iterator(self) -> SteeredIterator | None:

@@ -19,6 +19,9 @@ BENCHMARK_S, DECODING_S, STORAGE_S, ROUND_S, SETTLE_S = 3.0, 1.0, 3.0, 2.0, 4.0
 time limit.
 """
 
+SAMPLES_S, MIN_SAMPLES_S = 5.0, 2.0
+"""Seconds for a comparison of samples under the usual time limit, and under any. That of fast samples ends sooner."""
+
 MIN_ROUND_STEPS = MIN_PROFILED_STEPS = 5
 MAX_REPEATED_STEPS = 100
 """Steps of a round on repeated batches if steps mostly wait for data: they count as the script's own, and use up its epochs."""
@@ -75,6 +78,7 @@ class ScriptFacts:
     epoch_batches: int | None  # None if unknown
     on_gpu: bool
     reads_files: bool  # and their paths are known
+    is_stream: bool  # its dataset is iterable
     all_cores_workers: int | None  # workers per rank for every core; None if the script keeps the cores busy
 
 
@@ -148,8 +152,13 @@ class Schedule:
                 yield self._at_once(kind="decoding", seconds=DECODING_S * self._scale)
         if self._facts.reads_files:
             yield self._at_once(kind="storage", seconds=STORAGE_S * self._scale)
+        if self._facts.is_stream:  # whether its workers yield the same samples decides what to suggest
+            yield self._compare_samples()
         yield self._at_once(kind="collect")
-        if scenarios := self._candidates():
+        scenarios = self._candidates()
+        if not self._facts.is_stream and any(each.workers for each in scenarios):
+            yield self._compare_samples()
+        if scenarios := [each for each in scenarios if not self._has_failed(each)]:
             trials: list[Arm] = [(BASELINE_REPEAT, "own")]
             trials += [(trial_role(each), "own" if each == FUSED else "trial") for each in scenarios]
             yield from self._turns(trials, MIN_TRIAL_TURNS, MAX_TRIAL_TURNS, self._end_s)
@@ -282,6 +291,9 @@ class Schedule:
         """Whether the benchmark with a worker for every core is short: about four batches of each worker, besides its usual time."""
         batch_s = max(1, self._facts.workers) * (self._last.step_s if self._last else 0.0)
         return 4 * batch_s + 2 * BENCHMARK_S * self._scale < MAX_ALL_CORES_FRACTION * (self._end_s - monotonic())
+
+    def _compare_samples(self) -> Stage:
+        return self._at_once(kind="samples", seconds=max(MIN_SAMPLES_S, SAMPLES_S * self._scale))
 
     def _at_once(self, **fields: object) -> Stage:
         return Stage(first=self._first, **fields)  # type: ignore[arg-type]

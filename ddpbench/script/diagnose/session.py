@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import msgspec
+
 from ddpbench.bench.gate import gate_error
 from ddpbench.bench.journal import Journal
 from ddpbench.bench.launch import process_start_s
@@ -35,6 +37,8 @@ if TYPE_CHECKING:  # these import torch, which the script must do itself
     from ddpbench.script.ranks.observation import Observation
 
 NO_LANDLOCK = "this kernel lacks Landlock (Linux 5.19): files that C++ or Rust code opens by itself are not protected"
+
+AFTER_FORK_HINT = "ddpbench had started loader workers of its own before: if the script runs without ddpbench, they are the cause"
 
 LAST_LINES_S = 3600.0
 """Seconds that a script gets for its last lines, such as an evaluation in ``finally``, once it has been ended."""
@@ -196,7 +200,10 @@ class DiagnoseSession(ScriptSession):
             return "hung", self._hang
         if self._diagnosis and self._diagnosis.problem and not ending.exit_code:
             return "failed", Fault(message=self._diagnosis.problem)
-        return super()._outcome(ending, record)
+        status, fault = super()._outcome(ending, record)
+        if fault and ending.exit_code and self._diagnosis and self._diagnosis.has_forked:
+            return status, msgspec.structs.replace(fault, hint=AFTER_FORK_HINT)
+        return status, fault
 
 
 def scratch_folder(rank_env: RankEnv) -> Path:

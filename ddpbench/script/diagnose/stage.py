@@ -6,12 +6,13 @@ from typing import Literal
 
 import msgspec
 
-from ddpbench.record.diagnosis import DeviceDecoding, H2DBandwidth, LoaderBenchmark, NodeState, Storage
+from ddpbench.record.diagnosis import DeviceDecoding, H2DBandwidth, LoaderBenchmark, NodeState, Storage, WorkerMemory
 from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.ranges import Count, Milliseconds, Seconds
 from ddpbench.record.roles import Role
 from ddpbench.record.roofline import Roofline
+from ddpbench.record.script import SampleComparison, SharedHandle
 from ddpbench.script.diagnose.trial_loader import SPAWNED_BATCH_TIMEOUT_S
 from ddpbench.script.ranks.gather import RankState
 
@@ -32,11 +33,12 @@ trial       the script's dataset in a DataLoader with other arguments
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One stage, from batch ``first`` on.
 
-    Windows last ``batches`` batches. The benchmarks of loader, copies to the GPU, decoding on the GPU and storage, and the collection of
-    what all ranks have measured, take place between two batches. The end lasts until the script has made its ``last_update``.
+    Windows last ``batches`` batches. The benchmarks of loader, copies to the GPU, decoding on the GPU and storage, the comparison of
+    samples, and the collection of what all ranks have measured, take place between two batches. The end lasts until the script has made
+    its ``last_update``.
     """
 
-    kind: Literal["window", "benchmark", "copies", "decoding", "storage", "collect", "end"]
+    kind: Literal["window", "benchmark", "copies", "decoding", "storage", "samples", "collect", "end"]
     first: Count
     batches: Count = 0
     source: BatchSource = "own"
@@ -60,8 +62,9 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def extra_s(self) -> float:
-        """Seconds by which ranks may differ in it besides those of any stage: a benchmark with other workers starts these."""
-        return 3 * self.seconds + (SPAWNED_BATCH_TIMEOUT_S if self.kind == "benchmark" and self.workers else 0.0)
+        """Seconds by which ranks may differ in it besides those of any stage: some start other workers."""
+        starts_workers = self.kind == "samples" or (self.kind == "benchmark" and self.workers)
+        return 3 * self.seconds + (SPAWNED_BATCH_TIMEOUT_S if starts_workers else 0.0)
 
     @property
     def first_measured(self) -> int:
@@ -111,8 +114,15 @@ class RankResults(msgspec.Struct, kw_only=True):
     storage: Storage | None = None  # on rank 0
     node_state: NodeState | None = None  # of the first rank of a node
     failed_trials: list[FailedTrial] = []
+    shared_handles: list[SharedHandle] = []  # that workers of the script's loader would share
+    sample_comparison: SampleComparison | None = None  # on rank 0
+    worker_memory: WorkerMemory | None = None  # when its results were last collected
+    has_forked: bool = False  # workers of ddpbench's own
 
 
 def first_line(problem: Exception) -> str:
-    """The first line of its message, else its type."""
-    return str(problem).partition("\n")[0].strip() or type(problem).__name__
+    """The first line of its message, else its type; of an error of a worker, which has its traceback in the message, the last line."""
+    text = str(problem).strip()
+    if text.startswith("Caught "):
+        return text.rpartition("\n")[2].strip()
+    return text.partition("\n")[0].strip() or type(problem).__name__

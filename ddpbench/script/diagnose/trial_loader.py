@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from ddpbench.analysis.worker_memory import memory_limit
 from ddpbench.data.loaders.start_workers import is_forked
-from ddpbench.machine.host import (
-    MAX_MEMORY_FRACTION,
-    check_free_memory,
-    free_memory_bytes,
-    private_bytes,
-    shared_memory_free_bytes,
-)
+from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.errors import ConfigFailed
+from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.prediction import Scenario
-from ddpbench.script.diagnose.own_loader import SteeredLoader
+from ddpbench.report.messages.shared_handles import shared_text
+from ddpbench.report.messages.worker_memory import memory_limit_text
+from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 
 BATCH_TIMEOUT_S, SPAWNED_BATCH_TIMEOUT_S = 20.0, 60.0
@@ -32,67 +28,98 @@ Spawned workers import the script before their first batch.
 """
 
 
-@dataclass(frozen=True)
-class MemoryNeed:
-    """Bytes of one batch, and of one worker besides its batches, on all ranks of this node, which share its memory."""
+class OpenTrial:
+    """The DataLoader of a trial and its present iterator. With ``whole_epochs`` it has epochs, like the script's own."""
 
-    batch_bytes: int = 0
-    worker_bytes: int = 0  # 0 if unknown
+    def __init__(self, loader: DataLoader[Any], whole_epochs: bool) -> None:
+        self.whole_epochs, self._loader = whole_epochs, loader
+        self._batches: Any = iter(loader)  # timed
 
-    @classmethod
-    def of(cls, loader: SteeredLoader, ranks: int) -> MemoryNeed:
-        """As the batches and workers of ``loader`` show it, on each of ``ranks``."""
-        workers = [found for pid in loader.worker_pids() if (found := private_bytes(pid)) is not None]
-        return cls(ranks * loader.repeated.batch_bytes, ranks * sum(workers) // max(1, len(workers)))
+    def restart(self) -> None:
+        """Begin an epoch. Workers that are kept stay."""
+        self._batches = iter(self._loader)
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+    def worker_pids(self) -> list[int]:
+        return self._batches.worker_pids()  # type: ignore[no-any-return]
+
+    def pop_stats(self) -> LoaderStats | None:
+        return self._batches.pop_stats()  # type: ignore[no-any-return]
 
 
-def open_trial(loader: DataLoader[Any], scenario: Scenario, need: MemoryNeed) -> DataLoader[Any]:
-    """A copy of ``loader`` with the arguments of ``scenario``. Its batches never end, except those of an IterableDataset.
+def open_trial(
+    loader: DataLoader[Any],
+    scenario: Scenario,
+    memory: WorkerMemory,
+    files: SharedFiles,
+    keeps_workers: bool = True,
+    whole_epochs: bool = False,
+) -> DataLoader[Any]:
+    """A copy of ``loader`` with the arguments of ``scenario``. Raises ConfigFailed if it cannot work.
 
-    It begins in the middle of an epoch: what ``loader`` has just read is in the page cache. Raises ConfigFailed if it cannot work.
+    Unless it has ``whole_epochs``, its batches never end, except those of an IterableDataset, and it begins in the middle of an epoch: what
+    ``loader`` has just read is in the page cache. ``files`` are those that its workers must not share with this process.
     """
-    workers = loader.num_workers if scenario.workers is None else scenario.workers
+    workers, dataset = loader.num_workers if scenario.workers is None else scenario.workers, loader.dataset
+    if workers and (shared := files.shared(loader)):
+        raise ConfigFailed(shared_text(shared))
+    if loader.num_workers and not workers:
+        dataset = copy.copy(dataset)  # what it opens with its first sample would be shared by workers that the script forks later
     prefetch = scenario.prefetch or loader.prefetch_factor or DEFAULT_PREFETCH
-    _check_shards(loader, workers)
-    _check_memory(workers * prefetch * need.batch_bytes, workers * need.worker_bytes)
+    if limit := memory_limit(workers, prefetch, memory):
+        raise ConfigFailed(memory_limit_text(limit, workers, prefetch, memory))
     worker_arguments: dict[str, Any] = {}
     if workers:
-        timeout_s = BATCH_TIMEOUT_S if is_forked(loader) else SPAWNED_BATCH_TIMEOUT_S
         worker_arguments = {
             "prefetch_factor": prefetch,
-            "persistent_workers": True,
+            "persistent_workers": keeps_workers,
             "multiprocessing_context": loader.multiprocessing_context,
-            "timeout": min(loader.timeout or timeout_s, timeout_s),
-            "worker_init_fn": loader.worker_init_fn,
+            "timeout": batch_timeout_s(loader),
+            "worker_init_fn": files.worker_init(loader),
             "in_order": loader.in_order if scenario.in_order is None else scenario.in_order,
         }
     return DataLoader(
-        loader.dataset,
+        dataset,
         num_workers=workers,
         collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory if scenario.pin_memory is None else scenario.pin_memory,
         generator=_copied(loader.generator),
-        **_order(loader),
+        **_order(loader, whole_epochs),
         **worker_arguments,
     )
 
 
-def _order(loader: DataLoader[Any]) -> dict[str, Any]:
+def batch_timeout_s(loader: DataLoader[Any]) -> float:
+    """Seconds that workers like those of ``loader`` may take for a batch."""
+    timeout_s = BATCH_TIMEOUT_S if is_forked(loader) else SPAWNED_BATCH_TIMEOUT_S
+    return min(loader.timeout or timeout_s, timeout_s)
+
+
+def _order(loader: DataLoader[Any], whole_epochs: bool) -> dict[str, Any]:
     """The arguments that set which samples are in a batch."""
+    copied = _copied_sampler if whole_epochs else EndlessSampler
     if isinstance(loader.dataset, IterableDataset):
         return {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
     if loader.batch_sampler is None:
-        return {"batch_size": None, "sampler": EndlessSampler(loader.sampler)}
-    return {"batch_sampler": EndlessSampler(loader.batch_sampler)}
+        return {"batch_size": None, "sampler": copied(loader.sampler)}
+    return {"batch_sampler": copied(loader.batch_sampler)}
+
+
+def _copied_sampler(sampler: Any) -> Any:
+    """A copy, since the script goes on to set the epoch of ``sampler``, or of the one in a BatchSampler."""
+    new = copy.copy(sampler)
+    if hasattr(sampler, "sampler"):
+        new.sampler = copy.copy(sampler.sampler)
+    return new
 
 
 class EndlessSampler:
     """The batches, or samples, of a copy of ``sampler``: from the middle of an epoch on, without end."""
 
     def __init__(self, sampler: Any) -> None:
-        self._sampler = copy.copy(sampler)
-        if hasattr(sampler, "sampler"):  # of a BatchSampler; the script goes on to set its epoch
-            self._sampler.sampler = copy.copy(sampler.sampler)
+        self._sampler = _copied_sampler(sampler)
 
     def __iter__(self) -> Iterator[Any]:
         skipped = _length(self._sampler) // 2
@@ -119,23 +146,3 @@ def _copied(generator: torch.Generator | None) -> torch.Generator | None:
     new = torch.Generator(generator.device)
     new.set_state(generator.get_state())
     return new
-
-
-def _check_shards(loader: DataLoader[Any], workers: int) -> None:
-    """Every worker of an iterable dataset that ignores its number would yield the same samples."""
-    if not isinstance(loader.dataset, IterableDataset) or workers <= 1 or loader.worker_init_fn is not None:
-        return
-    try:
-        source = inspect.getsource(type(loader.dataset))
-    except (OSError, TypeError):
-        source = ""
-    if "worker_info" not in source:
-        raise ConfigFailed("the iterable dataset does not divide its samples among workers (torch.utils.data.get_worker_info)")
-
-
-def _check_memory(batches_bytes: int, workers_bytes: int) -> None:
-    available = free_memory_bytes()
-    free = min(available, shared_memory_free_bytes() or available)
-    if batches_bytes > MAX_MEMORY_FRACTION * free:
-        raise ConfigFailed(f"prefetched batches need {batches_bytes / 2**30:.1f} GiB of shared memory, {free / 2**30:.1f} GiB are free")
-    check_free_memory("workers", batches_bytes + workers_bytes)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import nn
 
 from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.record.prediction import FUSED, Scenario
+from ddpbench.report.messages.sample_comparison import comparison_text
+from ddpbench.report.messages.shared_handles import shared_text
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader
-from ddpbench.script.diagnose.stage import FailedTrial, RankResults, first_line
-from ddpbench.script.diagnose.trial_loader import MemoryNeed, open_trial
+from ddpbench.script.diagnose.sample_comparison import compare_samples
+from ddpbench.script.diagnose.shared_files import SharedFiles
+from ddpbench.script.diagnose.stage import FailedTrial, RankResults, Stage, first_line
+from ddpbench.script.diagnose.trial_loader import OpenTrial, open_trial
+from ddpbench.script.diagnose.worker_memory import measure_worker_memory
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.source import LoaderSource
 
@@ -20,32 +25,57 @@ from ddpbench.script.observe.source import LoaderSource
 class Trials:
     """A trial that does not work is dropped: its windows get batches of the script's own loader, for its own model."""
 
-    def __init__(self, results: RankResults, loaders: Mapping[LoaderSource, SteeredLoader], ranks_per_node: int) -> None:
-        self._results, self._loaders, self._ranks_per_node = results, loaders, ranks_per_node
+    def __init__(
+        self, results: RankResults, loaders: Mapping[LoaderSource, SteeredLoader], ranks_per_node: int, files: SharedFiles
+    ) -> None:
+        self._results, self._loaders, self._ranks_per_node, self._files = results, loaders, ranks_per_node, files
+        self.candidates: Sequence[Scenario] = ()
+        """On rank 0, the scenarios to try."""
 
     def has_failed(self, scenario: Scenario) -> bool:
         """Whether the trial of ``scenario`` did not work on this rank."""
         return any(each.scenario == scenario for each in self._results.failed_trials)
 
-    def open_loader(self, scenario: Scenario, iterator: SteeredIterator, observer: Observer) -> Any:
-        """The iterator of the DataLoader with the arguments of ``scenario``, whose workers live until the last stage; None if it failed."""
-        loader = iterator.steered
-        if scenario not in loader.trials and not self.has_failed(scenario):
+    def compare_samples(self, iterator: SteeredIterator, observer: Observer, seconds: float) -> None:
+        """On rank 0: see whether other workers read the same samples. If they do not, those of the candidates that have some fail."""
+        results, loader = self._results, iterator.loader
+        if self._files.shared(loader):
+            return
+        results.has_forked = True
+        with observer.paused():
+            results.sample_comparison = compared = compare_samples(loader, self._files, seconds)
+        results.shared_handles = self._files.shared(loader)
+        problem = shared_text(results.shared_handles) if results.shared_handles else comparison_text(compared)
+        if results.shared_handles or compared.changes_samples:
+            results.failed_trials += [FailedTrial(each, problem) for each in self.candidates if each.workers]
+
+    def open_loader(self, stage: Stage, iterator: SteeredIterator, observer: Observer) -> OpenTrial | None:
+        """The DataLoader with the arguments of the stage's scenario, whose workers live until the last stage; None if it failed."""
+        loader, scenario = iterator.steered, stage.scenario
+        present = loader.trials.get(scenario)
+        if (present is None or present.whole_epochs != stage.whole_epochs) and not self.has_failed(scenario):
             try:
-                with observer.paused(), suppress_worker_count_warning(), no_torch_sigchld_handler():
-                    loader.trials[scenario] = iter(open_trial(iterator.loader, scenario, MemoryNeed.of(loader, self._ranks_per_node)))
+                with _quietly(observer):
+                    memory = measure_worker_memory(loader, self._ranks_per_node)
+                    keeps_workers = not iterator.source.is_rebuilt
+                    trial = open_trial(iterator.loader, scenario, memory, self._files, keeps_workers, stage.whole_epochs)
+                    self._results.has_forked |= trial.num_workers > 0
+                    loader.trials[scenario] = OpenTrial(trial, stage.whole_epochs)
             except Exception as problem:
                 self._fail(scenario, problem)
         return loader.trials.get(scenario)
 
-    def next_batch(self, scenario: Scenario, iterator: SteeredIterator, observer: Observer) -> Any:
-        """The next batch of the trial of ``scenario``. Raises what the script's own loader raises."""
-        trial = self.open_loader(scenario, iterator, observer)
+    def next_batch(self, stage: Stage, iterator: SteeredIterator, observer: Observer) -> Any:
+        """The next batch of the trial of ``stage``. Raises what the script's own loader raises."""
+        trial = self.open_loader(stage, iterator, observer)
         if trial is not None:
             try:
-                return self._next_of(trial, scenario, iterator, observer)
+                if stage.whole_epochs and iterator.num_given == 0:
+                    with _quietly(observer):
+                        trial.restart()
+                return self._next_of(trial, stage, iterator, observer)
             except Exception as problem:  # of a worker
-                self._fail(scenario, problem)
+                self._fail(stage.scenario, problem)
         return iterator.next_own(may_end=False)
 
     def fuse(self, models: Sequence[nn.Module], window: ExitStack, observer: Observer) -> None:
@@ -60,15 +90,23 @@ class Trials:
         except Exception as problem:
             self._fail(FUSED, problem)
 
-    def _next_of(self, trial: Any, scenario: Scenario, iterator: SteeredIterator, observer: Observer) -> Any:
-        """The next batch; of another pass over an IterableDataset after its end. Raises StopIteration if that is empty."""
+    def _next_of(self, trial: OpenTrial, stage: Stage, iterator: SteeredIterator, observer: Observer) -> Any:
+        """The next batch; of another pass over the dataset after its end. Raises StopIteration if that is empty."""
         try:
             return next(trial)
         except StopIteration:
-            del iterator.steered.trials[scenario]
-            return next(self.open_loader(scenario, iterator, observer))
+            with _quietly(observer):
+                trial.restart()
+            return next(trial)
 
     def _fail(self, scenario: Scenario, problem: Exception) -> None:
         self._results.failed_trials.append(FailedTrial(scenario, first_line(problem)))
         for loader in self._loaders.values():
             loader.trials.pop(scenario, None)
+
+
+@contextmanager
+def _quietly(observer: Observer) -> Iterator[None]:
+    """Start workers that are not the script's."""
+    with observer.paused(), suppress_worker_count_warning(), no_torch_sigchld_handler():
+        yield

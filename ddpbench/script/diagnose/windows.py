@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.data import IterableDataset
 
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.streams import print_note
@@ -22,6 +23,7 @@ from ddpbench.script.diagnose.dataset_files import dataset_files
 from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Measurement, NoLoader
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
 from ddpbench.script.diagnose.repeated import RepeatedBatches
+from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import FIRST_BATCH, RankResults, Stage, first_line
 from ddpbench.script.diagnose.trials import Trials
 from ddpbench.script.observe.observer import Observer
@@ -73,7 +75,8 @@ class Windows:
     ) -> None:
         self.results = RankResults()
         self.dataset_files: Sequence[str] = ()
-        self._benchmarks = Benchmarks(rank_env, self.results)
+        self._shared_files = SharedFiles()
+        self._benchmarks = Benchmarks(rank_env, self.results, self._shared_files)
         self._rank, self._num_ranks = rank_env.rank, rank_env.world_size
         self._on_first_update, self._next_stage, self._end_script = on_first_update, next_stage, end_script
         self._on_failure = on_failure
@@ -83,11 +86,12 @@ class Windows:
         self._measurement: Measurement | None = None
         ranks = rank_env.local_world_size
         self._loaders: dict[LoaderSource, SteeredLoader] = defaultdict(lambda: SteeredLoader(repeated=RepeatedBatches(ranks)))
-        self.trials = Trials(self.results, self._loaders, ranks)
+        self.trials = Trials(self.results, self._loaders, ranks, self._shared_files)
         self._training: tuple[LoaderSource, SteeredLoader] | None = None  # of the last batch
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
         self._layers: ModelLayers | None = None  # on rank 0, after they were timed
+        self.is_stream = False  # the dataset of the training loader is iterable
         self._has_failed = False
 
     @property
@@ -114,6 +118,7 @@ class Windows:
         """The script is about to create an iterator of ``loader``. In windows on other batches, its own workers need not start."""
         if isinstance(self._loader, DrainedLoader):
             self._loader.pause()
+        self._shared_files.begin_epoch(loader)
         if type(loader).__name__ == DISPATCHER and self._num_ranks > 1 and self.observer.training is None:
             self._fail(BenchError(f"rank 0 loads the batches of all ranks ({DISPATCHER} of Accelerate)", "use ddpbench watch"))
             self._end_script()
@@ -133,6 +138,11 @@ class Windows:
         if isinstance(self._loader, DrainedLoader) and self._loader.has_iterator:
             self._loader.resume()
         return steered_iterator
+
+    @property
+    def own_rows(self) -> Rows:
+        """The steps before the first window that changes anything."""
+        return self.rows(0, self.observer.num_batches if self.num_own is None else self.num_own)
 
     @property
     def epoch_starts_s(self) -> list[float]:
@@ -166,6 +176,7 @@ class Windows:
     def _follow(self, iterator: SteeredIterator) -> None:
         """Go on with the loader of ``iterator`` in place of the one before: some scripts make a new DataLoader for every epoch."""
         source, loader = iterator.source, iterator.steered
+        self.is_stream = isinstance(iterator.loader.dataset, IterableDataset)
         if self._training and self._training[0] is not source and self._training[0].gives_same_batches(source):
             before = self._training[1]
             loader.repeated, loader.trials, loader.timings = before.repeated, before.trials, before.timings
@@ -230,6 +241,9 @@ class Windows:
     def _begin(self, stage: Stage, iterator: SteeredIterator) -> None:
         if stage.kind in ("window", "end"):
             self._begin_window(stage, iterator)
+        elif stage.kind == "samples":
+            if self._rank == 0:  # all ranks have the same dataset
+                self.trials.compare_samples(iterator, self.observer, stage.seconds)
         else:
             self._benchmarks.run(stage, iterator, self.observer, self.dataset_files)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -71,11 +71,13 @@ class Observation:
 
     def record(self, states: Mapping[int, RankState], rows_of_rank: list[Rows]) -> Record:
         """The record of the ranks that have published ``states``, which includes this one, rank 0."""
-        training, rounds = self.observer.training, []
-        if training or self.observer.steps_are_updates:  # the steps of a loader that nothing is trained on are none
-            memory = {rank: state.memory for rank, state in states.items()}
-            rounds = cut_rounds(rows_of_rank, self.loader_shape, self.engine, memory)
-        return self.record_with(rounds, states, rows_of_rank[0])
+        return self.record_with(self.cut_rounds(states, rows_of_rank), states, rows_of_rank[0])
+
+    def cut_rounds(self, states: Mapping[int, RankState], rows_of_rank: Sequence[Rows]) -> list[Round]:
+        """The rounds in the steps of the ranks that have published ``states``."""
+        if not (self.observer.training or self.observer.steps_are_updates):
+            return []  # the steps of a loader that nothing is trained on are none
+        return cut_rounds(rows_of_rank, self.loader_shape, self.engine, {rank: state.memory for rank, state in states.items()})
 
     def record_with(self, rounds: list[Round], states: Mapping[int, RankState], rows: Rows) -> Record:
         """The record of the ranks that have published ``states``, with these ``rounds``. ``rows`` are the steps of rank 0."""

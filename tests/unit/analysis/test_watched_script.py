@@ -10,12 +10,15 @@ import records
 
 from ddpbench.analysis.checks.rules import run_checks
 from ddpbench.analysis.judge import judge, judge_all, previous_figures
+from ddpbench.analysis.remedies.script import may_try
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.bottleneck import ScriptTime, SlowRank
-from ddpbench.record.checks import MeasurementTooShort, Noisy
+from ddpbench.record.checks import MeasurementTooShort, Noisy, RepeatedSamples, SharedHandles
 from ddpbench.record.diagnosis import Diagnosis
+from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE
+from ddpbench.record.script import SampleComparison, SharedHandle
 from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RunCommand, Verdict
 
 
@@ -116,3 +119,60 @@ def test_earlier_runs_of_a_script_are_no_history() -> None:
     earlier, record = records.watched_script(), records.watched_script()
     judge(earlier)
     assert previous_figures(record, [earlier]) == []
+
+
+FILE = SharedHandle(name="Records.file", kind="file")
+REPEATED = SampleComparison(workers=2, samples=300, different=150, is_stream=True)
+
+
+def with_script(workers: int, **changes: Any) -> Record:
+    record = records.watched_script(data_ms=60.0, **with_config(workers=workers))
+    assert record.script is not None
+    record.script = msgspec.structs.replace(record.script, **changes)
+    return record
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (with_script(2, shared_handles=[FILE]), SharedHandles(workers=2, handles=[FILE])),
+        (with_script(1, shared_handles=[FILE]), None),
+        (with_script(2, shared_handles=[SharedHandle(name="Records.map", kind="memory-map")]), None),
+        (with_script(2, sample_comparison=REPEATED), RepeatedSamples(workers=2)),
+        (with_script(1, sample_comparison=REPEATED), None),
+        (with_script(2, sample_comparison=msgspec.structs.replace(REPEATED, different=0)), None),
+    ],
+)
+def test_defects_of_the_training_data_are_warnings(record: Record, expected: SharedHandles | RepeatedSamples | None) -> None:
+    assert [each for each in run_checks(record) if isinstance(each, SharedHandles | RepeatedSamples)] == ([expected] if expected else [])
+
+
+def test_advice_names_what_each_worker_must_open() -> None:
+    found = judged(with_script(0, shared_handles=[FILE])).next
+    assert found == ChangeDataLoader(num_workers=2, shared_handles=[FILE])
+
+
+@pytest.mark.parametrize(
+    ("scenario", "compared", "may"),
+    [
+        (Scenario(workers=4), None, True),
+        (Scenario(workers=4), SampleComparison(workers=3, samples=300), True),
+        (Scenario(workers=4), SampleComparison(workers=3, samples=300, not_compared="random"), True),
+        (Scenario(workers=4), SampleComparison(workers=3, samples=300, different=1), False),
+        (Scenario(workers=4), SampleComparison(workers=3, not_compared="failed"), False),
+        (Scenario(workers=0), SampleComparison(workers=3, samples=300, different=1), True),
+        (Scenario(pin_memory=True), SampleComparison(workers=3, samples=300, different=1), True),
+        (Scenario(workers=2), REPEATED, False),
+        (Scenario(workers=1), REPEATED, True),
+    ],
+)
+def test_workers_that_read_other_samples_are_not_tried(scenario: Scenario, compared: SampleComparison | None, may: bool) -> None:
+    assert may_try(scenario, with_script(1, sample_comparison=compared)) is may
+
+
+def test_no_worker_is_tried_that_would_share_a_file() -> None:
+    record = with_script(1, shared_handles=[FILE])
+    assert not may_try(Scenario(workers=4), record)
+    assert not may_try(Scenario(prefetch=4), record), "the trial would fork a worker, too"
+    assert may_try(FUSED, record)
+    assert may_try(Scenario(workers=0), record)

@@ -32,8 +32,10 @@ from ddpbench.record.checks import (
     PrecisionMismatch,
     Relocated,
     Remeasured,
+    RepeatedSamples,
     RereadFiles,
     SharedGpu,
+    SharedHandles,
     ShortBaseline,
     SkippedSteps,
     Throttled,
@@ -42,6 +44,7 @@ from ddpbench.record.checks import (
     code_of,
 )
 from ddpbench.record.record import Fault, Record
+from ddpbench.record.script import SharedHandle
 from ddpbench.report.messages.checks import check_hint, check_text
 from ddpbench.report.messages.status import failure_reason, status_text
 
@@ -214,6 +217,19 @@ MESSAGES: list[tuple[AnyCheck, str, str]] = [
         FilesSkipped(files=1),
         "1 unreadable file skipped, as --skip-bad allows",
         "the record lists them; repair or remove them",
+    ),
+    (
+        SharedHandles(
+            workers=3, handles=[SharedHandle(name="Records.file", kind="file"), SharedHandle(name="Records.zip", kind="archive")]
+        ),
+        "3 workers share the file Records.file and the archive Records.zip, "
+        "open before they were forked: samples may be mixed up until each opens its own",
+        "open Records.file and Records.zip in each worker, with its first sample or in worker_init_fn",
+    ),
+    (
+        RepeatedSamples(workers=3),
+        "3 workers yield the same samples: the stream is not divided among them",
+        "torch.utils.data.get_worker_info() in its __iter__ returns the number of the worker, and of all workers",
     ),
     (
         NotValidated(),

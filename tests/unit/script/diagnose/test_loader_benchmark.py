@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Iterator
 from typing import Any
 
+import polling
 import pytest
+import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
+from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.errors import ConfigFailed
+from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.loader_benchmark import benchmark_own, benchmark_with_workers
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
-from ddpbench.script.diagnose.trial_loader import MemoryNeed
+from ddpbench.script.diagnose.shared_files import SharedFiles
+from ddpbench.script.diagnose.trial_loader import open_trial
+from ddpbench.script.diagnose.worker_memory import measure_worker_memory, shared_bytes
 from ddpbench.script.observe.source import LoaderSource
 
 
@@ -38,6 +45,13 @@ class Large(Numbers):
         return index
 
 
+class Images(Numbers):
+    """A batch of two takes 8 MiB."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.zeros(2**20)
+
+
 class OwnBatches:
     def choose(self, iterator: SteeredIterator) -> Any:
         return iterator.next_own()
@@ -54,6 +68,10 @@ def steered(dataset: Any, **arguments: Any) -> SteeredIterator:
     return SteeredIterator(loader, restart(), LoaderSource.of(loader), SteeredLoader(), restart, OwnBatches())
 
 
+def two_workers(iterator: SteeredIterator) -> DataLoader[Any]:
+    return open_trial(iterator.loader, Scenario(workers=2), WorkerMemory(batch_bytes=0, memory_bytes=2**40), SharedFiles())
+
+
 def test_own_loader_is_drained_without_counting_for_the_script() -> None:
     iterator = steered(Numbers())
     found = benchmark_own(iterator, rank=0, seconds=0.01)
@@ -63,7 +81,7 @@ def test_own_loader_is_drained_without_counting_for_the_script() -> None:
 
 def test_copy_has_its_own_workers_which_end_with_the_benchmark() -> None:
     iterator = steered(Numbers())
-    found = benchmark_with_workers(2, iterator, need=MemoryNeed(), rank=1, seconds=0.01)
+    found = benchmark_with_workers(two_workers(iterator), iterator, rank=1, seconds=0.01)
     assert (found.workers, found.rank) == (2, 1)
     assert found.loader_stats is not None
     assert set(found.loader_stats.cpu_s) == {"sample", "collate"}
@@ -73,17 +91,30 @@ def test_copy_has_its_own_workers_which_end_with_the_benchmark() -> None:
 
 
 def test_dataset_that_ends_has_no_benchmark() -> None:
+    iterator = steered(ShortStream())
     with pytest.raises(ConfigFailed, match="the dataset ended"):
-        benchmark_with_workers(2, steered(ShortStream()), need=MemoryNeed(), rank=0, seconds=1.0)
+        benchmark_with_workers(two_workers(iterator), iterator, rank=0, seconds=1.0)
     assert multiprocessing.active_children() == []
 
 
 def test_memory_of_a_worker_is_what_it_shares_with_no_other() -> None:
-    def need(iterator: SteeredIterator, ranks: int) -> MemoryNeed:
+    def memory(iterator: SteeredIterator, ranks: int) -> WorkerMemory:
         iterator.steered.repeated.keep(next(iterator))
-        return MemoryNeed.of(iterator.steered, ranks)
+        return measure_worker_memory(iterator.steered, ranks)
 
     iterator = steered(Large(), num_workers=2)
-    assert 2**26 < need(iterator, 1).worker_bytes < 2**28
-    assert need(iterator, 4).worker_bytes > 4 * 2**26
-    assert need(steered(Numbers()), 2) == MemoryNeed(batch_bytes=2 * 2 * 8, worker_bytes=0), "two numbers on two ranks, no workers"
+    assert 2**26 < memory(iterator, 1).worker_bytes < 2**28
+    assert memory(iterator, 4).worker_bytes > 4 * 2**26
+    alone = memory(steered(Numbers()), 2)
+    assert (alone.batch_bytes, alone.worker_bytes) == (2 * 2 * 8, 0), "two numbers on two ranks, no workers"
+    assert memory(steered(ShortStream(), num_workers=1), 1).batch_bytes == 2 * 8, "its iterator has no length"
+
+
+def test_batches_of_workers_are_seen_in_shared_memory() -> None:
+    loader: DataLoader[Any] = DataLoader(Images(), batch_size=2, num_workers=2)
+    batches: Any = iter(loader)
+    kept = next(batches)
+    workers = [each.pid for each in batches._workers]
+    assert polling.wait_until(lambda: shared_bytes([os.getpid(), *workers]) >= 5 * 2**23, timeout_s=20)
+    assert shared_bytes([os.getpid(), *workers]) < 6 * 2**23, "two for each worker, and the one that is here"
+    del kept

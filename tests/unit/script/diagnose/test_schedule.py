@@ -23,10 +23,11 @@ class Script:
         self, own_s: float = 0.1, compute_s: float = 0.02, limit_s: float = 180.0, scenarios: Sequence[Scenario] = (), **facts: int | bool
     ) -> None:
         self.now_s, self.stage = 0.0, None
-        self.failing: Sequence[Scenario] = ()
+        self.failing: Sequence[Scenario] = ()  # from their first batch on
+        self.tried: list[Scenario] = []
         self.own_s, self.compute_s, self.scenarios = own_s, compute_s, scenarios
         usual: dict[str, int | bool | None] = {"ranks": 1, "workers": 2, "prefetch": 2, "batches_per_update": 1, "look_ahead": 0}
-        usual |= {"epoch_batches": None, "on_gpu": False, "reads_files": False, "all_cores_workers": None}
+        usual |= {"epoch_batches": None, "on_gpu": False, "reads_files": False, "is_stream": False, "all_cores_workers": None}
         self.facts, self.limit_s = ScriptFacts(**{**usual, **facts}), limit_s  # type: ignore[arg-type]
 
     def step_times(self, first: int, end: int) -> WindowPace:
@@ -47,7 +48,7 @@ class Script:
                 self.limit_s,
                 self.step_times,
                 lambda: self.scenarios,
-                lambda scenario: scenario in self.failing,
+                lambda scenario: scenario in self.failing and scenario in self.tried,
                 lambda: number,
                 lambda: number % (self.facts.epoch_batches or 1),
             )
@@ -55,6 +56,8 @@ class Script:
                 self.stage = stage = plan.next_stage(number)
                 assert stage.first == number
                 found.append(stage)
+                if stage.source == "trial":
+                    self.tried.append(stage.scenario)
                 if stage.kind == "window":
                     self.now_s += stage.batches * self.step_s(stage)
                     number = stage.end
@@ -105,11 +108,29 @@ def test_trials_take_turns_with_the_present_loader() -> None:
     assert all(stage.unmeasured >= 2 for stage in stages if stage.is_timed)
 
 
+def kinds(stages: Sequence[Stage]) -> list[str]:
+    return [each.kind for each in stages if each.kind != "window"]
+
+
+def test_samples_are_compared_before_other_workers_are_tried() -> None:
+    assert kinds(Script(scenarios=[MORE_WORKERS]).stages()) == ["benchmark", "collect", "samples", "end"]
+    assert kinds(Script(scenarios=[Scenario(pin_memory=True)]).stages()) == ["benchmark", "collect", "end"]
+    assert kinds(Script(scenarios=[Scenario(workers=0)]).stages()) == ["benchmark", "collect", "end"]
+    assert kinds(Script(is_stream=True).stages()) == ["benchmark", "samples", "collect", "end"], "it decides what to suggest"
+
+
+def test_trial_whose_samples_differ_does_not_begin() -> None:
+    script = Script(scenarios=[MORE_WORKERS])
+    script.failing = script.tried = [MORE_WORKERS]  # as the comparison has shown
+    assert set(rounds(script.stages())) == {BASELINE, COMPUTE_ONLY, LOADER_IN_BACKGROUND}
+
+
 def test_trial_that_fails_is_not_continued() -> None:
     script = Script(scenarios=[MORE_WORKERS])
     script.failing = [MORE_WORKERS]
-    assert trial_role(MORE_WORKERS) not in rounds(script.stages())
-    assert rounds(script.stages())[BASELINE_REPEAT] == 1
+    found = rounds(script.stages())
+    assert trial_role(MORE_WORKERS) not in found
+    assert found[BASELINE_REPEAT] == 1
 
 
 def test_no_trial_without_a_candidate() -> None:

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+import msgspec
 import pytest
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset, get_worker_info
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
-from ddpbench.script.diagnose.trial_loader import BATCH_TIMEOUT_S, MemoryNeed, open_trial
+from ddpbench.script.diagnose.shared_files import SharedFiles
+from ddpbench.script.diagnose.trial_loader import BATCH_TIMEOUT_S, open_trial
 
-NUMBERS = TensorDataset(torch.arange(12))
-
-
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        yield from range(6)
-
-
-class ShardedStream(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        info = get_worker_info()
-        yield from range(info.id if info else 0, 6, info.num_workers if info else 1)
+NUMBERS, FILES = TensorDataset(torch.arange(12)), SharedFiles()
+ROOM = WorkerMemory(batch_bytes=0, shm_bytes=2**30, memory_bytes=2**40)
 
 
 def taken(loader: DataLoader[Any], number: int) -> list[list[int]]:
@@ -33,47 +25,40 @@ def taken(loader: DataLoader[Any], number: int) -> list[list[int]]:
 
 
 def test_begins_in_the_middle_and_never_ends() -> None:
-    trial = open_trial(DataLoader(NUMBERS, batch_size=3), Scenario(workers=0), MemoryNeed())
+    trial = open_trial(DataLoader(NUMBERS, batch_size=3), Scenario(workers=0), ROOM, FILES)
     assert taken(trial, 6) == [[6, 7, 8], [9, 10, 11], [0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
 
 
 def test_arguments_are_those_of_the_scenario_and_else_of_the_script() -> None:
     own = DataLoader(NUMBERS, batch_size=3, num_workers=1, prefetch_factor=3, drop_last=True)
-    trial = open_trial(own, Scenario(workers=2), MemoryNeed())
+    trial = open_trial(own, Scenario(workers=2), ROOM, FILES)
     assert (trial.num_workers, trial.prefetch_factor, trial.persistent_workers, trial.pin_memory) == (2, 3, True, False)
-    assert open_trial(own, Scenario(prefetch=6, pin_memory=True), MemoryNeed()).prefetch_factor == 6
-    assert open_trial(own, Scenario(workers=0), MemoryNeed()).prefetch_factor is None
-    assert open_trial(DataLoader(NUMBERS), Scenario(workers=1), MemoryNeed()).prefetch_factor == 2
+    assert open_trial(own, Scenario(prefetch=6, pin_memory=True), ROOM, FILES).prefetch_factor == 6
+    assert open_trial(own, Scenario(workers=0), ROOM, FILES).prefetch_factor is None
+    assert open_trial(DataLoader(NUMBERS), Scenario(workers=1), ROOM, FILES).prefetch_factor == 2
 
 
 @pytest.mark.parametrize("timeout", [0, 5, 300])
 def test_trial_waits_for_a_batch_no_longer_than_its_own_timeout(timeout: int) -> None:
-    trial = open_trial(DataLoader(NUMBERS, num_workers=1, timeout=timeout), Scenario(workers=2), MemoryNeed())
+    trial = open_trial(DataLoader(NUMBERS, num_workers=1, timeout=timeout), Scenario(workers=2), ROOM, FILES)
     assert trial.timeout == (5 if timeout == 5 else BATCH_TIMEOUT_S)
 
 
 def test_sampler_of_the_script_is_left_alone() -> None:
     sampler = DistributedSampler(NUMBERS, num_replicas=2, rank=0, shuffle=True)
     own = DataLoader(NUMBERS, batch_size=3, sampler=sampler)
-    trial = open_trial(own, Scenario(workers=0), MemoryNeed())
+    trial = open_trial(own, Scenario(workers=0), ROOM, FILES)
     sampler.set_epoch(5)
     sampled = [index for batch in taken(trial, 3)[1:] for index in batch]
     assert sorted(sampled) == sorted(DistributedSampler(NUMBERS, num_replicas=2, rank=0, shuffle=True)), "those of epoch 0"
     assert sampler.epoch == 5
 
 
-def test_iterable_dataset_needs_shards() -> None:
-    with pytest.raises(ConfigFailed, match="does not divide its samples among workers"):
-        open_trial(DataLoader(Stream(), batch_size=2), Scenario(workers=2), MemoryNeed())
-    assert open_trial(DataLoader(ShardedStream(), batch_size=2), Scenario(workers=2), MemoryNeed()).num_workers == 2
-    assert open_trial(DataLoader(Stream(), batch_size=2), Scenario(workers=1), MemoryNeed()).num_workers == 1
-
-
 def test_batches_must_fit_in_shared_memory() -> None:
-    with pytest.raises(ConfigFailed, match="GiB of shared memory"):
-        open_trial(DataLoader(NUMBERS), Scenario(workers=8), MemoryNeed(batch_bytes=2**50))
+    with pytest.raises(ConfigFailed, match=r"hold up to 16 batches, .* GiB; /dev/shm has room for 1 GiB"):
+        open_trial(DataLoader(NUMBERS), Scenario(workers=8), msgspec.structs.replace(ROOM, batch_bytes=2**50), FILES)
 
 
 def test_workers_must_fit_in_memory() -> None:
-    with pytest.raises(ConfigFailed, match="GiB of memory"):
-        open_trial(DataLoader(NUMBERS), Scenario(workers=8), MemoryNeed(worker_bytes=2**50))
+    with pytest.raises(ConfigFailed, match="GiB of memory; half of what is free is"):
+        open_trial(DataLoader(NUMBERS), Scenario(workers=8), msgspec.structs.replace(ROOM, worker_bytes=2**50), FILES)
