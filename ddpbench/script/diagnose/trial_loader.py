@@ -17,6 +17,7 @@ from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
 from ddpbench.report.messages.shared_handles import shared_text
 from ddpbench.report.messages.worker_memory import memory_limit_text
+from ddpbench.script.diagnose.main_guard import check_spawned_workers
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 
@@ -34,6 +35,8 @@ def open_trial(loader: DataLoader[Any], scenario: Scenario, memory: WorkerMemory
     ``files`` are those that its workers must not share with this process.
     """
     workers, dataset = loader.num_workers if scenario.workers is None else scenario.workers, loader.dataset
+    if workers:
+        check_spawned_workers(loader)
     if workers and (shared := files.shared(loader)):
         raise ConfigFailed(shared_text(shared))
     if loader.num_workers and not workers:

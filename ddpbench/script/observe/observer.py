@@ -20,6 +20,7 @@ from ddpbench.machine.step_timer import DATA, HOST_TO_DEVICE, OPTIMIZER
 from ddpbench.record.script import OutsideKind
 from ddpbench.script.observe.contained import contained
 from ddpbench.script.observe.outside import OutsideTime
+from ddpbench.script.observe.repeated_batches import RepeatedWorkers
 from ddpbench.script.observe.source import LoaderSource
 from ddpbench.script.observe.steering import Steering
 from ddpbench.script.observe.step_clock import SCRIPT
@@ -44,6 +45,7 @@ class Observer:
         self, on_first_batch: Callable[[], None] = lambda: None, steering: Steering | None = None, times_all: bool = False
     ) -> None:
         self.steering = steering
+        self.repeated_workers = RepeatedWorkers()
         self.steps = StepLog(keeps_all=steering is not None, times_all=times_all)
         self.clock = self.steps.clock
         self.outside = OutsideTime()
@@ -174,6 +176,8 @@ class Observer:
         self.moves += 1
         iterator.received += 1
         source.receive(batch)
+        if self.steering is None:  # a diagnosis compares samples itself
+            self.repeated_workers.receive(source, batch)
         self.clock.mark(HOST_TO_DEVICE if self._has_inner_batch else DATA)
         if source is self.training or self._may_train:
             self._epoch_batches = iterator.received
