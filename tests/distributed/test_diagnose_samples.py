@@ -58,6 +58,15 @@ def test_workers_of_a_dataset_that_opens_its_file_with_a_sample_are_tried(launch
     assert re.search(r"^  use   DataLoader\(\.\.\., num_workers=\d+", done.stderr, re.MULTILINE)
 
 
+def test_failure_beside_workers_of_ddpbench_is_not_blamed_on_the_script(launch: Launch, results: Path) -> None:
+    flags = ["--folder", str(results.parent), "--lazy", "--fail-beside-workers"]
+    done = launch([*PLAIN, "diagnose", "--time-limit", "25", "-o", str(results), RECORDS, *flags])
+    assert done.returncode == 1
+    assert "RuntimeError: no such luck" in done.stderr
+    assert "ddpbench had started loader workers of its own before" in done.stderr
+    assert only_job(results).records[0].status == "failed"
+
+
 def test_workers_of_the_script_that_share_a_file_are_a_defect(launch: Launch, results: Path) -> None:
     done, job = diagnosed(launch, results, "--workers", "3", "--sample-ms", "0.2")
     assert [check.handles for check in job.records[0].checks if isinstance(check, SharedHandles)] == [

@@ -184,7 +184,7 @@ class ScriptDiagnosis:
             epoch_batches=self.windows.epoch_batches,
             on_gpu=self.observer.device is not None and self.observer.device.type == "cuda",
             reads_files=bool(self.windows.dataset_files),
-            is_stream=self.windows.is_stream,
+            is_stream=training.is_stream,
             all_cores_workers=all_cores_workers(self._placement.usable_cores, self._rank_env.local_world_size, training.workers),
         )
 

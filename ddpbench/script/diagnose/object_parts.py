@@ -29,6 +29,9 @@ SHARED_ON_PURPOSE = ("multiprocessing", "torch", "threading", "logging", "_threa
 IN_MEMORY = ("tokenizers", "pandas", "pyarrow", "sentencepiece", "numpy")
 """Packages whose objects hold data in memory, or map files read-only."""
 
+C_METHODS, BOUND_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType), ("instancemethod", "nb_method")
+"""Methods of classes in C, and the names of those that pybind11 and nanobind make."""
+
 INSTALLED = tuple(sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
@@ -55,6 +58,16 @@ def is_leaf(value: Any) -> bool:
     if package in IN_MEMORY:
         return not issubclass(kind, np.ndarray)
     return package in SHARED_ON_PURPOSE and not module.startswith("torch.utils.data")
+
+
+def is_opaque(value: Any) -> bool:
+    """Whether ``value`` is of a class in C, C++ or Rust of an unknown library: what it holds cannot be seen."""
+    return any(
+        isinstance(each, C_METHODS) or type(each).__name__ in BOUND_METHODS
+        for owner in type(value).__mro__
+        if owner.__module__.partition(".")[0] not in (*sys.stdlib_module_names, *SHARED_ON_PURPOSE, *IN_MEMORY, "PIL")
+        for each in vars(owner).values()
+    )
 
 
 def is_truncated(value: Any) -> bool:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ddpbench.record.script import HandleKind
-from ddpbench.script.diagnose.object_parts import Link, is_leaf, is_truncated, parts
+from ddpbench.script.diagnose.object_parts import Link, is_leaf, is_opaque, is_truncated, parts
 
 MAX_OBJECTS, MAX_DEPTH = 20_000, 8
 """Where a search ends: an object further away than this from its dataset is not seen."""
@@ -34,9 +34,9 @@ HDF5_PACKAGES = ("h5py", "tables", "netCDF4")
 
 @dataclass(frozen=True)
 class OpenFile:
-    """An open file, and the attributes and items that lead to it from the dataset."""
+    """An open file, and the attributes and items that lead to it from the dataset. Of an opaque object, ``kind`` is None."""
 
-    kind: HandleKind
+    kind: HandleKind | None
     links: tuple[Link, ...]
 
     @property
@@ -50,6 +50,7 @@ class Search:
     """What a search of a dataset has found and seen."""
 
     files: list[OpenFile] = field(default_factory=list)
+    opaque: list[OpenFile] = field(default_factory=list)  # objects that may have opened a file, or not
     names: set[str] = field(default_factory=set)  # of all attributes and items
     unset: set[str] = field(default_factory=set)  # those that were None
     truncated: set[str] = field(default_factory=set)  # containers of which only some items were seen
@@ -67,6 +68,8 @@ def find_open_files(*roots: Any) -> Search:
         if kind is not None:
             found.files.append(OpenFile(kind, links))
             continue
+        if is_opaque(link.value):
+            found.opaque.append(OpenFile(None, links))
         if len(links) > MAX_DEPTH:
             continue
         if is_truncated(link.value):

@@ -6,7 +6,8 @@ that a library in C has open, a cache that every worker fills, a number of the w
 The own way is that of the script: a dataset without workers is read in this process, where the script reads it, one with workers by a
 single worker. The other way is what is to be tried: workers of a DataLoader with the script's start method. They are forked from this
 process like those of a trial, so they inherit what those would, need no pickled copy of the dataset, and never run the script again: it
-need not be guarded by ``if __name__ == "__main__"``. Before each sample the random states are the same, so that random transforms can be
+need not be guarded by ``if __name__ == "__main__"``. Where workers are spawned, a script without that guard is not compared, nor are other
+workers tried. Before each sample the random states are the same, so that random transforms can be
 compared, too, unless they have a generator of their own. Then two reads in the script's own way differ, and nothing is claimed.
 
 The samples of a stream, an IterableDataset, have no index. Its workers are compared with each other: they must not yield the same samples.
@@ -32,10 +33,11 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.record.script import SampleComparison
 from ddpbench.script.diagnose.descriptors import positions
-from ddpbench.script.diagnose.sample_digest import digest, part_digests
+from ddpbench.script.diagnose.main_guard import check_spawned_workers
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import first_line
 from ddpbench.script.diagnose.trial_loader import EndlessSampler, batch_timeout_s
+from ddpbench.script.observe.sample_digest import digest, part_digests
 
 MAX_SAMPLES, WORKERS, STREAM_WORKERS = 300, 3, 2
 
@@ -82,6 +84,7 @@ def compare_samples(loader: DataLoader[Any], files: SharedFiles, seconds: float)
     is_stream = isinstance(loader.dataset, IterableDataset)
     workers = STREAM_WORKERS if is_stream else WORKERS
     try:
+        check_spawned_workers(loader)
         with kept_random_states(loader.generator), suppress_worker_count_warning(), no_torch_sigchld_handler():
             return _compare_streams(loader, files, seconds) if is_stream else _compare_indexed(loader, files, seconds)
     except Exception as problem:  # of the user's dataset, or of a worker

@@ -96,10 +96,11 @@ class SharedFiles:
         first = self._first_search(loader.dataset)
         shared: list[SharedHandle] = []
         resets: list[Reset] = []
-        for file in find_open_files(loader.dataset, loader.collate_fn).files:
+        now = find_open_files(loader.dataset, loader.collate_fn)
+        for file in (*now.files, *now.opaque):
             reset = _reset(file, first) if first else None
             if reset is None:
-                shared.append(SharedHandle(name=file.name, kind=file.kind))
+                shared += [SharedHandle(name=file.name, kind=file.kind)] if file.kind else []
             elif not any(other.holder is reset.holder and other.key == reset.key for other in resets):
                 resets.append(reset)
         return shared, resets

@@ -18,6 +18,7 @@ from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.prediction import Scenario
 from ddpbench.report.messages.shared_handles import shared_text
 from ddpbench.report.messages.worker_memory import memory_limit_text
+from ddpbench.script.diagnose.main_guard import check_spawned_workers
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 
@@ -63,6 +64,8 @@ def open_trial(
     ``loader`` has just read is in the page cache. ``files`` are those that its workers must not share with this process.
     """
     workers, dataset = loader.num_workers if scenario.workers is None else scenario.workers, loader.dataset
+    if workers:
+        check_spawned_workers(loader)
     if workers and (shared := files.shared(loader)):
         raise ConfigFailed(shared_text(shared))
     if loader.num_workers and not workers:

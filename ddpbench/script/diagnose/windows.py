@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.data import IterableDataset
 
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.streams import print_note
@@ -91,7 +90,6 @@ class Windows:
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
         self._layers: ModelLayers | None = None  # on rank 0, after they were timed
-        self.is_stream = False  # the dataset of the training loader is iterable
         self._has_failed = False
 
     @property
@@ -176,7 +174,6 @@ class Windows:
     def _follow(self, iterator: SteeredIterator) -> None:
         """Go on with the loader of ``iterator`` in place of the one before: some scripts make a new DataLoader for every epoch."""
         source, loader = iterator.source, iterator.steered
-        self.is_stream = isinstance(iterator.loader.dataset, IterableDataset)
         if self._training and self._training[0] is not source and self._training[0].gives_same_batches(source):
             before = self._training[1]
             loader.repeated, loader.trials, loader.timings = before.repeated, before.trials, before.timings

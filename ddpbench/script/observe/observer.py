@@ -21,6 +21,7 @@ from ddpbench.machine.step_timer import DATA, HOST_TO_DEVICE, OPTIMIZER
 from ddpbench.record.script import OutsideKind
 from ddpbench.script.observe.contained import contained
 from ddpbench.script.observe.outside import OutsideTime
+from ddpbench.script.observe.repeated_batches import RepeatedWorkers
 from ddpbench.script.observe.source import LoaderSource
 from ddpbench.script.observe.steering import Steering
 from ddpbench.script.observe.step_clock import EPOCH_START, SCRIPT
@@ -40,14 +41,15 @@ MIN_PAUSE_S = 0.1
 class Observer:
     """The state of one watched script, changed by its hooks in one thread: the one that trains. Calls from others are ignored.
 
-    Until the first update it is the one that created the observer. ``on_first_batch`` is called once: when the script requests its first batch, or has turned out to train without a DataLoader. With
-    ``steering`` all steps are kept, with ``times_all`` all are timed.
+    Until the first update it is the one that created the observer. ``on_first_batch`` is called once: when the script requests its first
+    batch, or has turned out to train without a DataLoader. With ``steering`` all steps are kept, with ``times_all`` all are timed.
     """
 
     def __init__(
         self, on_first_batch: Callable[[], None] = lambda: None, steering: Steering | None = None, times_all: bool = False
     ) -> None:
         self.steering = steering
+        self.repeated_workers = RepeatedWorkers()
         self.steps = StepLog(keeps_all=steering is not None, times_all=times_all)
         self.clock = self.steps.clock
         self.outside = OutsideTime()
@@ -199,6 +201,8 @@ class Observer:
         iterator.received += 1
         source.receive(batch)
         self.clock.mark(HOST_TO_DEVICE if self._has_inner_batch else wait)
+        if self.steering is None:  # a diagnosis compares samples itself
+            self.repeated_workers.receive(source, batch)
         if source is self.training or self._may_train:
             self._epoch_batches = iterator.received
         if self._foreign_batches == 0:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
+from torch.utils.data import IterableDataset
 
 DEFAULT_PREFETCH = 2
 """What a DataLoader prefetches per worker by default."""
@@ -31,6 +32,7 @@ class LoaderSource:
     inner: LoaderSource | None = None  # of the DataLoader that this one takes its batches from, as Accelerate's does
     paired_steps: int = 0  # steps of the training loader that had one batch of this one
     received: int = 0  # batches that the script has got
+    is_stream: bool = False  # its dataset is iterable
 
     @classmethod
     def of(cls, loader: Any) -> LoaderSource:
@@ -48,6 +50,7 @@ class LoaderSource:
             in_order=bool(getattr(loader, "in_order", True)),
             respawns_workers=workers > 0 and not getattr(loader, "persistent_workers", False),
             epoch_batches=_length(loader),
+            is_stream=isinstance(dataset, IterableDataset),
         )
 
     def gives_same_batches(self, other: LoaderSource) -> bool:

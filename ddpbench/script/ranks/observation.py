@@ -189,6 +189,7 @@ class Observation:
             fusable_norms=self._fusable_norms,
             ended_early=self._hooks.has_ended_script,
             outside_s=dict(observer.outside.seconds),
+            sample_comparison=observer.repeated_workers.comparison,
         )
 
     def _config(self, rows: Rows) -> ResolvedConfig:

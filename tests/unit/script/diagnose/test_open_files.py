@@ -7,8 +7,10 @@ import gzip
 import mmap
 import socket
 import sqlite3
+import sys
 import tarfile
 import zipfile
+import zoneinfo
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -255,6 +257,20 @@ def test_workers_open_their_own_file_if_the_dataset_opens_it_with_a_sample(data:
     OPENED.clear()
     assert samples == [(16 * index % 256, True) for index in range(512)]
     assert dataset.opened().tell() == 16, "the position in this process"
+
+
+def test_object_of_a_library_is_forgotten_only_if_a_sample_has_created_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdlib_module_names", sys.stdlib_module_names - {"zoneinfo"})
+    early, late = zoneinfo.ZoneInfo.no_cache("UTC"), zoneinfo.ZoneInfo.no_cache("UTC")
+    dataset, files = Holder(early=early, late=None, table=None), SharedFiles()
+    loader = DataLoader(dataset)
+    files.begin_epoch(loader)
+    table = np.arange(4)
+    vars(dataset).update(late=late, table=table, epoch=3)
+    init = files.worker_init(loader)
+    assert init is not None
+    init(0)
+    assert vars(dataset) == {"early": early, "late": None, "table": table, "epoch": 3}
 
 
 def test_what_a_constructor_has_opened_is_shared(data: Path) -> None:

@@ -22,8 +22,8 @@ from torchvision.datasets import ImageFolder
 from ddpbench.record.script import SampleComparison, SharedHandle
 from ddpbench.script.diagnose.own_loader import timed_get_iterator
 from ddpbench.script.diagnose.sample_comparison import MAX_SAMPLES, STREAM_WORKERS, WORKERS, compare_samples, probe_shared_files
-from ddpbench.script.diagnose.sample_digest import NotComparable, digest
 from ddpbench.script.diagnose.shared_files import SharedFiles
+from ddpbench.script.observe.sample_digest import NotComparable, digest
 
 RECORDS, SIZE = 512, 4096
 
