@@ -79,6 +79,7 @@ class TimedIterator:
         self._iterator, self._creation_s = iterator, creation_s
         self._timings = BatchTimings()
         self.first_batch_s: float | None = None  # that the script waited for its workers to start and load one
+        self.samples: int | None = None  # in the last batch; None if unknown
 
     def __iter__(self) -> TimedIterator:
         return self
@@ -90,8 +91,11 @@ class TimedIterator:
             self.first_batch_s = self._creation_s + perf_counter() - requested_s
             requested_s = perf_counter()  # the start of workers is no wait of a step
         if not isinstance(found, TimedBatch):
+            self.samples = None
             return found
-        self._timings.record(requested_s, num_samples(found.batch), found.worker_timing)
+        samples = found.worker_timing.samples
+        self.samples = num_samples(found.batch) if samples is None else samples
+        self._timings.record(requested_s, self.samples, found.worker_timing)
         return found.batch
 
     def worker_pids(self) -> list[int]:
@@ -131,15 +135,10 @@ class SteeredLoader:
         """The iterator of the present epoch; None between two epochs."""
         return self.present()
 
-    @property
-    def batch_size(self) -> int:
-        """Samples in a batch, as far as the loader or its batches show it."""
-        return self.iterator.source.batch_size or self.repeated.batch_size if self.iterator is not None else 1
-
-    def drop_own(self) -> None:
-        """Take and drop a batch of the script's own loader, which the script does not count."""
+    def drop_own(self) -> int:
+        """Take and drop a batch of the script's own loader, which the script does not count; returns its number of samples."""
         assert self.iterator is not None, "the script iterates over it"
-        self.iterator.drop_own()
+        return self.iterator.drop_own()
 
     @property
     def first_batch_s(self) -> float:
@@ -177,6 +176,7 @@ class SteeredIterator:
         if (length := _length(own)) is not None:
             steered.num_batches = length
         self.num_given = self._num_own = 0
+        self.samples: int | None = None  # in the last batch that the script has got; None if unknown
 
     def __iter__(self) -> SteeredIterator:
         return self
@@ -198,6 +198,15 @@ class SteeredIterator:
         From the first stage on the ranks take different numbers of batches from the training loader. Its epochs end by the number of those
         that the script gets then; those of unknown length do not end any more.
         """
+        batch, self.samples = self._take_own(may_end)
+        return batch
+
+    def drop_own(self) -> int:
+        """Take and drop a batch of the script's own loader, which the script does not count; returns its number of samples."""
+        return self.source.num_samples_in(*self._take_own(may_end=False))
+
+    def _take_own(self, may_end: bool) -> tuple[Any, int | None]:
+        """The next batch of the script's own loader, and its number of samples, if known."""
         try:
             batch = next(self.own)
         except StopIteration:
@@ -207,11 +216,7 @@ class SteeredIterator:
             self.own = self._restart()
             batch = next(self.own)
         self._num_own += 1
-        return batch
-
-    def drop_own(self) -> None:
-        """Take and drop a batch of the script's own loader, which the script does not count."""
-        self.next_own(may_end=False)
+        return batch, self.own.samples if isinstance(self.own, TimedIterator) else None
 
     def __len__(self) -> int:
         return len(self.own)

@@ -38,6 +38,7 @@ class RepeatedBatches:
         self._batches: list[KeptBatch] = []
         self._next = 0
         self._is_full = False
+        self.samples = 0  # in the batch that was handed out last
 
     @property
     def has_batches(self) -> bool:
@@ -49,9 +50,8 @@ class RepeatedBatches:
         return self._batches[0].num_bytes
 
     @property
-    def batch_size(self) -> int:
-        """Samples in one batch: the leading dimension of its first tensor."""
-        return num_samples(self._batches[0].leaves)
+    def bytes_per_sample(self) -> float:
+        return sum(each.num_bytes for each in self._batches) / max(1, sum(each.samples for each in self._batches))
 
     @property
     def image_size(self) -> tuple[int, int] | None:
@@ -59,11 +59,14 @@ class RepeatedBatches:
         images = (leaf for leaf in self._batches[0].leaves if isinstance(leaf, Tensor) and leaf.ndim == 4)
         return next(((each.shape[2], each.shape[3]) for each in images), None)
 
-    def keep(self, batch: Any) -> None:
-        """Copy ``batch``, which the script has not seen yet, if there is room. Raises BenchError if it cannot be copied."""
+    def keep(self, batch: Any, samples: int | None = None) -> None:
+        """Copy ``batch``, which the script has not seen yet, if there is room. Raises BenchError if it cannot be copied.
+
+        Without its number of ``samples``, that is the leading dimension of its first tensor.
+        """
         if self._is_full:
             return
-        kept = KeptBatch.of(batch)
+        kept = KeptBatch.of(batch, num_samples(batch) if samples is None else samples)
         room = MAX_MEMORY_FRACTION * free_memory_bytes() / self._ranks_per_node
         self._is_full = len(self._batches) + 1 >= MAX_BATCHES or 2 * kept.num_bytes * (len(self._batches) + 2) > room
         self._batches.append(kept)
@@ -72,6 +75,7 @@ class RepeatedBatches:
         """The next of the batches, in host memory; beside a GPU it is page-locked."""
         kept = self._batches[self._next % len(self._batches)]
         self._next += 1
+        self.samples = kept.samples
         return kept.hand_out()
 
     @contextmanager
@@ -103,21 +107,22 @@ class RepeatedBatches:
 class KeptBatch:
     """One batch: its structure, its leaves, and what is handed out of it."""
 
+    samples: int
     rebuild: Callable[[list[Any]], Any]
     leaves: list[Any]  # never handed out
     handed_out: list[Any]
     versions: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, batch: Any) -> KeptBatch:
-        """A copy of ``batch``. Raises BenchError if it holds anything but tensors, arrays and plain values."""
+    def of(cls, batch: Any, samples: int) -> KeptBatch:
+        """A copy of ``batch``, which has ``samples``. Raises BenchError if it holds anything but tensors, arrays and plain values."""
         leaves, rebuild = flatten(batch)
         pristine = [_clone(leaf) for leaf in leaves]
         for leaf, copied in zip(leaves, pristine, strict=True):
             if type(copied) is not type(leaf) or not isinstance(leaf, (Tensor, np.ndarray, *PLAIN_TYPES)):
                 raise BenchError(f"cannot repeat batches that hold objects of class {type(leaf).__name__}", "use ddpbench watch")
         handed_out = [_clone(leaf) for leaf in pristine]
-        return cls(rebuild, pristine, handed_out, [leaf._version if isinstance(leaf, Tensor) else 0 for leaf in handed_out])
+        return cls(samples, rebuild, pristine, handed_out, [leaf._version if isinstance(leaf, Tensor) else 0 for leaf in handed_out])
 
     @property
     def num_bytes(self) -> int:

@@ -270,7 +270,11 @@ class Windows:
 
     def _other_batch(self, stage: Stage, iterator: SteeredIterator) -> Any:
         if stage.source == "trial":
-            return self.trials.next_batch(stage.scenario, iterator, self.observer)
+            batch = self.trials.next_batch(stage.scenario, iterator, self.observer)
+            trial = iterator.steered.trials.get(stage.scenario)
+            if trial is not None:  # otherwise the batch is the loader's own
+                iterator.samples = getattr(trial, "samples", None)
+            return batch
         if isinstance(self._loader, DrainedLoader) and iterator.source is self.observer.training:
             self._loader.request()
         repeated = iterator.steered.repeated
@@ -278,13 +282,15 @@ class Windows:
             batch = iterator.next_own(may_end=False)
             self._keep(batch, iterator)
             return batch
-        return repeated.next_batch()
+        batch = repeated.next_batch()
+        iterator.samples = repeated.samples
+        return batch
 
     def _keep(self, batch: Any, iterator: SteeredIterator) -> None:
         try:
             if not self.dataset_files and self._stage is None and iterator.source is self.observer.training:
                 self.dataset_files = dataset_files(iterator.loader.dataset)
-            iterator.steered.repeated.keep(batch)
+            iterator.steered.repeated.keep(batch, iterator.source.num_samples_in(batch, iterator.samples))
         except BenchError as problem:
             self._fail(problem)
         except Exception as problem:  # of a tensor that cannot be copied, or of the user's dataset

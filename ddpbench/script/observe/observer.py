@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -18,6 +19,7 @@ import torch
 
 from ddpbench.machine.step_timer import DATA, HOST_TO_DEVICE, OPTIMIZER
 from ddpbench.record.script import OutsideKind
+from ddpbench.script.observe.batch_sizes import DrawnSizes
 from ddpbench.script.observe.contained import contained
 from ddpbench.script.observe.outside import OutsideTime
 from ddpbench.script.observe.source import LoaderSource
@@ -47,6 +49,7 @@ class Observer:
         self.steps = StepLog(keeps_all=steering is not None, times_all=times_all)
         self.clock = self.steps.clock
         self.outside = OutsideTime()
+        self.drawn = DrawnSizes()
         self.moves = 0  # calls of hooks: it stands still while the script does
         self.training: LoaderSource | None = None
         self.device: torch.device | None = None
@@ -129,9 +132,11 @@ class Observer:
         source = sources.get(loader)
         if source is None:
             source = sources[loader] = LoaderSource.of(loader)
+        counted: Callable[[], int | None] = partial(self.drawn.of_last_batch, iterator)
         if self.steering and source.inner is None:
             iterator = self.steering.steer(loader, iterator, source, restart)
-        return WatchedIterator(iterator, source, self, may_wrap)
+            counted = partial(getattr, iterator, "samples")
+        return WatchedIterator(iterator, source, self, may_wrap, counted)
 
     @contained
     def begin_batch(self, iterator: WatchedIterator) -> bool | None:
@@ -166,7 +171,10 @@ class Observer:
 
     @contained
     def end_batch(self, iterator: WatchedIterator, batch: Any) -> None:
+        samples = iterator.num_samples_in(batch)
         if self._requested is not iterator:
+            if self._requested is not None:
+                self._requested.take_batch_of(samples)
             self.clock.mark(DATA)
             return
         source = iterator.source
@@ -178,7 +186,7 @@ class Observer:
         if source is self.training or self._may_train:
             self._epoch_batches = iterator.received
         if self._foreign_batches == 0:
-            self.steps.samples = source.num_samples_in(batch)
+            self.steps.samples = samples
 
     @contained
     def end_iteration(self, iterator: WatchedIterator) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-import numpy as np
 import torch
 from torch import nn
 
@@ -20,8 +19,8 @@ from ddpbench.record.text import pluralize
 from ddpbench.record.trace import Memory
 from ddpbench.script.observe.hooks import Hooks
 from ddpbench.script.observe.observer import Observer
-from ddpbench.script.observe.rounds import WARMUP_STEPS, Prefetch, batches_per_update, cut_rounds
-from ddpbench.script.observe.rows import SAMPLES, Rows, to_rows
+from ddpbench.script.observe.rounds import WARMUP_STEPS, Prefetch, batches_per_update, cut_rounds, usual_batch_size
+from ddpbench.script.observe.rows import Rows, to_rows
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 from ddpbench.script.ranks.gather import RankState
 from ddpbench.script.ranks.progress import RankProgress
@@ -185,7 +184,7 @@ class Observation:
         return ResolvedConfig(
             workload=self.name,
             precision=self.precision,
-            batch_size=max(1, int(np.median(rows[:, SAMPLES]))) if len(rows) else 1,
+            batch_size=usual_batch_size(rows),
             channels_last=models.channels_last,
             loader=training.name if training else UNKNOWN_LOADER,
             workers=training.workers if training else 0,
