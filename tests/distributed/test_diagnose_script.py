@@ -116,7 +116,13 @@ def test_two_ranks_of_ddp(launch: Launch, results: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [["--accumulate", "4", "--data", "dict"], ["--persistent", "--data", "stream"], ["--new-loader"], ["--workers", "0"]]
+    "flags",
+    [
+        ["--accumulate", "4", "--data", "dict"],
+        ["--persistent", "--data", "stream"],
+        ["--new-loader", "--data", "object"],
+        ["--workers", "0"],
+    ],
 )
 def test_other_loops(launch: Launch, results: Path, flags: list[str]) -> None:
     done = launch([*PLAIN, "diagnose", "--time-limit", "9", "--no-verify", "-o", str(results), *SLOW_LOADER, *flags])

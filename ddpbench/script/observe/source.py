@@ -90,7 +90,8 @@ Place = tuple[tuple[Any, ...], int | None]
 def _places_of(batch: Any, size: int, keys: tuple[Any, ...] = ()) -> Iterator[Place]:
     """Where ``batch`` has lists of length ``size``, or tensors with that dimension."""
     if isinstance(batch, torch.Tensor):
-        yield from ((keys, dimension) for dimension, length in enumerate(batch.shape) if length == size)
+        shape = () if batch.is_nested else batch.shape
+        yield from ((keys, dimension) for dimension, length in enumerate(shape) if length == size)
     elif isinstance(batch, (list, tuple)) and keys and len(batch) == size:
         yield keys, None
     elif isinstance(batch, (list, tuple, Mapping)):
@@ -111,7 +112,7 @@ def _size_at(batch: Any, place: Place) -> int | None:
 
 def num_samples(batch: Any) -> int:
     """The leading dimension of the first tensor in ``batch``; 1 if it has none."""
-    sizes = (int(tensor.shape[0]) for tensor in tensors_in(batch) if tensor.ndim)
+    sizes = (int(tensor.size(0)) for tensor in tensors_in(batch) if tensor.ndim)
     return next(sizes, 1)
 
 
