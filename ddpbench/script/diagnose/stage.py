@@ -34,9 +34,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
     Windows last ``batches`` batches. The benchmarks of loader, copies to the GPU, decoding on the GPU and storage, and the collection of
     what all ranks have measured, take place between two batches. The end lasts until the script has made its ``last_update``.
+    A script that is only watched has stages of updates in place of batches.
     """
 
-    kind: Literal["window", "benchmark", "copies", "decoding", "storage", "collect", "end"]
+    kind: Literal["window", "benchmark", "copies", "decoding", "storage", "collect", "watch", "end"]
     first: Count
     batches: Count = 0
     source: BatchSource = "own"
@@ -74,6 +75,14 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
         return scenario
 
 
+ENDLESS = 2**48
+
+
+def end_stage(number: int, last_update: int) -> Stage:
+    """The last stage, from batch ``number`` on: the script gets repeated batches until it has made its ``last_update``."""
+    return Stage(kind="end", first=number, batches=ENDLESS, source="repeated", last_update=last_update)
+
+
 class WindowResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank measured in a timed window, besides the times of its steps."""
 
@@ -97,6 +106,7 @@ class RankResults(msgspec.Struct, kw_only=True):
     stage: Count = 0  # number of the last stage at which it was published
     state: RankState | None = None
     windows: list[WindowResult] = []
+    rows: bytes = b""  # all its steps at the end, as in script.rows, if the script was only watched
     benchmarks: list[LoaderBenchmark] = []  # with all ranks at once
     single_rank_benchmark: LoaderBenchmark | None = None
     all_cores_benchmark: LoaderBenchmark | None = None

@@ -15,6 +15,7 @@ from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.streams import print_note
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import FUSED
+from ddpbench.record.script import OnlyWatchedReason
 from ddpbench.script.diagnose.benchmarks import Benchmarks
 from ddpbench.script.diagnose.dataset_files import dataset_files
 from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Measurement, NoLoader
@@ -31,14 +32,14 @@ from ddpbench.training.profiler import kernel_ms
 if TYPE_CHECKING:
     from ddpbench.script.diagnose.model_layers import ModelLayers
 
-MIN_UPDATES, MAX_UPDATES_WITHOUT_LOADER = 3, 20
-"""Updates before the first stage, and updates after which a script is ended if no watched loader gives it batches."""
+MIN_UPDATES = 3
+"""Updates before the first stage."""
 
 DISPATCHER = "DataLoaderDispatcher"
 """Of Accelerate: its iterator communicates. If ranks took different numbers of batches from it, they would hang."""
 
 NextStage = Callable[[int], Stage]
-"""Called on every rank at the same batch, with its number: the stage that begins there."""
+"""Called on every rank at the same batch, with its number, or after the same update: the stage that begins there."""
 
 
 @contextmanager
@@ -53,7 +54,8 @@ def noted_failure() -> Iterator[None]:
 class Windows:
     """Chooses the batches of the training loader, stage by stage, from batch ``FIRST_BATCH`` on. Other loaders keep their own.
 
-    A loader that gives one batch in every step besides, as with ``zip``, follows the training loader.
+    A loader that gives one batch in every step besides, as with ``zip``, follows the training loader. If no other batches can be given,
+    the script is only watched, in stages of updates.
 
     After an error every batch is the script's own until the end, and ``on_failure`` is called once.
     """
@@ -75,6 +77,7 @@ class Windows:
         self._rank, self._num_ranks = rank_env.rank, rank_env.world_size
         self._on_first_update, self._next_stage, self._end_script = on_first_update, next_stage, end_script
         self._on_failure = on_failure
+        self.only_watched: OnlyWatchedReason | None = None  # no other batches can be given
         self.given_before_training = 0  # batches that the script had taken when it made its first update
         self._stage: Stage | None = None
         self._measurement: Measurement | None = None
@@ -112,8 +115,7 @@ class Windows:
         if isinstance(self._loader, DrainedLoader):
             self._loader.pause()
         if type(loader).__name__ == DISPATCHER and self._num_ranks > 1 and self.observer.training is None:
-            self._fail(BenchError(f"rank 0 loads the batches of all ranks ({DISPATCHER} of Accelerate)", "use ddpbench watch"))
-            self._end_script()
+            self.only_watched = "rank-0-loads"
 
     def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> SteeredIterator:
         """The iterator that the script gets in place of ``iterator``, an epoch of ``loader``; ``restart`` begins another."""
@@ -130,7 +132,7 @@ class Windows:
 
     def choose(self, iterator: SteeredIterator) -> Any:
         """The batch that the script gets. Raises what its own loader raises."""
-        if not self.observer.is_active:  # a forked child, or a script that is not observed any more
+        if not self.observer.is_active or self.only_watched:  # a forked child, or a script that is not observed any more
             return iterator.next_own()
         if self.observer.training is None:
             self.given_before_training = iterator.num_given + 1
@@ -167,9 +169,10 @@ class Windows:
         """An optimizer has made its step, the ``updates``-th of all optimizers."""
         if updates == 1:
             self._on_first_update()
-        if updates == MAX_UPDATES_WITHOUT_LOADER and self.observer.training is None:
-            self._fail(BenchError("the batches come from no DataLoader in the thread that trains", "use ddpbench watch"))
-            self._end_script()
+        if self.observer.steps_are_updates:
+            self.only_watched = self.only_watched or "no-loader"
+        if self.only_watched and (self._stage is None or updates >= self._stage.end):
+            self._stage = self._next_stage(updates)
         if self._stage and self._stage.kind == "end" and updates >= self._stage.last_update:
             self._end_script()
 

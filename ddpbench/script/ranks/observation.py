@@ -28,8 +28,6 @@ from ddpbench.script.run_script import PROCESSES_HINT
 
 UNKNOWN_LOADER = "DataLoader"
 
-DIAGNOSIS_HINT = "other batches can only be given to a DataLoader that the thread that trains iterates: ddpbench watch reports on others"
-
 
 class Observation:
     """One watched script in this process, from the import of torch to the end of the script."""
@@ -70,12 +68,19 @@ class Observation:
 
     def record(self, states: Mapping[int, RankState], rows_of_rank: list[Rows]) -> Record:
         """The record of the ranks that have published ``states``, which includes this one, rank 0."""
-        training, rounds = self.observer.training, []
-        if training or self.observer.steps_are_updates:  # the steps of a loader that nothing is trained on are none
-            memory = {rank: state.memory for rank, state in states.items()}
-            prefetch = Prefetch(training.workers, training.prefetched) if training else Prefetch(0, 0)
-            rounds = cut_rounds(rows_of_rank, prefetch, self.engine, memory)
+        rounds = self._rounds(rows_of_rank, {rank: state.memory for rank, state in states.items()})
         return self.record_with(rounds, states, rows_of_rank[0])
+
+    def _rounds(self, rows_of_rank: list[Rows], memory: Mapping[int, Memory]) -> list[Round]:
+        training = self.observer.training
+        if not training and not self.observer.steps_are_updates:  # the steps of a loader that nothing is trained on are none
+            return []
+        prefetch = Prefetch(training.workers, training.prefetched) if training else Prefetch(0, 0)
+        return cut_rounds(rows_of_rank, prefetch, self.engine, memory)
+
+    def num_rounds(self) -> int:
+        """Rounds of this rank so far."""
+        return len(self._rounds([self.rows()], {}))
 
     def record_with(self, rounds: list[Round], states: Mapping[int, RankState], rows: Rows) -> Record:
         """The record of the ranks that have published ``states``, with these ``rounds``. ``rows`` are the steps of rank 0."""
@@ -113,8 +118,8 @@ class Observation:
         if not updates:
             return Fault(message=f"{self.name} made no step with an optimizer of torch in this process", hint=PROCESSES_HINT)
         if training is None:
-            hint = DIAGNOSIS_HINT if self.observer.steering else "too few for a round"
-            return Fault(message=f"{self.name} made {pluralize(updates, 'update')}, not from batches of a DataLoader", hint=hint)
+            message = f"{self.name} made {pluralize(updates, 'update')}, not from batches of a DataLoader"
+            return Fault(message=message, hint="too few for a round")
         needed = WARMUP_STEPS + training.prefetched + Prefetch(training.workers, training.prefetched).min_round_steps
         batches = f"{pluralize(self.observer.num_batches, 'batch', 'es')} in {pluralize(self.observer.epochs, 'epoch')}"
         return Fault(message=f"{batches}: no epoch is long enough for a round", hint=f"{needed} batches are")
