@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 import types
+from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MappingView, Sequence
 from enum import Enum
 from functools import partial
 from operator import itemgetter, setitem
@@ -32,7 +33,7 @@ FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 SHARED = (*FUNCTIONS, types.ModuleType, type, nn.Module, Dataset, DataLoader, Optimizer)
 """What belongs to the script, and not to one batch."""
 
-CONTAINERS = (list, dict, OrderedDict, defaultdict, Counter, deque, set, bytearray)
+CONTAINERS = (list, dict, OrderedDict, defaultdict, Counter, deque, set, bytearray, array)
 """Classes, without their subclasses, that ``copy.copy`` copies."""
 
 Made = dict[int, Any]
@@ -115,7 +116,7 @@ class OpenedBatch:
         builds = self._open_all([*attributes, *_items(part)])
         has_data = before != (len(self.tensors), self.array_bytes)
         if not attributes and not isinstance(part, (dict, list)):
-            if isinstance(part, Iterator):  # it can be read once
+            if isinstance(part, (Iterator, MappingView)):  # it can be read once, or shows another part
                 raise CannotOpen(cls.__name__)
             return None
         try:

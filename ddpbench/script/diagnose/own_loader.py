@@ -185,8 +185,7 @@ class SteeredIterator:
         if self.steered.num_batches is not None and self.num_given >= self.steered.num_batches:
             if self.num_given != self._num_own:
                 raise StopIteration
-            batch = next(self.own)  # nothing was drained or replaced: it ends by itself, and its workers with it
-            self._num_own += 1
+            batch = self.next_own()  # nothing was drained or replaced: it ends by itself, and its workers with it
         else:
             batch = self._chooser.choose(self)
         self.num_given += 1

@@ -254,7 +254,7 @@ class Locked:
         raise TypeError("no copies")
 
 
-@pytest.mark.parametrize(("part", "name"), [(numbers(), "generator"), (Locked(), "Locked")])
+@pytest.mark.parametrize(("part", "name"), [(numbers(), "generator"), ({"x": ones()}.values(), "dict_values"), (Locked(), "Locked")])
 def test_what_can_be_neither_copied_nor_repeated_is_named(part: Any, name: str) -> None:
     with pytest.raises(BenchError, match=f"cannot repeat batches that hold objects of class {name}"):
         kept({"part": part})
