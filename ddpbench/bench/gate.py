@@ -10,6 +10,8 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
 from ddpbench.report.messages.arms import arm_name
 
+NO_LOADER_HINT = "waits for data are seen only in a DataLoader that the thread that trains iterates"
+
 
 def check_gate_applies(arms: Sequence[ResolvedConfig]) -> None:
     """Raises UsageError if the gate could never fail an arm, because none of them waits for data."""
@@ -31,7 +33,11 @@ def gate_error(records: Sequence[Record], job: Job) -> BenchError | None:
     from ddpbench.analysis.summary import summarize
     from ddpbench.report.messages.phrases import device_clause
 
-    waits = {index: share for index, record in enumerate(records) if (share := summarize(record).data_wait_fraction) is not None}
+    waits = {
+        index: share
+        for index, record in enumerate(records)
+        if _shows_data_wait(record) and (share := summarize(record).data_wait_fraction) is not None
+    }
     longest = max(waits, key=lambda index: waits[index], default=None)
     if longest is not None and 100 * waits[longest] > limit:
         record = records[longest]
@@ -43,8 +49,13 @@ def gate_error(records: Sequence[Record], job: Job) -> BenchError | None:
     unmeasured = [record for index, record in enumerate(records) if index not in waits and record.config.loader != SYNTHETIC]
     if not unmeasured:
         return None
-    hint = "" if unmeasured[0].fault else "use a longer --time-limit"
+    hint = "" if unmeasured[0].fault else "use a longer --time-limit" if _shows_data_wait(unmeasured[0]) else NO_LOADER_HINT
     return BenchError(f"{_arm_prefix(unmeasured[0], job)}not measured, so --fail-if-data-wait cannot check its data wait", hint)
+
+
+def _shows_data_wait(record: Record) -> bool:
+    """Whether waits for data are known: those of a script without a DataLoader in the thread that trains count as its own time."""
+    return record.script is None or record.script.step != "update"
 
 
 def _arm_prefix(record: Record, job: Job) -> str:

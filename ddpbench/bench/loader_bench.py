@@ -46,12 +46,12 @@ def benchmark_loader(
     loader = open_loader(config, Shard.from_world(spec.dataset, spec.classes, world))
     try:
         on_gpu = world.device.is_cuda and find_loader(config.loader).on_device
-        drain = BatchDrain(loader, torch.cuda.current_stream(world.device.torch_device) if on_gpu else None)
+        drain = BatchDrain(loader, config.batch_size, torch.cuda.current_stream(world.device.torch_device) if on_gpu else None)
         drain.drop_next()
         first_batch_s = perf_counter() - began
         workers = loader.data.effective_workers(config.workers)
         producers = max(1, find_loader(config.loader).num_producers(workers))
-        source = BenchmarkedLoader(loader, world.rank, config.batch_size, producers, max(1, workers), loader.max_prefetched - 1)
+        source = BenchmarkedLoader(loader, world.rank, producers, max(1, workers), loader.max_prefetched - 1)
         benchmark = measure_delivery(source, drain.drop_next, first_batch_s, window_s)
         if on_result:
             on_result(loader, benchmark)
@@ -77,26 +77,28 @@ class BenchmarkedLoader:
 
     loader: DeliveringLoader
     rank: int
-    batch_size: int
     producers: int  # batches made in parallel
     burst_size: int  # batches that may arrive together
     prefetched: int  # batches that may be ready
 
 
-def measure_delivery(source: BenchmarkedLoader, drop_next: Callable[[], None], first_batch_s: float, window_s: float) -> LoaderBenchmark:
-    """Take batches by ``drop_next``: first those that are ready, then for about ``window_s`` seconds those that are measured."""
+def measure_delivery(source: BenchmarkedLoader, drop_next: Callable[[], int], first_batch_s: float, window_s: float) -> LoaderBenchmark:
+    """Take batches by ``drop_next``: first those that are ready, then for about ``window_s`` seconds those that are measured.
+
+    ``drop_next`` returns the number of samples in the batch.
+    """
     loader = source.loader
     _skip_prefetched(drop_next, source.prefetched, min_batches=source.producers - 1, window_s=window_s)
     loader.pop_stats()  # reset: statistics count from here
     monitor, cpu_times_before = CpuMonitor(), CpuTimes.read(loader)
     monitor.start()
-    intervals_s = _measure_intervals(drop_next, source.burst_size, window_s)
+    intervals_s, samples = _measure_intervals(drop_next, source.burst_size, window_s)
     cpu_usage, cpu_times = monitor.finish(), CpuTimes.read(loader).since(cpu_times_before)
     workers_rss = [rss for pid in loader.worker_pids() if (rss := rss_bytes(pid)) is not None]
     return LoaderBenchmark(
         rank=source.rank,
         elapsed_s=sum(intervals_s),
-        samples=len(intervals_s) * source.batch_size,
+        samples=samples,
         intervals_ms=[round(1e3 * interval_s, 4) for interval_s in intervals_s],
         first_batch_s=first_batch_s,
         loader_cpu_s=cpu_times.loader_s,
@@ -113,16 +115,17 @@ class BatchDrain:
     It does not synchronise the whole GPU, on which the loader may already work on the next batches.
     """
 
-    def __init__(self, loader: Loader, stream: torch.cuda.Stream | None) -> None:
-        self._loader, self._stream = loader, stream
+    def __init__(self, loader: Loader, batch_size: int, stream: torch.cuda.Stream | None) -> None:
+        self._loader, self._batch_size, self._stream = loader, batch_size, stream
 
-    def drop_next(self) -> None:
+    def drop_next(self) -> int:
         self._loader.next_batch(lambda: None)
         if self._stream:
             self._stream.synchronize()
+        return self._batch_size
 
 
-def _skip_prefetched(drop_next: Callable[[], None], max_batches: int, min_batches: int, window_s: float) -> None:
+def _skip_prefetched(drop_next: Callable[[], int], max_batches: int, min_batches: int, window_s: float) -> None:
     """Drop ``max_batches`` batches; after ``MAX_WINDOWS`` windows stop early, but not before ``min_batches``."""
     end = perf_counter() + MAX_WINDOWS * window_s
     for number in range(max_batches):
@@ -131,18 +134,19 @@ def _skip_prefetched(drop_next: Callable[[], None], max_batches: int, min_batche
         drop_next()
 
 
-def _measure_intervals(drop_next: Callable[[], None], burst_size: int, window_s: float) -> list[float]:
-    """Seconds between consecutive batches, in whole bursts unless even one takes too long; at least one interval."""
+def _measure_intervals(drop_next: Callable[[], int], burst_size: int, window_s: float) -> tuple[list[float], int]:
+    """Seconds between consecutive batches, in whole bursts unless even one takes too long; at least one interval. And their samples."""
     intervals_s: list[float] = []
+    samples = 0
     last = began = perf_counter()
     while not intervals_s or (len(intervals_s) < MAX_BATCHES and last - began < MAX_WINDOWS * window_s):
         if intervals_s and len(intervals_s) % burst_size == 0 and last - began >= window_s:
             break
-        drop_next()
+        samples += drop_next()
         now = perf_counter()
         intervals_s.append(now - last)
         last = now
-    return intervals_s
+    return intervals_s, samples
 
 
 @dataclass(frozen=True)

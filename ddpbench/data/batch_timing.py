@@ -104,6 +104,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.skipped_files: list[BenchError] = []
+        self.samples: int | None = None  # of the batch; None if unknown
         self._readings: list[tuple[str, float, float]] = []  # stage that ended, CPU clock, wall clock
         self._runqueue_wait_s: float | None = None  # reading at the start of the batch
 
@@ -135,6 +136,6 @@ class Stopwatch:
         queued_s = (
             None if before is None or now is None else min(now - before, end_s - start_s)
         )  # the thread may wait again after the last lap
-        timing = WorkerTiming(start_s, end_s, cpu_s, wall_s, tuple(self.skipped_files), queued_s)
-        self._readings, self.skipped_files = [], []
+        timing = WorkerTiming(start_s, end_s, cpu_s, wall_s, tuple(self.skipped_files), queued_s, self.samples)
+        self._readings, self.skipped_files, self.samples = [], [], None
         return timing

@@ -63,6 +63,13 @@ class SampleComparison(msgspec.Struct, frozen=True, kw_only=True):
         return self.different > 0 or self.not_compared in ("failed", "repetitive")
 
 
+OnlyWatchedReason = Literal[
+    "no-loader",  # its batches come from no DataLoader in the thread that trains
+    "rank-0-loads",  # and sends them to the other ranks, as DataLoaderDispatcher of Accelerate does
+]
+"""Why a diagnosis could give a script no other batches."""
+
+
 class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     """A training script, as rank 0 observed it.
 
@@ -81,7 +88,8 @@ class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     batches_per_update: AtLeastOne = 1  # above 1 with gradient accumulation
     training_s: Seconds = 0.0  # all steps, and the time outside of them until the last step or validation
     fusable_norms: Count | None = None  # BatchNorms of the model that fused kernels can run; None if they were not looked for
-    ended_early: bool = False  # by ddpbench, after --steps batches
+    ended_early: bool = False  # by ddpbench: after --steps batches, or at the end of a diagnosis
     outside_s: dict[OutsideKind, Seconds] = {}
     sample_comparison: SampleComparison | None = None  # of the training loader's dataset; None if nothing was compared
     shared_handles: list[SharedHandle] = []  # of the training loader's dataset, if it forks workers; empty if not searched
+    only_watched: OnlyWatchedReason | None = None  # in a diagnosis, which has tried nothing then

@@ -118,7 +118,13 @@ def test_two_ranks_of_ddp(launch: Launch, results: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [["--accumulate", "4", "--data", "dict"], ["--persistent", "--data", "stream"], ["--new-loader"], ["--workers", "0"]]
+    "flags",
+    [
+        ["--accumulate", "4", "--data", "dict"],
+        ["--persistent", "--data", "stream"],
+        ["--new-loader", "--data", "object"],
+        ["--workers", "0"],
+    ],
 )
 def test_other_loops(launch: Launch, results: Path, flags: list[str]) -> None:
     done = launch([*PLAIN, "diagnose", "--time-limit", "9", "--no-verify", "-o", str(results), *SLOW_LOADER, *flags])
@@ -142,11 +148,57 @@ def test_validation_with_a_loader_that_accelerate_wraps_ends(launch: Launch, res
 
 
 def test_batches_that_rank_0_loads_for_all_ranks_are_only_watched(launch: Launch, results: Path) -> None:
-    script = [TRAIN, "--accelerate", "--data", "stream", "--epochs", "500"]
-    done = launch([*LAUNCHERS["accelerate"], "-m", "ddpbench", "diagnose", "-o", str(results), *script])
+    script = [TRAIN, "--accelerate", "--data", "stream", "--epochs", "100000", "--batches", "2000"]
+    done = launch([*LAUNCHERS["accelerate"], "-m", "ddpbench", "diagnose", "--time-limit", "12", "-o", str(results), *script])
     assert done.returncode == 0, done.stderr
-    assert "rank 0 loads the batches of all ranks (DataLoaderDispatcher of Accelerate)" in done.stderr
-    assert only_record(results).status == "failed"
+    record = only_record(results)
+    assert (record.status, record.world_size, record.sample_unit) == ("ok", 2, "sample")
+    assert record.script is not None
+    assert (record.script.only_watched, record.script.ended_early, record.script.step) == ("rank-0-loads", True, "batch")
+    assert record.rounds
+    assert all(trace.samples == trace.steps * 8 for timed in record.rounds for trace in timed.traces), "the share of one rank"
+    assert record.verdict is not None
+
+
+@pytest.mark.parametrize("name", ["own_iterable", "prefetcher"])
+def test_script_without_a_loader_in_its_thread_gets_a_verdict(launch: Launch, results: Path, name: str) -> None:
+    """The steps are updates. Nothing is tried."""
+    script = [str(SUPPORT.parent / "scripts" / f"{name}.py"), "--epochs", "500"]
+    done = launch([*PLAIN, "diagnose", "-o", str(results), *script])
+    assert done.returncode == 0, done.stderr
+    job = only_job(results)
+    (record,) = job.records
+    assert (job.kind, job.diagnosis, record.status, record.role, record.sample_unit) == ("diagnose", None, "ok", BASELINE, "update")
+    assert record.script is not None
+    assert (record.script.only_watched, record.script.ended_early, record.script.step) == ("no-loader", True, "update")
+    assert len(record.rounds) >= 5
+    assert record.verdict is not None
+    assert record.throughput is not None
+    (path,) = results.glob("*.json")
+    page = done.stderr[done.stderr.index("ddpbench diagnose  ") :]
+    assert launch([*PLAIN, "report", str(path)], cwd=results.parent).stdout.splitlines()[:-1] == page.splitlines()[:-1]
+
+
+def test_ranks_without_a_loader_end_at_the_same_update(launch: Launch, results: Path) -> None:
+    script = [TRAIN, "--data", "list", "--epochs", "1000000", "--late-rank", "1"]
+    done = launch([*TORCHRUN, "diagnose", "--time-limit", "9", "-o", str(results), *script])
+    assert done.returncode == 0, done.stderr
+    record = only_record(results)
+    assert (record.status, record.world_size, record.sample_unit) == ("ok", 2, "rank update")
+    assert record.script is not None
+    assert record.script.only_watched == "no-loader"
+    assert 1 <= len(record.rounds) <= 4
+    assert {len(timed.traces) for timed in record.rounds} == {2}
+
+
+@pytest.mark.parametrize(("batches", "status"), [(200, "ok"), (12, "failed")])
+def test_script_without_a_loader_that_ends_itself(launch: Launch, results: Path, batches: int, status: str) -> None:
+    done = launch([*PLAIN, "diagnose", "-o", str(results), TRAIN, "--data", "list", "--batches", str(batches)])
+    assert done.returncode == 0, done.stderr
+    assert "weights" in done.stdout
+    record = only_record(results)
+    assert (record.status, bool(record.rounds)) == (status, status == "ok")
+    assert (f"made {batches} updates, not from batches of a DataLoader" in done.stderr) == (status == "failed")
 
 
 def test_script_that_trains_in_other_processes_ends_at_the_start_limit(launch: Launch, results: Path) -> None:

@@ -11,6 +11,7 @@ from records import BUSY, GPU_HEALTH, RESNET50, STEADY
 
 from ddpbench.analysis.judge import judge
 from ddpbench.record.record import DatasetInfo, Fault, Job, KernelActivity, Record, Warmup
+from ddpbench.record.roles import BASELINE
 from ddpbench.record.roofline import DeviceLimits, LayerWork, Roofline, Work
 
 UNEVEN = (0.9975, 1.0021, 0.9989, 1.0034, 0.9981)
@@ -255,6 +256,14 @@ def script_without_loader() -> Job:
     return watching(records.script_without_loader())
 
 
+def script_only_watched() -> Job:
+    """A diagnosis of the same script, which could only watch it."""
+    record = records.script_without_loader()
+    assert record.script is not None
+    script = replace(record.script, only_watched="no-loader", ended_early=True)
+    return replace(watching(replace(record, role=BASELINE, script=script)), kind="diagnose")
+
+
 def watching(record: Record) -> Job:
     judge(record)
     command = ["torchrun", "--nproc_per_node=4", "-m", "ddpbench", "watch", "train.py", "--epochs", "3"]
@@ -308,5 +317,6 @@ PAGE_JOBS: Mapping[str, Callable[[], Job]] = {
         engines,
         watched_script,
         script_without_loader,
+        script_only_watched,
     )
 }

@@ -13,6 +13,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.loader import HostBatch, WorkerTiming
+from ddpbench.data.loaders.indices import num_indices
 
 
 def with_timing(data_loader: DataLoader[Any]) -> DataLoader[Any]:
@@ -58,7 +59,8 @@ def timed_parts(data_loader: DataLoader[Any], with_worker_timing: Callable[[Any,
     """
     watch, dataset = Stopwatch(), data_loader.dataset
     timed = TimedIterable(dataset, watch) if isinstance(dataset, IterableDataset) else TimedDataset(dataset, watch)
-    return timed, TimedCollate(data_loader.collate_fn, watch, with_worker_timing)
+    makes_lists = isinstance(dataset, IterableDataset) and data_loader.batch_size is not None
+    return timed, TimedCollate(data_loader.collate_fn, watch, with_worker_timing, makes_lists)
 
 
 def _as_host_batch(batch: Any, timing: WorkerTiming) -> Any:
@@ -86,6 +88,7 @@ class TimedDataset(Dataset[Any]):
     def __getitem__(self, index: Any) -> Any:
         """One sample. For batches of a dataset whose stages are not separable, a DataLoader calls ``__getitems__``."""
         self._watch.start()
+        self._watch.samples = num_indices(index, is_batch=False)
         sample = self._dataset[index]
         self._watch.lap("augment" if self._separable else "sample")
         return sample
@@ -96,11 +99,13 @@ class TimedDataset(Dataset[Any]):
         If stages are not separable they take one lap, in one call if the dataset supports it.
         """
         if self._separable:
-            return [self[index] for index in indices]
-        fetch_batch = getattr(self._dataset, "__getitems__", None)
-        self._watch.start()
-        samples: list[Any] = fetch_batch(indices) if fetch_batch else [self._dataset[index] for index in indices]
-        self._watch.lap("sample")
+            samples = [self[index] for index in indices]
+        else:
+            fetch_batch = getattr(self._dataset, "__getitems__", None)
+            self._watch.start()
+            samples = fetch_batch(indices) if fetch_batch else [self._dataset[index] for index in indices]
+            self._watch.lap("sample")
+        self._watch.samples = num_indices(indices, is_batch=True)
         return samples
 
     def __getattr__(self, name: str) -> Any:
@@ -176,13 +181,25 @@ class TimedFn:
 
 
 class TimedCollate:
-    """The user's collate function; adds the timing to its batch."""
+    """The user's collate function; adds the timing to its batch.
 
-    def __init__(self, collate: Callable[[Any], Any], watch: Stopwatch, with_worker_timing: Callable[[Any, WorkerTiming], Any]) -> None:
+    ``counts_samples`` says that it gets a list of samples whose indices were not counted, since an iterable dataset has none.
+    """
+
+    def __init__(
+        self,
+        collate: Callable[[Any], Any],
+        watch: Stopwatch,
+        with_worker_timing: Callable[[Any, WorkerTiming], Any],
+        counts_samples: bool = False,
+    ) -> None:
         self._collate, self._watch, self._with_worker_timing = collate, watch, with_worker_timing
+        self._counts_samples = counts_samples
 
     def __call__(self, samples: Any) -> Any:
         self._watch.start()
+        if self._counts_samples:
+            self._watch.samples = len(samples)
         batch = self._collate(samples)
         self._watch.lap("collate")
         return self._with_worker_timing(batch, self._watch.finish_batch())

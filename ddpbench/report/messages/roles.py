@@ -1,9 +1,10 @@
-"""Names of arms by their role, and why a measurement was skipped."""
+"""Names of arms by their role, and why a measurement was skipped, or nothing was tried."""
 
 from __future__ import annotations
 
 from ddpbench.record.record import Job
 from ddpbench.record.roles import Measurement, Role, RoleKind, SkippedMeasurement, SkipReason
+from ddpbench.record.script import OnlyWatchedReason
 from ddpbench.record.text import pluralize
 
 ROLE_NAMES: dict[RoleKind, str] = {
@@ -46,6 +47,12 @@ SKIP_REASONS: dict[SkipReason, str] = {
     "no_other_loader": "no other loader is available to compare with {loader}",
     "synthetic_data": "synthetic data; add --data-dir DIR",
     "failed": "{error}",
+}
+
+ONLY_WATCHED_REASONS: dict[OnlyWatchedReason, str] = {
+    "no-loader": "nothing was tried: ddpbench can give other batches to the loop of a DataLoader only",
+    "rank-0-loads": "nothing was tried: ddpbench can give no other batches to ranks whose batches rank 0 loads (DataLoaderDispatcher of "
+    "Accelerate); with dispatch_batches=False it can",
 }
 
 

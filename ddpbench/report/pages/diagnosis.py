@@ -36,6 +36,7 @@ from ddpbench.report.pages.remedies import comparison_lines, is_next_step_tried,
 from ddpbench.report.pages.script_header import script_header_lines
 from ddpbench.report.pages.status import diagnosis_status_lines
 from ddpbench.report.pages.verdict import record_verdict_lines
+from ddpbench.report.pages.watch import render_watch
 
 NOT_LIMITED_BY_DATA = ("launch-bound", "sync-bound", "compute-bound")
 """Verdicts that no loader can improve."""
@@ -48,6 +49,8 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
     ``quiet`` prints the verdict only. ``path`` is the record's file, None if it could not be saved.
     """
     page, baseline = page_for(console), baseline_of(job) or job.records[0]
+    if baseline.script is not None and baseline.script.only_watched:
+        return render_watch(job, console, path, verbose, quiet)
     recommended = best_outcome(outcomes(job))
     has_next = recommended is None and not is_next_step_tried(job, baseline)
     verdict = [*record_verdict_lines(baseline, page, with_next=has_next), *recommendation_lines(job, recommended, page)]

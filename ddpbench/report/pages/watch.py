@@ -16,6 +16,7 @@ from ddpbench.record.text import pluralize
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.format import format_percent, format_significant
 from ddpbench.report.layout import LABEL, Page, styled, wrap_items
+from ddpbench.report.messages.roles import ONLY_WATCHED_REASONS
 from ddpbench.report.pages.checks import check_lines
 from ddpbench.report.pages.header import labelled_lines
 from ddpbench.report.pages.phases import phase_table
@@ -32,7 +33,10 @@ RESTART_FRACTION = 0.02
 
 
 def render_watch(job: Job, console: Console, path: Path | None, verbose: bool = False, quiet: bool = False) -> None:
-    """Print the page of a watched script. ``quiet`` prints one line. ``path`` is the record's file, None if it could not be saved."""
+    """Print the page of a watched script, also of one that a diagnosis could only watch. ``quiet`` prints one line.
+
+    ``path`` is the record's file, None if it could not be saved.
+    """
     record, page = job.records[0], page_for(console)
     if quiet:
         print_lines(console, [Text("   ".join(quiet_items(record)))])
@@ -43,7 +47,10 @@ def render_watch(job: Job, console: Console, path: Path | None, verbose: bool = 
 
 def _sections(record: Record, page: Page, verbose: bool) -> Iterator[Sequence[Text]]:
     summary = summarize(record)
-    yield [*script_header_lines("watch", record, page), *labelled_lines("seen", _measured_items(record), page)]
+    reason = record.script.only_watched if record.script else None
+    note = labelled_lines("note", [ONLY_WATCHED_REASONS[reason]], page) if reason else []
+    header = script_header_lines("diagnose" if reason else "watch", record, page)
+    yield [*header, *labelled_lines("seen", _measured_items(record), page), *note]
     yield [*status_lines({"": record}, page)]
     yield [*record_verdict_lines(record, page)]
     yield [*throughput_lines(record, summary, page, verbose), *_outside_lines(record, page)]
@@ -54,7 +61,7 @@ def _sections(record: Record, page: Page, verbose: bool) -> Iterator[Sequence[Te
 
 def _measured_items(record: Record) -> Iterator[str]:
     script = record.script or WatchedScript()
-    end = ", ended by --steps" if script.ended_early else ""
+    end = (", ended by ddpbench" if script.only_watched else ", ended by --steps") if script.ended_early else ""
     if script.step == "update":
         yield f"{pluralize(script.batches, 'update')} per rank{end}"
     else:

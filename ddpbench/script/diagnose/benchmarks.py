@@ -68,7 +68,7 @@ class Benchmarks:
 
 
 def _benchmark_copies(device: torch.device, iterator: SteeredIterator) -> H2DBandwidth:
-    num_bytes = iterator.steered.repeated.batch_bytes
+    repeated = iterator.steered.repeated
+    num_bytes = repeated.batch_bytes
     pinned, pageable = (h2d_bytes_per_s(device, num_bytes, pinned) for pinned in (True, False))
-    per_sample = num_bytes / iterator.steered.batch_size
-    return H2DBandwidth(pinned_bytes_per_s=pinned, pageable_bytes_per_s=pageable, bytes_per_sample=per_sample)
+    return H2DBandwidth(pinned_bytes_per_s=pinned, pageable_bytes_per_s=pageable, bytes_per_sample=repeated.bytes_per_sample)

@@ -25,12 +25,13 @@ from ddpbench.report.messages.verdict import next_step_text
 from ddpbench.script.diagnose.channel import StageChannel
 from ddpbench.script.diagnose.deadline import Deadline
 from ddpbench.script.diagnose.job import build_records, update_diagnosis
-from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, WindowPace, end_stage
-from ddpbench.script.diagnose.stage import RankResults, Stage
+from ddpbench.script.diagnose.only_watched import WatchSchedule, watched_record
+from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, WindowPace
+from ddpbench.script.diagnose.stage import RankResults, Stage, end_stage
 from ddpbench.script.diagnose.windows import Windows, noted_failure
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rounds import batches_per_update
-from ddpbench.script.observe.rows import FIRST_PHASE, HOST_DATA_MS
+from ddpbench.script.observe.rows import FIRST_PHASE, HOST_DATA_MS, to_rows
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 from ddpbench.script.ranks.observation import Observation
 from ddpbench.script.ranks.progress import RankProgress
@@ -71,7 +72,7 @@ class ScriptDiagnosis:
         self._begin_s = 0.0
         self._observation: Observation
         self._channel: StageChannel | None = None
-        self._schedule: Schedule | None = None
+        self._schedule: Schedule | WatchSchedule | None = None
         self._last: Stage | None = None
         self._num_stages = 0
         self._results: Sequence[RankResults] = [self.windows.results]  # of all ranks, as of the last collection
@@ -138,10 +139,13 @@ class ScriptDiagnosis:
             self._channel.publish(number_of_stage, stage)
         return stage
 
-    def _new_schedule(self) -> Schedule:
+    def _new_schedule(self) -> Schedule | WatchSchedule:
+        end_s = self._begin_s + self._limit_s
+        if self.windows.only_watched:
+            return WatchSchedule(end_s, self._observation.num_rounds)
         return Schedule(
             self._facts(),
-            self._begin_s + self._limit_s,
+            end_s,
             self._step_times,
             self._candidates,
             self.windows.trials.has_failed,
@@ -250,7 +254,18 @@ class ScriptDiagnosis:
     def _predict(self) -> None:
         self.diagnosis.predictions = predict_remedies(self._job)
 
+    @property
+    def is_only_watched(self) -> bool:
+        """Whether nothing can be tried in the script."""
+        return self.windows.only_watched is not None
+
     def _update_records(self) -> None:
+        if self.windows.only_watched:
+            states = {rank: each.state for rank, each in enumerate(self._results) if each.state}
+            parts = [to_rows(each.own_rows) for each in self._results]
+            self.records = [watched_record(self._observation, states, parts, self._requested, self.windows.only_watched)]
+            self._save()
+            return
         rows = self.windows.rows(0, self.observer.num_batches)
         self.records = build_records(self._observation, rows, self._results, self._requested)
         update_diagnosis(self.diagnosis, self._results)

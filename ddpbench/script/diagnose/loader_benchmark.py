@@ -19,7 +19,7 @@ def benchmark_own(iterator: SteeredIterator, rank: int, seconds: float) -> Loade
     """Drain the script's own loader for about ``seconds``."""
     source, steered = iterator.source, iterator.steered
     parallel = max(1, source.workers)
-    loader = BenchmarkedLoader(steered, rank, steered.batch_size, parallel, parallel, source.prefetched)
+    loader = BenchmarkedLoader(steered, rank, parallel, parallel, source.prefetched)
     return measure_delivery(loader, iterator.drop_own, steered.first_batch_s, seconds)
 
 
@@ -32,13 +32,15 @@ def benchmark_with_workers(copied: DataLoader[Any], iterator: SteeredIterator, r
     with suppress_worker_count_warning(), no_torch_sigchld_handler():
         batches: Any = iter(copied)  # timed
 
-    def drop_next() -> None:
-        if next(batches, None) is None:
+    def drop_next() -> int:
+        batch = next(batches, None)
+        if batch is None:
             raise ConfigFailed("the dataset ended during the benchmark")
+        return iterator.source.num_samples_in(batch, batches.samples)
 
     drop_next()
     first_batch_s = perf_counter() - begin_s
     prefetched = workers * (copied.prefetch_factor or 1)
-    loader = BenchmarkedLoader(batches, rank, iterator.steered.batch_size, workers, workers, prefetched)
+    loader = BenchmarkedLoader(batches, rank, workers, workers, prefetched)
     benchmark = measure_delivery(loader, drop_next, first_batch_s, seconds)
     return msgspec.structs.replace(benchmark, workers=workers)

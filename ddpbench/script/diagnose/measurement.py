@@ -41,8 +41,11 @@ class DrainedLoader:
 
     def __init__(self, loader: SteeredLoader) -> None:
         self._loader = loader
-        self._taken = 0  # before the last pause
-        self._taker: BackgroundTaker | None = BackgroundTaker(loader.drop_own)
+        self._samples = 0  # of the batches taken since the last statistics
+        self._taker: BackgroundTaker | None = BackgroundTaker(self._take)
+
+    def _take(self) -> None:
+        self._samples += self._loader.drop_own()
 
     def request(self) -> None:
         """Take one more batch."""
@@ -53,13 +56,12 @@ class DrainedLoader:
         """End the thread, after the batch that it is taking, or abandon it after ``timeout_s``."""
         if self._taker:
             self._taker.close(timeout_s)
-            self._taken += self._taker.pop_taken()
             self._taker = None
 
     def resume(self) -> None:
         """Go on with the loader's present iterator."""
         if self._taker is None:
-            self._taker = BackgroundTaker(self._loader.drop_own)
+            self._taker = BackgroundTaker(self._take)
 
     @property
     def has_iterator(self) -> bool:
@@ -76,8 +78,10 @@ class DrainedLoader:
         return self._loader.worker_pids()
 
     def pop_stats(self) -> LoaderStats:
-        taken, self._taken = self._taken + (self._taker.pop_taken() if self._taker else 0), 0
-        return LoaderStats(samples=self._loader.batch_size * taken)
+        if self._taker:
+            self._taker.pop_taken()  # drops its backlog
+        samples, self._samples = self._samples, 0
+        return LoaderStats(samples=samples)
 
 
 class Measurement:

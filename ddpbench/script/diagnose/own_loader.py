@@ -79,6 +79,7 @@ class TimedIterator:
         self._iterator, self._creation_s = iterator, creation_s
         self.timings = BatchTimings()
         self.first_batch_s: float | None = None  # that the script waited for its workers to start and load one
+        self.samples: int | None = None  # in the last batch; None if unknown
 
     def __iter__(self) -> TimedIterator:
         return self
@@ -90,8 +91,11 @@ class TimedIterator:
             self.first_batch_s = self._creation_s + perf_counter() - requested_s
             requested_s = perf_counter()  # the start of workers is no wait of a step
         if not isinstance(found, TimedBatch):
+            self.samples = None
             return found
-        self.timings.record(requested_s, num_samples(found.batch), found.worker_timing)
+        samples = found.worker_timing.samples
+        self.samples = num_samples(found.batch) if samples is None else samples
+        self.timings.record(requested_s, self.samples, found.worker_timing)
         return found.batch
 
     def worker_pids(self) -> list[int]:
@@ -133,15 +137,10 @@ class SteeredLoader:
         """The iterator of the present epoch; None between two epochs."""
         return self.present()
 
-    @property
-    def batch_size(self) -> int:
-        """Samples in a batch, as far as the loader or its batches show it."""
-        return self.iterator.source.batch_size or self.repeated.batch_size if self.iterator is not None else 1
-
-    def drop_own(self) -> None:
-        """Take and drop a batch of the script's own loader, which the script does not count."""
+    def drop_own(self) -> int:
+        """Take and drop a batch of the script's own loader, which the script does not count; returns its number of samples."""
         assert self.iterator is not None, "the script iterates over it"
-        self.iterator.drop_own()
+        return self.iterator.drop_own()
 
     @property
     def first_batch_s(self) -> float:
@@ -182,6 +181,7 @@ class SteeredIterator:
         if own is not None and (length := _length(own)) is not None:
             steered.num_batches = length
         self.num_given = self._num_own = 0
+        self.samples: int | None = None  # in the last batch that the script has got; None if unknown
         self._adopt_own()
 
     def _adopt_own(self) -> None:
@@ -210,8 +210,7 @@ class SteeredIterator:
         if self.steered.num_batches is not None and self.num_given >= self.steered.num_batches:
             if self.num_given != self._num_own:
                 raise StopIteration
-            batch = self._next_of_own()  # nothing was drained or replaced: it ends by itself, and its workers with it
-            self._num_own += 1
+            batch = self.next_own()  # nothing was drained or replaced: it ends by itself, and its workers with it
         else:
             batch = self._chooser.choose(self)
         self.num_given += 1
@@ -223,6 +222,15 @@ class SteeredIterator:
         From the first stage on the ranks take different numbers of batches from the training loader. Its epochs end by the number of those
         that the script gets then; those of unknown length do not end any more.
         """
+        batch, self.samples = self._take_own(may_end)
+        return batch
+
+    def drop_own(self) -> int:
+        """Take and drop a batch of the script's own loader, which the script does not count; returns its number of samples."""
+        return self.source.num_samples_in(*self._take_own(may_end=False))
+
+    def _take_own(self, may_end: bool) -> tuple[Any, int | None]:
+        """The next batch of the script's own loader, and its number of samples, if known."""
         try:
             batch = self._next_of_own()
         except StopIteration:
@@ -232,11 +240,7 @@ class SteeredIterator:
             self.own = None
             batch = self._next_of_own()
         self._num_own += 1
-        return batch
-
-    def drop_own(self) -> None:
-        """Take and drop a batch of the script's own loader, which the script does not count."""
-        self.next_own(may_end=False)
+        return batch, self.own.samples if isinstance(self.own, TimedIterator) else None
 
     def __len__(self) -> int:
         return len(self._created_own())

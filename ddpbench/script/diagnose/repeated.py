@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections import UserDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ddpbench.machine.host import free_memory_bytes
 from ddpbench.record.errors import BenchError
+from ddpbench.script.diagnose.opened_batch import CannotOpen, OpenedBatch
 from ddpbench.script.observe.source import num_samples
 
 MAX_BATCHES = 16
@@ -23,14 +21,12 @@ MAX_BATCHES = 16
 MAX_MEMORY_FRACTION = 0.1
 """Fraction of the free memory, of the node and of the device, that kept batches may take."""
 
-PLAIN_TYPES = (int, float, complex, str, bytes, bool, type(None), np.generic)
-
 
 class RepeatedBatches:
     """Copies of up to ``MAX_BATCHES`` batches, handed out again and again.
 
-    What is handed out is a new structure of the same tensors. A script may change a tensor in place: its version shows it, and a fresh copy
-    takes its place. ``ranks_per_node`` share the memory.
+    What is handed out is a new structure, of the same classes, with the same tensors. A script may change a tensor in place: its version
+    shows it, and a fresh copy takes its place. ``ranks_per_node`` share the memory.
     """
 
     def __init__(self, ranks_per_node: int = 1) -> None:
@@ -38,6 +34,7 @@ class RepeatedBatches:
         self._batches: list[KeptBatch] = []
         self._next = 0
         self._is_full = False
+        self.samples = 0  # in the batch that was handed out last
 
     @property
     def has_batches(self) -> bool:
@@ -49,29 +46,32 @@ class RepeatedBatches:
         return self._batches[0].num_bytes
 
     @property
-    def batch_size(self) -> int:
-        """Samples in one batch: the leading dimension of its first tensor."""
-        return num_samples(self._batches[0].leaves)
+    def bytes_per_sample(self) -> float:
+        return sum(each.num_bytes for each in self._batches) / max(1, sum(each.samples for each in self._batches))
 
     @property
     def image_size(self) -> tuple[int, int] | None:
         """Height and width of the images (N, C, H, W) in a batch; None if there are none."""
-        images = (leaf for leaf in self._batches[0].leaves if isinstance(leaf, Tensor) and leaf.ndim == 4)
+        images = (each for each in self._batches[0].tensors if each.ndim == 4 and not each.is_nested)
         return next(((each.shape[2], each.shape[3]) for each in images), None)
 
-    def keep(self, batch: Any) -> None:
-        """Copy ``batch``, which the script has not seen yet, if there is room. Raises BenchError if it cannot be copied."""
+    def keep(self, batch: Any, samples: int | None = None) -> None:
+        """Copy ``batch``, which the script has not seen yet, if there is room. Raises BenchError if it cannot be copied.
+
+        Without its number of ``samples``, that is the leading dimension of its first tensor.
+        """
         if self._is_full:
             return
-        kept = KeptBatch.of(batch)
+        kept = KeptBatch.of(batch, num_samples(batch) if samples is None else samples)
         room = MAX_MEMORY_FRACTION * free_memory_bytes() / self._ranks_per_node
-        self._is_full = len(self._batches) + 1 >= MAX_BATCHES or 2 * kept.num_bytes * (len(self._batches) + 2) > room
+        self._is_full = len(self._batches) + 1 >= MAX_BATCHES or (2 * kept.num_bytes + kept.array_bytes) * (len(self._batches) + 2) > room
         self._batches.append(kept)
 
     def next_batch(self) -> Any:
         """The next of the batches, in host memory; beside a GPU it is page-locked."""
         kept = self._batches[self._next % len(self._batches)]
         self._next += 1
+        self.samples = kept.samples
         return kept.hand_out()
 
     @contextmanager
@@ -87,10 +87,10 @@ class RepeatedBatches:
         fitting = max(1, min(len(self._batches), int(room / max(1, self._batches[0].num_bytes))))
         before, self._batches = self._batches, self._batches[:fitting]
         copies = {
-            id(leaf): DeviceCopy(kept, index, leaf.to(device))
+            id(tensor): DeviceCopy(kept, index, tensor.detach().to(device))
             for kept in self._batches
-            for index, leaf in enumerate(kept.handed_out)
-            if isinstance(leaf, Tensor) and not leaf.is_cuda
+            for index, tensor in enumerate(kept.handed_out)
+            if not tensor.is_cuda
         }
         try:
             with _patched_copies(copies):
@@ -101,84 +101,94 @@ class RepeatedBatches:
 
 @dataclass
 class KeptBatch:
-    """One batch: its structure, its leaves, and what is handed out of it."""
+    """One batch: what builds such a batch from tensors, its own tensors, and those that are handed out in their place."""
 
-    rebuild: Callable[[list[Any]], Any]
-    leaves: list[Any]  # never handed out
-    handed_out: list[Any]
+    samples: int
+    build: Callable[[list[Tensor]], Any]
+    tensors: list[Tensor]  # never handed out
+    handed_out: list[Tensor]
+    array_bytes: int = 0
     versions: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, batch: Any) -> KeptBatch:
-        """A copy of ``batch``. Raises BenchError if it holds anything but tensors, arrays and plain values."""
-        leaves, rebuild = flatten(batch)
-        pristine = [_clone(leaf) for leaf in leaves]
-        for leaf, copied in zip(leaves, pristine, strict=True):
-            if type(copied) is not type(leaf) or not isinstance(leaf, (Tensor, np.ndarray, *PLAIN_TYPES)):
-                raise BenchError(f"cannot repeat batches that hold objects of class {type(leaf).__name__}", "use ddpbench watch")
-        handed_out = [_clone(leaf) for leaf in pristine]
-        return cls(rebuild, pristine, handed_out, [leaf._version if isinstance(leaf, Tensor) else 0 for leaf in handed_out])
+    def of(cls, batch: Any, samples: int) -> KeptBatch:
+        """A copy of ``batch``, which has ``samples``. Raises BenchError if it cannot be copied."""
+        try:
+            opened = OpenedBatch(batch)
+            copied = OpenedBatch(opened.build([_clone(each) for each in opened.tensors]))
+            handed_out = [_clone(each) for each in copied.tensors]
+            versions = [_version(each) for each in handed_out]
+            copied.build(handed_out)
+            return cls(samples, copied.build, copied.tensors, handed_out, copied.array_bytes, versions)
+        except Exception as problem:  # of a class of the script: perhaps it can be copied by its own methods
+            class_name = str(problem) if isinstance(problem, CannotOpen) else type(batch).__name__
+            return cls(samples, _deep_copies(batch, class_name), [], [])
 
     @property
     def num_bytes(self) -> int:
-        return sum(leaf.nbytes for leaf in self.handed_out if isinstance(leaf, Tensor))
+        return sum(map(_num_bytes, self.handed_out))
 
     def hand_out(self) -> Any:
         """The batch as it was kept, in a new structure."""
-        for index, leaf in enumerate(self.handed_out):
-            if isinstance(leaf, Tensor) and not self.is_unchanged(index):
-                self._restore(index, leaf)
-        return self.rebuild([leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in self.handed_out])
+        for index in range(len(self.handed_out)):
+            if not self.is_unchanged(index):
+                self._restore(index)
+        return self.build(self.handed_out)
 
     def is_unchanged(self, index: int) -> bool:
         """Whether the script has left the tensor at ``index`` as it was handed out."""
-        leaf = self.handed_out[index]
-        return bool(leaf._version == self.versions[index]) and not leaf.requires_grad
+        tensor = self.handed_out[index]
+        return _version(tensor) == self.versions[index] and not tensor.requires_grad
 
-    def _restore(self, index: int, leaf: Tensor) -> None:
-        leaf.requires_grad_(False).grad = None
-        if leaf.shape == self.leaves[index].shape:
-            leaf.copy_(self.leaves[index])
+    def _restore(self, index: int) -> None:
+        tensor, own = self.handed_out[index], self.tensors[index]
+        is_reusable = type(own) is Tensor and tensor.is_leaf and not (own.requires_grad or own.is_nested or own.is_sparse)
+        if is_reusable and tensor.shape == own.shape:
+            tensor.requires_grad_(False).grad = None
+            tensor.copy_(own)
         else:
-            leaf = self.handed_out[index] = _clone(self.leaves[index])
-        self.versions[index] = leaf._version
+            tensor = self.handed_out[index] = _clone(own)
+        self.versions[index] = _version(tensor)
 
 
-def _clone(leaf: Any) -> Any:
-    """A copy of an array, or of a tensor, in page-locked memory if there is a GPU; another leaf as it is, since it cannot change.
+def _clone(tensor: Tensor) -> Tensor:
+    """A copy of ``tensor``, in page-locked memory if there is a GPU.
 
-    A tensor of a subclass that has no page-locked version stays in pageable memory.
+    A tensor of a subclass, or of a layout, that has no page-locked version stays in pageable memory.
     """
-    if isinstance(leaf, np.ndarray):
-        return leaf.copy()
-    if not isinstance(leaf, Tensor):
-        return leaf
-    copied = leaf.detach().clone()
-    pinned = copied.pin_memory() if torch.cuda.is_initialized() and not leaf.is_cuda else copied
-    return pinned if type(pinned) is type(leaf) else copied
+    copied = tensor.detach().clone()
+    if type(copied) is not type(tensor):
+        copied = copy.deepcopy(tensor)
+    if torch.cuda.is_initialized() and not tensor.is_cuda:
+        with suppress(RuntimeError):
+            pinned = copied.pin_memory()
+            copied = pinned if type(pinned) is type(tensor) else copied
+    vars(copied).update({name: value for name, value in vars(tensor).items() if name not in vars(copied)})
+    return copied.requires_grad_(tensor.requires_grad)
 
 
-def flatten(batch: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """The leaves of a nested batch, and the function that builds such a batch from leaves."""
-    if isinstance(batch, UserDict):  # what tokenizers of transformers return
-        leaves, rebuild_data = flatten(batch.data)
-
-        def rebuild(new_leaves: list[Any]) -> Any:
-            new = copy.copy(batch)
-            new.data = rebuild_data(new_leaves)
-            return new
-
-        return leaves, rebuild
-    leaves, spec = tree_flatten(batch)
-    return leaves, _Unflatten(spec)
+def _deep_copies(batch: Any, class_name: str) -> Callable[[list[Tensor]], Any]:
+    """What copies a batch that cannot be taken apart. Raises BenchError, with ``class_name``, if that is not possible either."""
+    try:
+        kept = copy.deepcopy(batch)
+        copy.deepcopy(kept)
+    except Exception as problem:
+        raise BenchError(f"cannot repeat batches that hold objects of class {class_name}", "use ddpbench watch") from problem
+    return lambda _: copy.deepcopy(kept)
 
 
-@dataclass(frozen=True)
-class _Unflatten:
-    spec: TreeSpec
+def _version(tensor: Tensor) -> int:
+    """Grows with every change in place, also of the tensors that a subclass is made of."""
+    if type(tensor) is Tensor or not hasattr(tensor, "__tensor_flatten__"):
+        return tensor._version
+    names, _ = tensor.__tensor_flatten__()
+    return tensor._version + sum(_version(getattr(tensor, name)) for name in names)
 
-    def __call__(self, leaves: Sequence[Any]) -> Any:
-        return tree_unflatten(leaves, self.spec)
+
+def _num_bytes(tensor: Tensor) -> int:
+    if tensor.layout == torch.sparse_coo:
+        return tensor._indices().nbytes + tensor._values().nbytes
+    return tensor.nbytes
 
 
 @dataclass(frozen=True)

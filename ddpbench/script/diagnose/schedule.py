@@ -11,7 +11,7 @@ from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role, trial_role
-from ddpbench.script.diagnose.stage import BatchSource, Stage
+from ddpbench.script.diagnose.stage import BatchSource, Stage, end_stage
 from ddpbench.training.drain import DATA_WAIT_FRACTION, MAX_DRAINS
 
 BENCHMARK_S, DECODING_S, STORAGE_S, ROUND_S, SETTLE_S = 3.0, 1.0, 3.0, 2.0, 4.0
@@ -45,7 +45,6 @@ MAX_ALL_CORES_FRACTION = 0.25
 OVERTIME_FRACTION = 0.5
 """Fraction of the time limit that the first two turns, without which there is no verdict, may take on top of it."""
 
-ENDLESS = 2**48
 MIN_STEP_S = 1e-3
 
 
@@ -89,11 +88,6 @@ def unsteady_batches(prefetched: int, epoch_batches: int, batches_per_update: in
     """
     unsteady = batches_per_update * ceil(min(max(1, prefetched), epoch_batches // 2) / batches_per_update)
     return unsteady if unsteady < epoch_batches else 0
-
-
-def end_stage(number: int, last_update: int) -> Stage:
-    """The last stage, from batch ``number`` on: the script gets repeated batches until it has made its ``last_update``."""
-    return Stage(kind="end", first=number, batches=ENDLESS, source="repeated", last_update=last_update)
 
 
 class Schedule:

@@ -122,7 +122,7 @@ class DiagnoseSession(ScriptSession):
         journal = super()._keep(record)
         if self._diagnosis:
             journal.job.records = self._diagnosis.records or [record]
-            journal.job.diagnosis = self._diagnosis.diagnosis
+            journal.job.diagnosis = None if self._diagnosis.is_only_watched else self._diagnosis.diagnosis
             journal.save()
         return journal
 

@@ -35,10 +35,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
     Windows last ``batches`` batches. The benchmarks of loader, copies to the GPU, decoding on the GPU and storage, the comparison of
     samples, and the collection of what all ranks have measured, take place between two batches. The end lasts until the script has made
-    its ``last_update``.
+    its ``last_update``. A script that is only watched has stages of updates in place of batches.
     """
 
-    kind: Literal["window", "benchmark", "copies", "decoding", "storage", "samples", "collect", "end"]
+    kind: Literal["window", "benchmark", "copies", "decoding", "storage", "samples", "collect", "watch", "end"]
     first: Count
     batches: Count = 0
     source: BatchSource = "own"
@@ -78,6 +78,14 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
         return scenario
 
 
+ENDLESS = 2**48
+
+
+def end_stage(number: int, last_update: int) -> Stage:
+    """The last stage, from batch ``number`` on: the script gets repeated batches until it has made its ``last_update``."""
+    return Stage(kind="end", first=number, batches=ENDLESS, source="repeated", last_update=last_update)
+
+
 class WindowResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank measured in a timed window, besides the times of its steps."""
 
@@ -100,7 +108,7 @@ class RankResults(msgspec.Struct, kw_only=True):
 
     stage: Count = 0  # number of the last stage at which it was published
     state: RankState | None = None
-    own_rows: bytes = b""  # the steps before the first window that changes anything
+    own_rows: bytes = b""  # the steps before the first window that changes anything, as in script.rows
     epoch_starts_s: list[Seconds] = []  # seconds from the start of the script's own workers to their first batch, by epoch
     windows: list[WindowResult] = []
     benchmarks: list[LoaderBenchmark] = []  # with all ranks at once

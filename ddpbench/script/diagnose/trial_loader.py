@@ -43,6 +43,11 @@ class OpenTrial:
     def __next__(self) -> Any:
         return next(self._batches)
 
+    @property
+    def samples(self) -> int | None:
+        """Samples in the last batch; None if unknown."""
+        return getattr(self._batches, "samples", None)
+
     def worker_pids(self) -> list[int]:
         return self._batches.worker_pids()  # type: ignore[no-any-return]
 

@@ -17,6 +17,7 @@ from ddpbench.machine.streams import print_note
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import FUSED
 from ddpbench.record.roles import BASELINE
+from ddpbench.record.script import OnlyWatchedReason
 from ddpbench.script.diagnose.benchmarks import Benchmarks
 from ddpbench.script.diagnose.dataset_files import dataset_files
 from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Measurement, NoLoader
@@ -34,14 +35,14 @@ from ddpbench.training.profiler import kernel_ms
 if TYPE_CHECKING:
     from ddpbench.script.diagnose.model_layers import ModelLayers
 
-MIN_UPDATES, MAX_UPDATES_WITHOUT_LOADER = 3, 20
-"""Updates before the first stage, and updates after which a script is ended if no watched loader gives it batches."""
+MIN_UPDATES = 3
+"""Updates before the first stage."""
 
 DISPATCHER = "DataLoaderDispatcher"
 """Of Accelerate: its iterator communicates. If ranks took different numbers of batches from it, they would hang."""
 
 NextStage = Callable[[int], Stage]
-"""Called on every rank at the same batch, with its number: the stage that begins there."""
+"""Called on every rank at the same batch, with its number, or after the same update: the stage that begins there."""
 
 
 @contextmanager
@@ -56,7 +57,8 @@ def noted_failure() -> Iterator[None]:
 class Windows:
     """Chooses the batches of the training loader, stage by stage, from batch ``FIRST_BATCH`` on. Other loaders keep their own.
 
-    A loader that gives one batch in every step besides, as with ``zip``, follows the training loader.
+    A loader that gives one batch in every step besides, as with ``zip``, follows the training loader. If no other batches can be given,
+    the script is only watched, in stages of updates.
 
     After an error every batch is the script's own until the end, and ``on_failure`` is called once.
     """
@@ -80,6 +82,7 @@ class Windows:
         self._on_first_update, self._next_stage, self._end_script = on_first_update, next_stage, end_script
         self._on_failure = on_failure
         self.num_own: int | None = None  # steps before the first window that changes anything
+        self.only_watched: OnlyWatchedReason | None = None  # no other batches can be given
         self.given_before_training = 0  # batches that the script had taken when it made its first update
         self._stage: Stage | None = None
         self._measurement: Measurement | None = None
@@ -118,8 +121,7 @@ class Windows:
             self._loader.pause()
         self._shared_files.begin_epoch(loader)
         if type(loader).__name__ == DISPATCHER and self._num_ranks > 1 and self.observer.training is None:
-            self._fail(BenchError(f"rank 0 loads the batches of all ranks ({DISPATCHER} of Accelerate)", "use ddpbench watch"))
-            self._end_script()
+            self.only_watched = "rank-0-loads"
         is_trained = source is not None and source.inner is None and source is self.observer.training
         gets_others = self._stage is not None and self._stage.source in ("repeated", "replayed", "trial")
         return is_trained and gets_others and not self._has_failed and torch.is_grad_enabled()
@@ -149,7 +151,7 @@ class Windows:
 
     def choose(self, iterator: SteeredIterator) -> Any:
         """The batch that the script gets. Raises what its own loader raises."""
-        if not self.observer.is_active:  # a forked child, or a script that is not observed any more
+        if not self.observer.is_active or self.only_watched:  # a forked child, or a script that is not observed any more
             return iterator.next_own()
         if self.observer.training is None:
             self.given_before_training = iterator.num_given + 1
@@ -187,9 +189,10 @@ class Windows:
         """An optimizer has made its step, the ``updates``-th of all optimizers."""
         if updates == 1:
             self._on_first_update()
-        if updates == MAX_UPDATES_WITHOUT_LOADER and self.observer.training is None:
-            self._fail(BenchError("the batches come from no DataLoader in the thread that trains", "use ddpbench watch"))
-            self._end_script()
+        if self.observer.steps_are_updates:
+            self.only_watched = self.only_watched or "no-loader"
+        if self.only_watched and (self._stage is None or updates >= self._stage.end):
+            self._stage = self._next_stage(updates)
         if self._stage and self._stage.kind == "end" and updates >= self._stage.last_update:
             self._end_script()
 
@@ -295,7 +298,11 @@ class Windows:
 
     def _other_batch(self, stage: Stage, iterator: SteeredIterator) -> Any:
         if stage.source == "trial":
-            return self.trials.next_batch(stage, iterator, self.observer)
+            batch = self.trials.next_batch(stage, iterator, self.observer)
+            trial = iterator.steered.trials.get(stage.scenario)
+            if trial is not None:  # otherwise the batch is the loader's own
+                iterator.samples = trial.samples
+            return batch
         if isinstance(self._loader, DrainedLoader) and iterator.source is self.observer.training:
             self._loader.request()
         repeated = iterator.steered.repeated
@@ -303,13 +310,15 @@ class Windows:
             batch = iterator.next_own(may_end=False)
             self._keep(batch, iterator)
             return batch
-        return repeated.next_batch()
+        batch = repeated.next_batch()
+        iterator.samples = repeated.samples
+        return batch
 
     def _keep(self, batch: Any, iterator: SteeredIterator) -> None:
         try:
             if not self.dataset_files and self._stage is None and iterator.source is self.observer.training:
                 self.dataset_files = dataset_files(iterator.loader.dataset)
-            iterator.steered.repeated.keep(batch)
+            iterator.steered.repeated.keep(batch, iterator.source.num_samples_in(batch, iterator.samples))
         except BenchError as problem:
             self._fail(problem)
         except Exception as problem:  # of a tensor that cannot be copied, or of the user's dataset

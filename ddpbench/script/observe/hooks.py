@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ddpbench.machine.step_timer import BACKWARD, FORWARD, SYNC
 from ddpbench.script.after_import import call_after_import
@@ -93,6 +94,9 @@ class Hooks:
             super(DataLoader, cls).__init_subclass__(**arguments)  # type: ignore[misc]  # cls is a subclass
             self._hook_loader_class(cls)
 
+        if not self.observer.steering:  # otherwise batches are counted where they are made
+            noted = self.observer.drawn.noted(_BaseDataLoaderIter._next_index)
+            self._replace(_BaseDataLoaderIter, "_next_index", noted)
         classes: list[Any] = [DataLoader]
         for cls in classes:
             classes += [each for each in cls.__subclasses__() if each not in classes]

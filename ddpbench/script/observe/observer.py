@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -19,6 +20,7 @@ import torch
 
 from ddpbench.machine.step_timer import DATA, HOST_TO_DEVICE, OPTIMIZER
 from ddpbench.record.script import OutsideKind
+from ddpbench.script.observe.batch_sizes import DrawnSizes
 from ddpbench.script.observe.contained import contained
 from ddpbench.script.observe.outside import OutsideTime
 from ddpbench.script.observe.repeated_batches import RepeatedWorkers
@@ -53,6 +55,7 @@ class Observer:
         self.steps = StepLog(keeps_all=steering is not None, times_all=times_all)
         self.clock = self.steps.clock
         self.outside = OutsideTime()
+        self.drawn = DrawnSizes()
         self.moves = 0  # calls of hooks: it stands still while the script does
         self.training: LoaderSource | None = None
         self.device: torch.device | None = None
@@ -150,9 +153,11 @@ class Observer:
         source = sources.get(loader)
         if source is None:
             source = sources[loader] = LoaderSource.of(loader)
+        counted: Callable[[], int | None] = partial(self.drawn.of_last_batch, iterator)
         if self.steering and source.inner is None:
             iterator = self.steering.steer(loader, iterator, source, restart)
-        return WatchedIterator(iterator, source, self, may_wrap, creation_s)
+            counted = partial(getattr, iterator, "samples")
+        return WatchedIterator(iterator, source, self, may_wrap, counted, creation_s)
 
     @contained
     def begin_batch(self, iterator: WatchedIterator) -> bool | None:
@@ -195,18 +200,21 @@ class Observer:
         iterator.is_new = False
         if self._requested is not iterator:
             self.clock.mark(wait)
+            if self._requested is not None:
+                self._requested.take_batch_of(iterator.num_samples_in(batch))
             return
+        self.clock.mark(HOST_TO_DEVICE if self._has_inner_batch else wait)
         self._requested, self._last = None, source
         self.moves += 1
         iterator.received += 1
         source.receive(batch)
-        self.clock.mark(HOST_TO_DEVICE if self._has_inner_batch else wait)
+        samples = iterator.num_samples_in(batch)
         if self.steering is None:  # a diagnosis compares samples itself
-            self.repeated_workers.receive(source, batch)
+            self.repeated_workers.receive(source, batch, samples)
         if source is self.training or self._may_train:
             self._epoch_batches = iterator.received
         if self._foreign_batches == 0:
-            self.steps.samples = source.num_samples_in(batch)
+            self.steps.samples = samples
 
     @contained
     def end_iteration(self, iterator: WatchedIterator) -> None:

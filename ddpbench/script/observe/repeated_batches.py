@@ -28,7 +28,7 @@ class RepeatedWorkers:
         self._digests: list[bytes] = []
         self._goes_on = True
 
-    def receive(self, source: LoaderSource, batch: Any) -> None:
+    def receive(self, source: LoaderSource, batch: Any, num_samples: int) -> None:
         """Look at a batch of ``source``."""
         if not self._goes_on or source.workers < 2 or source is not (self._source or source):
             return
@@ -47,7 +47,7 @@ class RepeatedWorkers:
         elif (turn, worker) == (TURNS - 1, source.workers - 1):
             self._goes_on = False
             if len(set(self._digests)) == TURNS:  # else all batches are the same
-                samples = sum(source.num_samples_in(batch) for _ in self._digests)
+                samples = num_samples * len(self._digests)
                 repeated = samples // source.workers * (source.workers - 1)
                 self.comparison = SampleComparison(workers=source.workers, samples=samples, different=repeated, is_stream=True)
 

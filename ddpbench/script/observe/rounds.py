@@ -87,6 +87,15 @@ def batches_per_update(rows: Rows) -> int:
     return max(1, int(values[counts.argmax()])) if len(values) else 1
 
 
+def usual_batch_size(rows: Rows) -> int:
+    """Samples in a batch: those of most batches, or the mean if they vary; 1 without steps."""
+    values, counts = np.unique(rows[:, SAMPLES], return_counts=True)
+    if not len(rows):
+        return 1
+    usual = values[counts.argmax()] if 2 * counts.max() > len(rows) else rows[:, SAMPLES].mean()
+    return max(1, round(float(usual)))
+
+
 def step_ms(rows: Rows) -> float:
     """The sum of all steps in ms."""
     return float(rows[:, FIRST_PHASE:].sum())

@@ -1,13 +1,13 @@
-"""Where a batch comes from: a DataLoader of the script, and the size of its batches."""
+"""Where a batch comes from: a DataLoader of the script, and the number of samples in its batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 from torch.utils.data import IterableDataset
 
 DEFAULT_PREFETCH = 2
@@ -29,10 +29,12 @@ class LoaderSource:
     in_order: bool
     epoch_batches: int | None = None  # None if unknown
     is_rebuilt: bool = False  # the script creates the loader again for every epoch
+    is_stream: bool = False  # its dataset is iterable
+    may_end_short: bool = False  # an iterable dataset decides where, and the last batch may be smaller
     inner: LoaderSource | None = None  # of the DataLoader that this one takes its batches from, as Accelerate's does
     paired_steps: int = 0  # steps of the training loader that had one batch of this one
     received: int = 0  # batches that the script has got
-    is_stream: bool = False  # its dataset is iterable
+    _places: list[Place] | None = None  # where a full batch has ``batch_size``
 
     @classmethod
     def of(cls, loader: Any) -> LoaderSource:
@@ -48,6 +50,7 @@ class LoaderSource:
             prefetched=workers * int(getattr(loader, "prefetch_factor", 0) or 0),
             pin_memory=bool(getattr(loader, "pin_memory", False)),
             in_order=bool(getattr(loader, "in_order", True)),
+            may_end_short=isinstance(dataset, IterableDataset) and not getattr(loader, "drop_last", False),
             respawns_workers=workers > 0 and not getattr(loader, "persistent_workers", False),
             epoch_batches=_length(loader),
             is_stream=isinstance(dataset, IterableDataset),
@@ -63,25 +66,78 @@ class LoaderSource:
         if self.received == 1:
             self.pin_memory = self.pin_memory or _is_pinned(batch)
 
-    def num_samples_in(self, batch: Any) -> int:
-        """Samples in ``batch``: the loader's batch size, else the leading dimension of its first tensor; 1 if neither is known."""
-        return num_samples(batch) if self.batch_size is None else self.batch_size
+    def num_samples_in(self, batch: Any, counted: int | None) -> int:
+        """Samples in ``batch``: as many as were ``counted`` where it was drawn or made, if they were.
+
+        Otherwise the loader's batch size, else the leading dimension of its first tensor; 1 if neither is known.
+        """
+        if counted is not None:
+            return counted
+        if self.batch_size is None:
+            return num_samples(batch)
+        return self._size_if_short(batch, self.batch_size) if self.may_end_short else self.batch_size
+
+    def _size_if_short(self, batch: Any, full: int) -> int:
+        """The number that ``batch`` has wherever the first batch had ``full``, if it is smaller; else ``full``."""
+        if self._places is None:
+            self._places = list(islice(_places_of(batch, full), MAX_PLACES))
+        sizes = {_size_at(batch, place) for place in self._places}
+        (size,) = sizes if len(sizes) == 1 else (None,)
+        return size if size is not None and size < full else full
+
+
+MAX_PLACES = 4
+
+Place = tuple[tuple[Any, ...], int | None]
+"""Keys that lead to a part of a batch, and the dimension of that tensor; None for the length of a list."""
+
+
+def _places_of(batch: Any, size: int, keys: tuple[Any, ...] = ()) -> Iterator[Place]:
+    """Where ``batch`` has lists of length ``size``, or tensors with that dimension."""
+    if isinstance(batch, torch.Tensor):
+        shape = () if batch.is_nested else batch.shape
+        yield from ((keys, dimension) for dimension, length in enumerate(shape) if length == size)
+    elif isinstance(batch, (list, tuple)) and keys and len(batch) == size:
+        yield keys, None
+    elif isinstance(batch, (list, tuple, Mapping)):
+        for key, part in batch.items() if isinstance(batch, Mapping) else enumerate(batch):
+            yield from _places_of(part, size, (*keys, key))
+
+
+def _size_at(batch: Any, place: Place) -> int | None:
+    """The size there; None if ``batch`` has no such part."""
+    keys, dimension = place
+    try:
+        for key in keys:
+            batch = batch[key]
+        return len(batch) if dimension is None else int(batch.shape[dimension])
+    except Exception:  # the user's batches may be anything
+        return None
 
 
 def num_samples(batch: Any) -> int:
     """The leading dimension of the first tensor in ``batch``; 1 if it has none."""
-    sizes = (tensor.shape[0] for tensor in _tensors(batch) if tensor.ndim)
+    sizes = (int(tensor.size(0)) for tensor in tensors_in(batch) if tensor.ndim)
     return next(sizes, 1)
 
 
 def _is_pinned(batch: Any) -> bool:
     """Whether the first tensor in ``batch`` is in pinned memory."""
-    first = next(_tensors(batch), None)
+    first = next(tensors_in(batch), None)
     return first is not None and torch.cuda.is_initialized() and first.is_pinned()
 
 
-def _tensors(batch: Any) -> Iterator[torch.Tensor]:
-    return (leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor))
+def tensors_in(batch: Any, max_depth: int = 8) -> Iterator[torch.Tensor]:
+    """The tensors in a nested batch, also those that are attributes of its objects."""
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif max_depth:
+        if isinstance(batch, (list, tuple, Mapping)):
+            parts: Any = batch.values() if isinstance(batch, Mapping) else batch
+        else:
+            parts = getattr(batch, "__dict__", {}).values()
+        for part in parts:
+            yield from tensors_in(part, max_depth - 1)
 
 
 def _batch_size(loader: Any) -> int | None:

@@ -8,6 +8,14 @@ from typing import Any, Protocol
 from ddpbench.script.observe.source import LoaderSource
 
 
+class SteeredBatches(Protocol):
+    """An iterator that gives a script other batches than its own."""
+
+    samples: int | None  # in the last batch; None if unknown
+
+    def __next__(self) -> Any: ...
+
+
 class Steering(Protocol):
     """What gives a script other batches than its own."""
 
@@ -20,7 +28,7 @@ class Steering(Protocol):
         ``source`` is None if it is the first one.
         """
 
-    def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> Any:
+    def steer(self, loader: Any, iterator: Any, source: LoaderSource, restart: Callable[[], Any]) -> SteeredBatches:
         """The iterator that the script gets in place of ``iterator``, an epoch of ``loader``; ``restart`` begins another.
 
         ``iterator`` is None if ``begin_epoch`` has said that it can wait.

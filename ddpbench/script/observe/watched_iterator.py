@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from ddpbench.script.observe.source import LoaderSource
+
+MAX_AHEAD = 64
+"""Batches by which an iterator may be ahead of the script, if it takes them from another one."""
 
 
 class BatchListener(Protocol):
@@ -24,11 +28,21 @@ class BatchListener(Protocol):
 class WatchedIterator:
     """Behaves as the ``iterator`` of the loader, and holds its only reference, so that its workers end when the script drops this one.
 
-    With ``may_wrap`` it may turn out to take its batches from another DataLoader, which then is their ``source``.
+    With ``may_wrap`` it may turn out to take its batches from another DataLoader, which then is their ``source``. ``counted`` returns the
+    number of samples that were counted for the last batch; None if they were not.
     """
 
-    def __init__(self, iterator: Any, source: LoaderSource, listener: BatchListener, may_wrap: bool, creation_s: float = 0.0) -> None:
-        self._iterator, self._listener = iterator, listener
+    def __init__(
+        self,
+        iterator: Any,
+        source: LoaderSource,
+        listener: BatchListener,
+        may_wrap: bool,
+        counted: Callable[[], int | None],
+        creation_s: float = 0.0,
+    ) -> None:
+        self._iterator, self._listener, self._counted = iterator, listener, counted
+        self._inner_sizes: deque[int] = deque(maxlen=MAX_AHEAD)  # of batches that it has taken from another one
         self._own_source, self.may_wrap, self.creation_s = source, may_wrap, creation_s
         self.received = 0  # batches that the script has got from it
         self.is_new = True  # it has given no batch, not even to a loader that wraps it
@@ -42,6 +56,14 @@ class WatchedIterator:
         """It has asked a DataLoader for a batch. The first one that its loader asks is the source from then on."""
         if self._own_source.inner is None:
             self._own_source.inner = source
+
+    def take_batch_of(self, size: int) -> None:
+        """It has got a batch of ``size`` samples from that DataLoader."""
+        self._inner_sizes.append(size)
+
+    def num_samples_in(self, batch: Any) -> int:
+        """Samples in ``batch``, which it has just returned."""
+        return self.source.num_samples_in(batch, self._inner_sizes.popleft() if self._inner_sizes else self._counted())
 
     def __iter__(self) -> Iterator[Any]:
         return self

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
-import numpy as np
 import torch
 from torch import nn
 
@@ -20,16 +19,14 @@ from ddpbench.record.text import pluralize
 from ddpbench.record.trace import Memory
 from ddpbench.script.observe.hooks import Hooks
 from ddpbench.script.observe.observer import Observer
-from ddpbench.script.observe.rounds import WARMUP_STEPS, LoaderShape, batches_per_update, cut_rounds
-from ddpbench.script.observe.rows import SAMPLES, Rows, to_rows
+from ddpbench.script.observe.rounds import WARMUP_STEPS, LoaderShape, batches_per_update, cut_rounds, usual_batch_size
+from ddpbench.script.observe.rows import Rows, to_rows
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 from ddpbench.script.ranks.gather import RankState
 from ddpbench.script.ranks.progress import RankProgress
 from ddpbench.script.run_script import PROCESSES_HINT
 
 UNKNOWN_LOADER = "DataLoader"
-
-DIAGNOSIS_HINT = "other batches can only be given to a DataLoader that the thread that trains iterates: ddpbench watch reports on others"
 
 
 class Observation:
@@ -79,6 +76,10 @@ class Observation:
             return []  # the steps of a loader that nothing is trained on are none
         return cut_rounds(rows_of_rank, self.loader_shape, self.engine, {rank: state.memory for rank, state in states.items()})
 
+    def num_rounds(self) -> int:
+        """Rounds of this rank so far."""
+        return len(self.cut_rounds({}, [self.rows()]))
+
     def record_with(self, rounds: list[Round], states: Mapping[int, RankState], rows: Rows) -> Record:
         """The record of the ranks that have published ``states``, with these ``rounds``. ``rows`` are the steps of rank 0."""
         is_cuda, placements = self._device.type == "cuda", [states[rank].placement for rank in sorted(states)]
@@ -120,8 +121,8 @@ class Observation:
         if not updates:
             return Fault(message=f"{self.name} made no step with an optimizer of torch in this process", hint=PROCESSES_HINT)
         if training is None:
-            hint = DIAGNOSIS_HINT if self.observer.steering else "too few for a round"
-            return Fault(message=f"{self.name} made {pluralize(updates, 'update')}, not from batches of a DataLoader", hint=hint)
+            message = f"{self.name} made {pluralize(updates, 'update')}, not from batches of a DataLoader"
+            return Fault(message=message, hint="too few for a round")
         batches = f"{pluralize(self.observer.num_batches, 'batch', 'es')} in {pluralize(self.observer.epochs, 'epoch')}"
         return Fault(message=f"{batches} are too few for a round", hint=f"{2 * WARMUP_STEPS} batches are enough")
 
@@ -198,7 +199,7 @@ class Observation:
         return ResolvedConfig(
             workload=self.name,
             precision=self.precision,
-            batch_size=max(1, int(np.median(rows[:, SAMPLES]))) if len(rows) else 1,
+            batch_size=usual_batch_size(rows),
             channels_last=models.channels_last,
             loader=training.name if training else UNKNOWN_LOADER,
             workers=training.workers if training else 0,

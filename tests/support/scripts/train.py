@@ -33,6 +33,17 @@ class Points(Dataset):
         return {"inputs": {"x": x}, "y": y} if self.as_dict else (x, y)
 
 
+class Batch:
+    """A batch of the script's own class, iterable like a pair of tensors."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.x = torch.stack([x for x, _ in samples])
+        self.y = torch.tensor([y for _, y in samples])
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter((self.x, self.y))
+
+
 class Stream(IterableDataset):
     def __init__(self, batches: int) -> None:
         self.length = batches * BATCH
@@ -48,7 +59,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--sample-ms", type=float, default=0.0)
     parser.add_argument("--accumulate", type=int, default=1)
-    parser.add_argument("--data", choices=["points", "dict", "stream", "list"], default="points")
+    parser.add_argument("--data", choices=["points", "dict", "stream", "list", "object"], default="points")
     parser.add_argument("--fatal-worker", type=int, default=-1)
     parser.add_argument("--late-rank", type=int, default=-1)
     parser.add_argument("--signal", type=int)
@@ -103,7 +114,8 @@ def make_loader(options: argparse.Namespace) -> Any:
         return DataLoader(Stream(options.batches), BATCH, num_workers=options.workers)
     data = Points(options.batches, options.data == "dict", options.sample_ms, options.fatal_worker)
     sampler = DistributedSampler(data) if dist.is_initialized() else None
-    return DataLoader(data, BATCH, sampler=sampler, num_workers=options.workers, persistent_workers=options.persistent)
+    collate = Batch if options.data == "object" else None
+    return DataLoader(data, BATCH, sampler=sampler, num_workers=options.workers, persistent_workers=options.persistent, collate_fn=collate)
 
 
 def run_epoch(model: nn.Module, loader: Any, optimizer: Any, accelerator: Any, options: argparse.Namespace) -> None:

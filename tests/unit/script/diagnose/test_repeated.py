@@ -10,7 +10,6 @@ import pytest
 import torch
 from torchvision import tv_tensors
 
-from ddpbench.record.errors import BenchError
 from ddpbench.script.diagnose.repeated import MAX_BATCHES, DeviceCopy, RepeatedBatches, _patched_copies
 
 Pair = namedtuple("Pair", ["images", "labels"])
@@ -92,14 +91,6 @@ def test_gradients_of_a_batch_are_dropped() -> None:
     (again,) = repeated.next_batch()
     assert not again.requires_grad
     assert again.grad is None
-
-
-def test_unknown_objects_cannot_be_repeated() -> None:
-    class Graph:
-        nodes = torch.ones(3)
-
-    with pytest.raises(BenchError, match="objects of class Graph"):
-        kept([Graph()])
 
 
 def test_boxes_of_torchvision_keep_their_class_and_format() -> None:
