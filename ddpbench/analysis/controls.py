@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ddpbench.analysis.compare import COMPARABLE_STATUSES, throughput_ratio
+from ddpbench.analysis.disturbance import without_disturbed
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.diagnosis import Diagnosis
@@ -53,8 +54,8 @@ NO_CONTROLS = ControlRuns()
 
 
 def controls_of(job: Job) -> ControlRuns:
-    """The control runs of a diagnosis, found by the roles of its records."""
-    by_role = {record.role: record for record in job.records if record.rounds}
+    """The control runs of a diagnosis without their disturbed rounds, found by the roles of its records."""
+    by_role = {record.role: without_disturbed(record) for record in job.records if record.rounds}
     compute_only, independent, replay, background = map(by_role.get, (COMPUTE_ONLY, INDEPENDENT, REPLAY, LOADER_IN_BACKGROUND))
     return ControlRuns(compute_only, independent, replay, background, job.diagnosis, more_workers=_more_workers(by_role))
 
