@@ -13,6 +13,9 @@ from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Role
 
+MAX_FASTER, MAX_FASTER_BY_NOISE = 1.05, 1.2
+"""Up to these factors, a training that is faster than compute only may differ from it by noise: in any case, and if its rounds vary."""
+
 
 @dataclass(frozen=True)
 class WorkersTrial:
@@ -33,6 +36,7 @@ class ControlRuns:
     diagnosis: Diagnosis | None = None
     has_background_loader: bool = False  # loader_in_background was measured, even if for too few rounds
     more_workers: WorkersTrial | None = None  # the fastest trial with more workers than the baseline
+    is_contradicted: bool = False  # the training was faster than compute only: neither that nor what is compared with it is here
 
     def with_intervals(self) -> ControlRuns:
         """Only the control runs that share enough rounds with ``compute_only`` for an interval of their ratio."""
@@ -54,10 +58,26 @@ NO_CONTROLS = ControlRuns()
 
 
 def controls_of(job: Job) -> ControlRuns:
-    """The control runs of a diagnosis without their disturbed rounds, found by the roles of its records."""
+    """The control runs of a diagnosis without their disturbed rounds, found by the roles of its records.
+
+    Whatever computes and also waits for data cannot be faster than computing alone: if it was, something slowed compute only down, and what
+    is compared with it would mislead.
+    """
     by_role = {record.role: without_disturbed(record) for record in job.records if record.rounds}
     compute_only, independent, replay, background = map(by_role.get, (COMPUTE_ONLY, INDEPENDENT, REPLAY, LOADER_IN_BACKGROUND))
-    return ControlRuns(compute_only, independent, replay, background, job.diagnosis, more_workers=_more_workers(by_role))
+    more_workers = _more_workers(by_role)
+    if _contradicts(by_role.get(BASELINE), compute_only):
+        return ControlRuns(diagnosis=job.diagnosis, more_workers=more_workers, is_contradicted=True)
+    return ControlRuns(compute_only, independent, replay, background, job.diagnosis, more_workers=more_workers)
+
+
+def _contradicts(baseline: Record | None, compute_only: Record | None) -> bool:
+    """Whether ``baseline`` is faster than ``compute_only``, beyond what their rounds vary by, or so much that no noise excuses it."""
+    run_s, compute_s, ratio = step_s(baseline), step_s(compute_only), step_time_ratio(baseline, compute_only)
+    if run_s is None or compute_s is None or compute_s <= MAX_FASTER * run_s:
+        return False
+    is_noise = ratio is not None and ratio.has_interval and ratio.high >= 1
+    return not is_noise or compute_s > MAX_FASTER_BY_NOISE * run_s
 
 
 def _more_workers(by_role: Mapping[Role, Record]) -> WorkersTrial | None:

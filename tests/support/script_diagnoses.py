@@ -154,5 +154,11 @@ def disturbed() -> Job:
     return script_diagnosis(rates(1230.0), PAUSED, wait=0.45, loader=benchmark(1300.0), background=rates(2350.0))
 
 
-SCRIPT_DIAGNOSES: Mapping[str, Callable[[], Job]] = {"script-disturbed": disturbed}
+def contradicted() -> Job:
+    """The script trained faster than it computed on batches that were ready, and a sample costs its loader next to nothing."""
+    loader = benchmark(9000.0, cpu_ms=1e-5)
+    return script_diagnosis(rates(1230.0), rates(974.0), background=rates(600.0, 1), loader=loader)
+
+
+SCRIPT_DIAGNOSES: Mapping[str, Callable[[], Job]] = {"script-disturbed": disturbed, "script-contradicted": contradicted}
 """Diagnoses with a golden page."""

@@ -30,6 +30,7 @@ class PipelineRates:
     achieved: float  # of the run
     interference: PairedRatio | None  # step time with the loader in the background over compute-only
     utilization: float | None  # AU, a fraction
+    is_contradicted: bool = False  # the run was faster than compute only, which is left out
 
 
 def pipeline_rates(inputs: AnalysisInput, pipeline: PipelineModel) -> PipelineRates:
@@ -60,4 +61,5 @@ def pipeline_rates(inputs: AnalysisInput, pipeline: PipelineModel) -> PipelineRa
         achieved=pipeline.achieved_rate,
         interference=step_time_ratio(controls.loader_in_background, controls.compute_only),
         utilization=rates.accelerator_utilization(device_s, inputs.step_ms / 1000) if device_s else None,
+        is_contradicted=controls.is_contradicted,
     )
