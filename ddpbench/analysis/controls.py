@@ -13,7 +13,7 @@ from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Role
 
-MAX_FASTER, MAX_FASTER_BY_NOISE = 1.05, 1.2
+MAX_FASTER, MAX_FASTER_BY_NOISE = 1.05, 1.1
 """Up to these factors, a training that is faster than compute only may differ from it by noise: in any case, and if its rounds vary."""
 
 

@@ -13,7 +13,7 @@ from ddpbench.analysis.judge import judge_all
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark, NodeState
 from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.record.prediction import Prediction, Scenario
+from ddpbench.record.prediction import MissingMeasurement, Prediction, Scenario
 from ddpbench.record.record import DatasetInfo, Fault, Job, Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, trial_role
 from ddpbench.record.script import WatchedScript
@@ -160,5 +160,26 @@ def contradicted() -> Job:
     return script_diagnosis(rates(1230.0), rates(974.0), background=rates(600.0, 1), loader=loader)
 
 
-SCRIPT_DIAGNOSES: Mapping[str, Callable[[], Job]] = {"script-disturbed": disturbed, "script-contradicted": contradicted}
+def unexplained(trials: Mapping[Scenario, Sequence[float] | str] | None = None, **changes: Any) -> Job:
+    """By what its parts take, a step would be much shorter than it is: no gain of other workers can be predicted."""
+    missing = MissingMeasurement(code="unexplained-step", simulated_ratio=0.53)
+    common: dict[str, Any] = {
+        "wait": 0.45,
+        "workers": 2,
+        "loader": benchmark(1250.0),
+        "predictions": [Prediction(scenario=scenario, missing_measurement=missing) for scenario in trials or {}],
+    }
+    return script_diagnosis(rates(1230.0), rates(2300.0), trials=trials, **{**common, **changes})
+
+
+def tried_unpredicted() -> Job:
+    return unexplained({Scenario(workers=8): rates(2100.0, 9)[3:]})
+
+
+SCRIPT_DIAGNOSES: Mapping[str, Callable[[], Job]] = {
+    "script-disturbed": disturbed,
+    "script-contradicted": contradicted,
+    "script-unexplained": unexplained,
+    "script-tried-unpredicted": tried_unpredicted,
+}
 """Diagnoses with a golden page."""

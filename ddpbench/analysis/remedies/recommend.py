@@ -12,6 +12,7 @@ from ddpbench.analysis.remedies.loader_rules import (
     MIN_WORTHWHILE_GAIN,
     LoaderContext,
     LoaderRule,
+    as_many_workers_as_cores,
     data_in_memory,
     dataloader_with_workers,
     decode_on_device,
@@ -54,6 +55,7 @@ GENERAL_RULES: tuple[LoaderRule, ...] = (
     other_loader("torch-uint8"),
     other_loader("dali-cpu"),
     more_cores,
+    as_many_workers_as_cores,
 )
 """Rules for a data-bound run, whatever the cause."""
 
@@ -136,7 +138,14 @@ def recommend_for_loader(builder: CommandBuilder, inputs: AnalysisInput, kind: B
         return _undominated(worthwhile(RULES_BY_BOTTLENECK[kind]))
     by_cause = RULES_BY_CAUSE.get(cause, ()) if cause else ()
     others = worthwhile(rule for rule in GENERAL_RULES if rule not in by_cause)
-    return _undominated([*worthwhile(by_cause), *sorted(others, key=lambda remedy: -(remedy.gain or 0.0))])
+    found = [*worthwhile(by_cause), *sorted(others, key=lambda remedy: -(remedy.gain or 0.0))]
+    return _undominated([remedy for remedy in found if remedy.code != "all-cores-workers" or _is_guess(remedy, found)])
+
+
+def _is_guess(remedy: Remedy, found: Sequence[Remedy]) -> bool:
+    """Whether ``remedy`` has no predicted gain, nor has any other number of workers of ``found``, and none is the same."""
+    others = [other for other in found if other is not remedy and other.scenario and other.scenario.only_workers]
+    return remedy.gain is None and all(other.gain is None and other.scenario != remedy.scenario for other in others)
 
 
 def _undominated(remedies: Sequence[Remedy]) -> list[Remedy]:

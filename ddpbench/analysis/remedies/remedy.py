@@ -9,6 +9,7 @@ from ddpbench.record.prediction import Scenario
 
 RemedyCode = Literal[
     "more-workers",
+    "all-cores-workers",  # without a prediction
     "fewer-workers",
     "no-workers",
     "more-cores",
@@ -37,6 +38,7 @@ RemedyCode = Literal[
 
 SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
     "more-workers",
+    "all-cores-workers",
     "fewer-workers",
     "no-workers",
     "more-prefetch",

@@ -21,6 +21,11 @@ def is_script_change(scenario: Scenario) -> bool:
     return all(getattr(scenario, name) is None or name in SCRIPT_FIELDS for name in scenario.__struct_fields__)
 
 
+def is_tried_unpredicted(scenario: Scenario) -> bool:
+    """Whether ``scenario`` is worth a trial in a script even if its gain is unknown: fused kernels, or workers and nothing else."""
+    return scenario == FUSED or bool(scenario.only_workers)
+
+
 def script_change(scenario: Scenario, record: Record) -> ChangeDataLoader | FuseKernels:
     """What to write in the script of ``record`` for ``scenario``."""
     return FuseKernels(channels_last=record.config.channels_last) if scenario == FUSED else dataloader_change(scenario, record)
@@ -57,7 +62,7 @@ def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | N
     for remedy in recommend(CommandBuilder(inputs.record, "diagnose"), inputs, verdict):
         if remedy.code == "fused-kernels":
             return script_change(FUSED, inputs.record)
-        if remedy.scenario is not None and is_script_change(remedy.scenario):
+        if remedy.scenario is not None and is_script_change(remedy.scenario) and remedy.code != "all-cores-workers":
             return script_change(remedy.scenario, inputs.record)
         if remedy.code == "pinned-memory-and-worker":
             return _pinned_memory(inputs.record)
