@@ -10,6 +10,7 @@ from ddpbench.analysis.disturbance import without_disturbed
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.diagnosis import Diagnosis
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Role
 
@@ -36,7 +37,14 @@ class ControlRuns:
     diagnosis: Diagnosis | None = None
     has_background_loader: bool = False  # loader_in_background was measured, even if for too few rounds
     more_workers: WorkersTrial | None = None  # the fastest trial with more workers than the baseline
+    rejected: frozenset[Scenario] = frozenset()  # scenarios whose trial failed, or was slower than the baseline
     is_contradicted: bool = False  # the training was faster than compute only: neither that nor what is compared with it is here
+
+    def rejects(self, scenario: Scenario | None, workers: int) -> bool:
+        """Whether a trial speaks against ``scenario``: its own, or one of fewer workers that are more than the ``workers`` of the run."""
+        number = scenario.only_workers if scenario else None
+        tried = [each.only_workers or 0 for each in self.rejected]
+        return scenario in self.rejected or (number is not None and any(workers < each <= number for each in tried))
 
     def with_intervals(self) -> ControlRuns:
         """Only the control runs that share enough rounds with ``compute_only`` for an interval of their ratio."""
@@ -65,10 +73,26 @@ def controls_of(job: Job) -> ControlRuns:
     """
     by_role = {record.role: without_disturbed(record) for record in job.records if record.rounds}
     compute_only, independent, replay, background = map(by_role.get, (COMPUTE_ONLY, INDEPENDENT, REPLAY, LOADER_IN_BACKGROUND))
-    more_workers = _more_workers(by_role)
+    found = ControlRuns(diagnosis=job.diagnosis, more_workers=_more_workers(by_role), rejected=_rejected(job))
     if _contradicts(by_role.get(BASELINE), compute_only):
-        return ControlRuns(diagnosis=job.diagnosis, more_workers=more_workers, is_contradicted=True)
-    return ControlRuns(compute_only, independent, replay, background, job.diagnosis, more_workers=more_workers)
+        return replace(found, is_contradicted=True)
+    return replace(found, compute_only=compute_only, independent=independent, replay=replay, loader_in_background=background)
+
+
+def _rejected(job: Job) -> frozenset[Scenario]:
+    repeat = next((record for record in job.records if record.role == BASELINE_REPEAT), None)
+    trials = {record.role.scenario: record for record in job.records if record.role.kind == "trial" and record.role.scenario}
+    return frozenset(scenario for scenario, record in trials.items() if _has_failed(record) or _is_slower(record, repeat))
+
+
+def _has_failed(trial: Record) -> bool:
+    return trial.status not in COMPARABLE_STATUSES
+
+
+def _is_slower(trial: Record, baseline: Record | None) -> bool:
+    """Whether ``trial`` was slower than ``baseline``, beyond the noise."""
+    gain = throughput_ratio(trial, baseline) if baseline else None
+    return gain is not None and gain.has_interval and gain.high < 1
 
 
 def _contradicts(baseline: Record | None, compute_only: Record | None) -> bool:

@@ -176,10 +176,16 @@ def tried_unpredicted() -> Job:
     return unexplained({Scenario(workers=8): rates(2100.0, 9)[3:]})
 
 
+def failed_trial() -> Job:
+    """Eight workers did not fit, and nothing else was tried."""
+    return unexplained({Scenario(workers=8): "prefetched batches need 0.1 GiB of shared memory, 0.1 GiB are free"})
+
+
 SCRIPT_DIAGNOSES: Mapping[str, Callable[[], Job]] = {
     "script-disturbed": disturbed,
     "script-contradicted": contradicted,
     "script-unexplained": unexplained,
     "script-tried-unpredicted": tried_unpredicted,
+    "script-failed-trial": failed_trial,
 }
 """Diagnoses with a golden page."""

@@ -111,10 +111,18 @@ def recommend(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) 
 
 
 def next_remedy(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> Remedy | None:
-    """What to do next: a diagnosis if the cause of a data-bound run is unknown, else the first remedy that can be acted on."""
+    """What to do next: a diagnosis if the cause of a data-bound run is unknown, else the first remedy that can be acted on.
+
+    Not one whose trial failed or was slower.
+    """
     if verdict.kind == "data-bound" and not verdict.cause and inputs.controls.diagnosis is None:
         return diagnose(builder)
-    return first_step(recommend(builder, inputs, verdict))
+    return first_step(each for each in recommend(builder, inputs, verdict) if not is_rejected(each, inputs))
+
+
+def is_rejected(remedy: Remedy, inputs: AnalysisInput) -> bool:
+    """Whether the trial of ``remedy``, or of less of it, failed or was slower."""
+    return inputs.controls.rejects(remedy.scenario, inputs.record.workers)
 
 
 def first_step(remedies: Iterable[Remedy]) -> Remedy | None:

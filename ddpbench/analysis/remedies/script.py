@@ -7,7 +7,7 @@ from math import ceil
 from ddpbench.analysis.command import DATALOADER_FIELDS, TOP_COMMAND, CommandBuilder
 from ddpbench.analysis.cpu_demand import cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.remedies.recommend import recommend
+from ddpbench.analysis.remedies.recommend import is_rejected, recommend
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RunCommand, Verdict
@@ -58,8 +58,9 @@ def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
 
 
 def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
-    """The first remedy of a diagnosis that the script can make, or a command that shows more."""
-    for remedy in recommend(CommandBuilder(inputs.record, "diagnose"), inputs, verdict):
+    """The first remedy of a diagnosis that the script can make, or a command that shows more; none whose trial failed or was slower."""
+    remedies = recommend(CommandBuilder(inputs.record, "diagnose"), inputs, verdict)
+    for remedy in (each for each in remedies if not is_rejected(each, inputs)):
         if remedy.code == "fused-kernels":
             return script_change(FUSED, inputs.record)
         if remedy.scenario is not None and is_script_change(remedy.scenario) and remedy.code != "all-cores-workers":

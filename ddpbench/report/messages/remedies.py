@@ -78,6 +78,10 @@ TOO_NOISY = "the trials vary too much to tell; a longer --time-limit helps"
 NO_GAIN_PREDICTED = "no remedy that can be tried here has a predicted gain"
 """Why the present setting stays."""
 
+NO_TRIAL_WORKED = "no trial worked, as the remedies below say"
+NOTHING_TRIED = "no remedy could be tried here"
+"""Why there is no setting to recommend."""
+
 
 def remedy_name(remedy: Remedy, record: Record) -> str:
     """A few words, or flags to use, for a remedy of ``record``; for a script, the call of its DataLoader."""

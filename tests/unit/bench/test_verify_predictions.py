@@ -148,9 +148,9 @@ def test_remedy_reason_is_printed_only_if_verbose() -> None:
     assert reason in " ".join(page(job, verbose=True).split())
 
 
-def test_page_keeps_the_setting_if_nothing_can_be_tried() -> None:
+def test_data_bound_page_is_undecided_if_nothing_can_be_tried() -> None:
     job = tried({}, {})
-    assert "use the current settings: no remedy that can be tried here has a predicted gain" in " ".join(page(job).split())
+    assert "use undecided: no remedy could be tried here" in " ".join(page(job).split())
     assert "use " not in page(tried({}, {"4": (2.2, 2.0, 2.5)})).rpartition(".json")[2], "no time was left for trials"
 
 
