@@ -14,8 +14,8 @@ from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Role
 
-MAX_FASTER, MAX_FASTER_BY_NOISE = 1.05, 1.1
-"""Up to these factors, a training that is faster than compute only may differ from it by noise: in any case, and if its rounds vary."""
+MAX_FASTER = 1.05
+"""Up to this factor, a training that is faster than compute only differs from it by noise. Above, no page compares the two."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,11 @@ def _is_slower(trial: Record, baseline: Record | None) -> bool:
 
 
 def _contradicts(baseline: Record | None, compute_only: Record | None) -> bool:
-    """Whether ``baseline`` is faster than ``compute_only``, beyond what their rounds vary by, or so much that no noise excuses it."""
+    """Whether ``baseline`` is faster than ``compute_only``, beyond what their rounds vary by."""
     run_s, compute_s, ratio = step_s(baseline), step_s(compute_only), step_time_ratio(baseline, compute_only)
     if run_s is None or compute_s is None or compute_s <= MAX_FASTER * run_s:
         return False
-    is_noise = ratio is not None and ratio.has_interval and ratio.high >= 1
-    return not is_noise or compute_s > MAX_FASTER_BY_NOISE * run_s
+    return ratio is None or not ratio.has_interval or ratio.high < 1
 
 
 def _more_workers(by_role: Mapping[Role, Record]) -> WorkersTrial | None:

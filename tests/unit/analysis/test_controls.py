@@ -34,6 +34,14 @@ def test_training_faster_than_compute_only_contradicts_it(computed: float, contr
     assert ("\nAU " in page(job)) != contradicted
 
 
+def test_noise_contradicts_on_the_page_only() -> None:
+    """The verdict weighs how much the rounds vary."""
+    job = script_diagnosis(rates(1000.0), [700.0, 1300.0, 800.0, 950.0, 600.0, 1250.0])
+    assert controls_of(job).compute_only is not None
+    assert "compute only: no figure" in page(job)
+    assert "of compute only" not in page(job)
+
+
 def test_contradicted_control_run_does_not_hide_the_wait_for_data() -> None:
     job = script_diagnosis(rates(1240.0), rates(974.0), wait=0.45, loader=benchmark(1250.0))
     verdict = job.records[0].verdict

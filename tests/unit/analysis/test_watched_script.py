@@ -7,14 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 import records
+from script_diagnoses import window
 
 from ddpbench.analysis.checks.rules import run_checks
 from ddpbench.analysis.judge import judge, judge_all, previous_figures
 from ddpbench.analysis.summary import summarize
-from ddpbench.record.bottleneck import ScriptTime, SlowRank
-from ddpbench.record.checks import MeasurementTooShort, Noisy
+from ddpbench.record.bottleneck import OversubscribedRanks, ScriptTime, SlowRank
+from ddpbench.record.checks import MeasurementTooShort, Noisy, OversubscribedCpu
 from ddpbench.record.diagnosis import Diagnosis
-from ddpbench.record.record import Job, Record
+from ddpbench.record.loader_stats import CpuUsage
+from ddpbench.record.record import Job, Record, Round
 from ddpbench.record.roles import BASELINE
 from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RunCommand, Verdict
 
@@ -110,6 +112,67 @@ def test_checks_suggest_no_flags_of_a_run() -> None:
     assert noisy.suggested_rounds is None
     short = next(check for check in run_checks(records.watched_script(longer=[1.0] * 3)) if isinstance(check, MeasurementTooShort))
     assert (short.limited_by, short.severity, short.suggested_rounds) == ("script", "info", None)
+
+
+def crowded_script(workers: int = 8, **changes: Any) -> Record:
+    """A script on one CPU rank with far more workers than its two cores, which waits for data 80% of the time."""
+    return window([500.0] * 5, wait=0.8, cores=2.0, workers=workers, **changes)
+
+
+def without_cpu_times(record: Record) -> Record:
+    """As ``watch`` records it."""
+    record.rounds = [
+        msgspec.structs.replace(timed, traces=[msgspec.structs.replace(trace, cpu_s=None, cpu_usage=None) for trace in timed.traces])
+        for timed in record.rounds
+    ]
+    return record
+
+
+@pytest.mark.parametrize("workers", [4, 8, 64])
+def test_sleeping_workers_are_not_oversubscribed(workers: int) -> None:
+    record = without_cpu_times(crowded_script(workers))
+    verdict = judged(record)
+    assert (verdict.kind, verdict.cause, verdict.cause_evidence) == ("data-bound", None, None)
+    [check] = [check for check in record.checks if isinstance(check, OversubscribedCpu)]
+    assert (check.severity, check.suggested_workers) == ("info", None)
+
+
+def test_workers_whose_cores_have_time_left_get_no_check() -> None:
+    record = crowded_script()
+    assert judged(record).cause is None
+    assert [check for check in record.checks if isinstance(check, OversubscribedCpu)] == [], "they use 1.3 of 2 cores"
+
+
+def test_workers_that_fill_the_cores_are_named() -> None:
+    record = crowded_script()
+    record.rounds = [
+        msgspec.structs.replace(
+            timed, traces=[msgspec.structs.replace(trace, cpu_s=1.95 * timed.wall_s, cpu_usage=busy_cores(timed)) for trace in timed.traces]
+        )
+        for timed in record.rounds
+    ]
+    assert judged(record).cause == "oversubscribed"
+    [check] = [check for check in record.checks if isinstance(check, OversubscribedCpu)]
+    assert (check.severity, check.suggested_workers) == ("warning", 1)
+
+
+def busy_cores(timed: Round) -> CpuUsage:
+    return CpuUsage(num_cores=2, busy_s=1.97 * timed.wall_s, wall_s=timed.wall_s, throttled_s=None, cpu_pressure_fraction=0.5)
+
+
+@pytest.mark.parametrize(("thread_cores", "kind"), [(0.2, "compute-bound"), (0.99, "inconclusive")])
+def test_training_threads_that_share_cores_are_named_if_they_compute(thread_cores: float, kind: str) -> None:
+    """Two threads on one core."""
+    record = without_cpu_times(window([500.0] * 5, cores=1.0, workers=0))
+    record.environment = msgspec.structs.replace(record.environment, variables={"OMP_NUM_THREADS": "2"})
+    record.rounds = [
+        msgspec.structs.replace(
+            timed, traces=[msgspec.structs.replace(trace, thread_cpu_s=thread_cores * timed.wall_s) for trace in timed.traces]
+        )
+        for timed in record.rounds
+    ]
+    found = judged(record)
+    assert (found.kind, isinstance(found.evidence, OversubscribedRanks)) == (kind, kind == "inconclusive")
 
 
 def test_earlier_runs_of_a_script_are_no_history() -> None:
