@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 import records
-from script_diagnoses import window
+from script_diagnoses import benchmark, rates, script_diagnosis, window
 
 from ddpbench.analysis.checks.rules import run_checks
 from ddpbench.analysis.judge import judge, judge_all, previous_figures
 from ddpbench.analysis.summary import summarize
-from ddpbench.record.bottleneck import OversubscribedRanks, ScriptTime, SlowRank
+from ddpbench.record.bottleneck import OversubscribedRanks, ScriptTime, SlowRank, TooShort
 from ddpbench.record.checks import MeasurementTooShort, Noisy, OversubscribedCpu
 from ddpbench.record.diagnosis import Diagnosis
+from ddpbench.record.errors import Status
 from ddpbench.record.loader_stats import CpuUsage
 from ddpbench.record.record import Job, Record, Round
 from ddpbench.record.roles import BASELINE
@@ -112,6 +113,37 @@ def test_checks_suggest_no_flags_of_a_run() -> None:
     assert noisy.suggested_rounds is None
     short = next(check for check in run_checks(records.watched_script(longer=[1.0] * 3)) if isinstance(check, MeasurementTooShort))
     assert (short.limited_by, short.severity, short.suggested_rounds) == ("script", "info", None)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 8])
+@pytest.mark.parametrize("spread", [0.0, 0.05, 0.5])
+def test_script_that_only_computes_is_compute_bound_whatever_its_rounds(rounds: int, spread: float) -> None:
+    """One round has 109 steps."""
+    figures = [1000.0 * (1 + spread * (-1) ** index) for index in range(rounds)]
+    found = judged(without_cpu_times(window(figures, wait=0.004, steps=109)))
+    assert (found.kind, found.repeatability, found.is_probable) == ("compute-bound", 1.0, False)
+
+
+def test_noisy_control_runs_leave_a_diagnosis_compute_bound() -> None:
+    noisy = [2_000.0, 800.0, 1_500.0, 1_000.0, 2_200.0, 900.0]
+    job = script_diagnosis(noisy, [each * 1.01 for each in noisy], background=[1_500.0, 1_000.0, 900.0, 1_400.0, 1_300.0, 1_600.0])
+    found = job.records[0].verdict
+    assert found is not None
+    assert (found.kind, found.repeatability) == ("compute-bound", 1.0)
+
+
+def test_loader_that_slows_computing_is_still_found() -> None:
+    """Steps are 40% longer while the loader runs, and so they are in the training, which never waits."""
+    job = script_diagnosis(rates(1000.0), rates(1400.0), background=rates(1000.0), loader=benchmark(9000.0))
+    found = job.records[0].verdict
+    assert found is not None
+    assert found.kind == "loader-contends-cpu"
+
+
+@pytest.mark.parametrize(("steps", "wait", "status"), [(25, 0.0, "ok"), (109, 0.06, "ok"), (109, 0.0, "failed")])
+def test_one_round_is_too_few_if_it_is_short_or_waits(steps: int, wait: float, status: Status) -> None:
+    found = judged(without_cpu_times(window([1000.0], wait=wait, steps=steps, status=status)))
+    assert (found.kind, type(found.evidence)) == ("inconclusive", TooShort)
 
 
 def crowded_script(workers: int = 8, **changes: Any) -> Record:
