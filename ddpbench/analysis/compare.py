@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ddpbench.analysis.disturbance import without_disturbed
 from ddpbench.analysis.stats import Interval, PairedRatio, log_t_interval, ratio_of
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.throughput import ThroughputInterval, throughput_interval
@@ -69,7 +70,7 @@ def _row(record: Record, first: Record) -> ArmRow:
     row = replace(row, samples_per_s=estimate.samples_per_s, interval=throughput_interval(record))
     if not same_devices(record, first):
         return replace(row, state="not comparable")
-    speedup = throughput_ratio(record, first) if comparable_estimate(first) else None
+    speedup = throughput_ratio(without_disturbed(record), first) if comparable_estimate(first) else None
     rounds_differ = speedup is not None and {len(record.rounds), len(first.rounds)} != {speedup.pairs}
     return replace(row, speedup=speedup, rounds_differ=rounds_differ)
 

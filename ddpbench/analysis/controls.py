@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ddpbench.analysis.compare import COMPARABLE_STATUSES, throughput_ratio
+from ddpbench.analysis.disturbance import without_disturbed
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Role
+
+MAX_FASTER = 1.05
+"""Up to this factor, a training that is faster than compute only differs from it by noise. Above, no page compares the two."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,14 @@ class ControlRuns:
     diagnosis: Diagnosis | None = None
     has_background_loader: bool = False  # loader_in_background was measured, even if for too few rounds
     more_workers: WorkersTrial | None = None  # the fastest trial with more workers than the baseline
-    failed_trials: tuple[Scenario, ...] = ()
+    rejected: frozenset[Scenario] = frozenset()  # scenarios whose trial failed, or was slower than the baseline
+    is_contradicted: bool = False  # the training was faster than compute only: neither that nor what is compared with it is here
+
+    def rejects(self, scenario: Scenario | None, workers: int) -> bool:
+        """Whether a trial speaks against ``scenario``: its own, or one of fewer workers that are more than the ``workers`` of the run."""
+        number = scenario.only_workers if scenario else None
+        tried = [each.only_workers or 0 for each in self.rejected]
+        return scenario in self.rejected or (number is not None and any(workers < each <= number for each in tried))
 
     def with_intervals(self) -> ControlRuns:
         """Only the control runs that share enough rounds with ``compute_only`` for an interval of their ratio."""
@@ -55,13 +66,41 @@ NO_CONTROLS = ControlRuns()
 
 
 def controls_of(job: Job) -> ControlRuns:
-    """The control runs of a diagnosis, found by the roles of its records."""
-    by_role = {record.role: record for record in job.records if record.rounds}
+    """The control runs of a diagnosis without their disturbed rounds, found by the roles of its records.
+
+    Whatever computes and also waits for data cannot be faster than computing alone: if it was, something slowed compute only down, and what
+    is compared with it would mislead.
+    """
+    by_role = {record.role: without_disturbed(record) for record in job.records if record.rounds}
     compute_only, independent, replay, background = map(by_role.get, (COMPUTE_ONLY, INDEPENDENT, REPLAY, LOADER_IN_BACKGROUND))
-    failed = [each.role.scenario for each in job.records if each.role.scenario and each.status == "failed"]
-    return ControlRuns(
-        compute_only, independent, replay, background, job.diagnosis, more_workers=_more_workers(by_role), failed_trials=tuple(failed)
-    )
+    found = ControlRuns(diagnosis=job.diagnosis, more_workers=_more_workers(by_role), rejected=_rejected(job))
+    if _contradicts(by_role.get(BASELINE), compute_only):
+        return replace(found, is_contradicted=True)
+    return replace(found, compute_only=compute_only, independent=independent, replay=replay, loader_in_background=background)
+
+
+def _rejected(job: Job) -> frozenset[Scenario]:
+    repeat = next((record for record in job.records if record.role == BASELINE_REPEAT), None)
+    trials = {record.role.scenario: record for record in job.records if record.role.kind == "trial" and record.role.scenario}
+    return frozenset(scenario for scenario, record in trials.items() if _has_failed(record) or _is_slower(record, repeat))
+
+
+def _has_failed(trial: Record) -> bool:
+    return trial.status not in COMPARABLE_STATUSES
+
+
+def _is_slower(trial: Record, baseline: Record | None) -> bool:
+    """Whether ``trial`` was slower than ``baseline``, beyond the noise."""
+    gain = throughput_ratio(trial, baseline) if baseline else None
+    return gain is not None and gain.has_interval and gain.high < 1
+
+
+def _contradicts(baseline: Record | None, compute_only: Record | None) -> bool:
+    """Whether ``baseline`` is faster than ``compute_only``, beyond what their rounds vary by."""
+    run_s, compute_s, ratio = step_s(baseline), step_s(compute_only), step_time_ratio(baseline, compute_only)
+    if run_s is None or compute_s is None or compute_s <= MAX_FASTER * run_s:
+        return False
+    return ratio is None or not ratio.has_interval or ratio.high < 1
 
 
 def _more_workers(by_role: Mapping[Role, Record]) -> WorkersTrial | None:

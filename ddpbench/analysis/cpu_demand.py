@@ -98,14 +98,16 @@ def configured_threads(record: Record) -> int | None:
 def oversubscribed_node(record: Record) -> CpuDemand | None:
     """The node whose CPU ranks need more cores than it has; None if there are enough, or the job trains on GPUs.
 
-    A node is oversubscribed if the compute threads alone exceed its cores. If only compute threads and loader workers together do, all
-    cores must also have been busy and the workers not idle.
+    A node is oversubscribed if the compute threads alone exceed its cores; those of a script may sleep, so that its cores must have been
+    busy as well. If only compute threads and loader workers together do, all cores must have been busy and the workers not idle.
     """
     demand = cpu_demand(record)
     if record.environment.device_type != "cpu" or demand.cores <= demand.usable_cores:
         return None
-    by_workers = _is_saturated(record, demand) and not are_workers_idle(record, demand)
-    return demand if demand.trainer_cores > demand.usable_cores or by_workers else None
+    is_saturated = bool(keeps_cores_busy(record, demand))
+    if demand.trainer_cores > demand.usable_cores:
+        return demand if is_saturated or record.script is None else None
+    return demand if is_saturated and not are_workers_idle(record, demand) else None
 
 
 def starved_ranks(record: Record) -> Mapping[int, float]:
@@ -157,11 +159,16 @@ def waited_s(trace: Trace) -> float:
     return fsum(trace.total_ms(phase) for phase in ("data", "host_to_device", *COLLECTIVE_PHASES)) / 1000
 
 
-def _is_saturated(record: Record, node: CpuDemand) -> bool:
-    """Whether the ranks and workers on ``node`` keep its cores busy; False if their CPU time is unknown."""
-    used = [trace.cpu_s for trace in traces_on_host(record, node.host)]
-    wall_s = fsum(timed.wall_s for timed in record.rounds)
-    return None not in used and fsum(each or 0.0 for each in used) >= SATURATED_FRACTION * node.usable_cores * wall_s
+def keeps_cores_busy(record: Record, node: CpuDemand) -> bool | None:
+    """Whether the ranks and workers on ``node`` keep its cores busy; None if their CPU time is unknown.
+
+    That of the training threads is known of watched scripts, too: it may show by itself that the cores are busy.
+    """
+    traces, wall_s = traces_on_host(record, node.host), fsum(timed.wall_s for timed in record.rounds)
+    busy_s = SATURATED_FRACTION * node.usable_cores * wall_s
+    if all(trace.cpu_s is not None for trace in traces):
+        return fsum(trace.cpu_s or 0.0 for trace in traces) >= busy_s
+    return True if fsum(trace.thread_cpu_s or 0.0 for trace in traces) >= busy_s else None
 
 
 def are_workers_idle(record: Record, node: CpuDemand) -> bool:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from ddpbench.analysis.bottleneck.verdict import find_bottleneck
 from ddpbench.analysis.checks.rules import run_checks
 from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns, baseline_of, controls_of
+from ddpbench.analysis.disturbance import CONTROL_ROLES, without_disturbed
 from ddpbench.analysis.scaling.runs import scaling_runs
 from ddpbench.analysis.scaling.verdict import judge_scaling
 from ddpbench.analysis.summary import summarize
-from ddpbench.analysis.throughput import estimate_throughput
+from ddpbench.analysis.throughput import estimate_control_run, estimate_throughput
 from ddpbench.record.config import measurement_config
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import ALLREDUCE_ONLY
@@ -31,6 +32,8 @@ def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda re
         else:
             judge_throughput(record, history(record))
             record.verdict = None
+            if baseline is not None and record.throughput is not None and record.role in CONTROL_ROLES:
+                record.throughput = estimate_control_run(without_disturbed(record).rounds)
     if runs := scaling_runs(job):
         judge_scaling(job, runs)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, hypot, inf, log
+from math import exp, fsum, hypot, inf, log
 from statistics import median, stdev
 
 import msgspec
 
 from ddpbench.analysis.stats import MIN_VALUES_FOR_INTERVAL, Interval, coefficient_of_variation, log_t_interval, t_quantile
-from ddpbench.record.record import Record, ThroughputEstimate
+from ddpbench.record.record import Record, Round, ThroughputEstimate
 
 ASSUMED_LAUNCH_SD = 0.004
 """Assumed standard deviation between launches of one command, without a history on this machine: measured on H200s."""
@@ -48,6 +48,16 @@ def estimate_throughput(figures: Sequence[float], history: Sequence[float] = ())
         launch_source="earlier_runs" if has_history else "assumed",
         num_launches=len(history) if has_history else 0,
         confidence=THROUGHPUT_CONFIDENCE,
+    )
+
+
+def estimate_control_run(rounds: Sequence[Round]) -> ThroughputEstimate:
+    """The throughput of a control run of a diagnosis: of all ``rounds`` together, as its verdict and its predictions use them."""
+    found = estimate_throughput([timed.samples_per_s for timed in rounds])
+    rate = sum(timed.samples for timed in rounds) / fsum(timed.wall_s for timed in rounds)
+    within, across = (Interval(rate, *edges).recentered(rate) for edges in ((found.low, found.high), (found.launch_low, found.launch_high)))
+    return msgspec.structs.replace(
+        found, samples_per_s=rate, low=within.low, high=within.high, launch_low=across.low, launch_high=across.high
     )
 
 

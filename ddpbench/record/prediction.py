@@ -62,6 +62,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """The flags as typed on the command line."""
         return " ".join(to_argv(self, flag_fields(Scenario)))
 
+    @property
+    def only_workers(self) -> int | None:
+        """The number of workers, if ``workers`` is all that changes."""
+        return self.workers if self == Scenario(workers=self.workers) else None
+
 
 FAST, FUSED = Scenario(fast=True), Scenario(fused_kernels=True)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import structs
 
+from ddpbench.analysis.disturbance import without_disturbed
 from ddpbench.analysis.metrics import last_accuracy
 from ddpbench.analysis.scaling.ladder import ScalingPoint
 from ddpbench.analysis.summary import summarize
@@ -93,7 +94,7 @@ def _csv_row(job: Job, record: Record, point: ScalingPoint | None) -> Mapping[st
     whole wait for other ranks, including late data and the broadcast of buffers. The scaling verdict is in the row of the largest
     world size.
     """
-    summary, software, headline = summarize(record), record.environment.software, record.throughput
+    summary, software, headline = summarize(without_disturbed(record)), record.environment.software, record.throughput
     verdict: Verdict | ScalingVerdict | None = record.verdict
     if job.scaling:
         verdict = job.scaling.verdict if point and point.ranks == job.scaling.world_sizes[-1] else None
@@ -111,7 +112,7 @@ def _csv_row(job: Job, record: Record, point: ScalingPoint | None) -> Mapping[st
         "global_batch_size": record.global_batch_size,
         "torch": software.torch,
         "ddpbench": software.ddpbench,
-        "rounds_done": summary.rounds,
+        "rounds_done": len(record.rounds),
         "samples_per_s": headline and headline.samples_per_s,
         "low": interval and interval.low,
         "high": interval and interval.high,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from math import fsum
 from typing import TypeVar
 
 import msgspec
@@ -27,18 +29,22 @@ from ddpbench.analysis.bottleneck.training import (
     unexplained,
 )
 from ddpbench.analysis.command import CommandBuilder
-from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns
+from ddpbench.analysis.compare import COMPARABLE_STATUSES
+from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns, step_time_ratio
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.recommend import next_remedy
 from ddpbench.analysis.remedies.remedy import FewerRanks
 from ddpbench.analysis.remedies.script import script_step
-from ddpbench.analysis.run_length import is_too_short_for_verdict, timed_steps
+from ddpbench.analysis.run_length import MIN_STEPS, is_too_short_for_verdict, timed_steps
 from ddpbench.analysis.straggler import suspected_straggler
-from ddpbench.analysis.summary import Summary
+from ddpbench.analysis.summary import Summary, compute_phases_ms
 from ddpbench.record.bottleneck import RuleEvidence, TooShort, Undecided
 from ddpbench.record.record import Record
 from ddpbench.record.root_cause import UndecidedCause
 from ddpbench.record.verdict import PROBABLE_FRACTION, NextStep, ReduceRanks, RepeatedVerdict, RunCommand, Verdict
+
+MAX_IDLE_FRACTION = 0.05
+"""A round that waits, or is outside of the phases of training, for at most this fraction has no other bottleneck than computing."""
 
 
 def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (), controls: ControlRuns = NO_CONTROLS) -> Verdict | None:
@@ -46,13 +52,15 @@ def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (),
 
     ``swept`` are the fields that its job compares, ``controls`` the control runs. The verdict is inconclusive with too few rounds or steps,
     or if less than ``PROBABLE_FRACTION`` of the resamples name the same bottleneck. Variation of rounds alone does not make it so: if they
-    vary by 5% and all of them show the same bottleneck, every resample does, too.
+    vary by 5% and all of them show the same bottleneck, every resample does, too. Nor do few rounds that all do nothing but compute.
     """
     if summary.step_ms is None:
         return None
     inputs = AnalysisInput(record, summary, controls.with_intervals())
     found = first_bottleneck(inputs)
-    if is_too_short_for_verdict(record):
+    if found.kind == "compute-bound" and computes_in_every_round(inputs):
+        found = msgspec.structs.replace(found, repeatability=1.0)
+    elif is_too_short_for_verdict(record):
         evidence = TooShort(rounds=len(record.rounds), steps=timed_steps(record), likely_kind=found.kind, likely=_rule_evidence(found))
         found = Verdict(kind="inconclusive", evidence=evidence, rank=found.rank)
     elif found.kind != "inconclusive":
@@ -64,6 +72,31 @@ def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (),
         return msgspec.structs.replace(found, next=script_step(inputs, found))
     builder = CommandBuilder(record, "diagnose" if controls.diagnosis else "run", swept)
     return msgspec.structs.replace(found, next=_next_step(builder, AnalysisInput(record, summary, controls), found))
+
+
+def computes_in_every_round(inputs: AnalysisInput) -> bool:
+    """Whether every round shows no more than a compute-bound training, whatever its throughput, and enough steps do.
+
+    What is not computing is at most ``MAX_IDLE_FRACTION`` of each round, and no control run is significantly slower than the training on
+    batches that are there already: then neither noise nor few rounds leave another bottleneck.
+    """
+    record, controls = inputs.record, inputs.controls
+    if record.status not in COMPARABLE_STATUSES or timed_steps(record) < MIN_STEPS:
+        return False
+    if suspected_straggler(record, inputs.summary.ranks) is not None:
+        return False
+    device = controls.compute_only
+    if record.kernel_activity or (device and device.kernel_activity):
+        return False  # its only profile leaves open how far the launches are from being the limit
+    pairs = ((controls.loader_in_background, device), (controls.replay, device), (device, controls.independent))
+    if any(ratio is not None and ratio.is_above_one for ratio in (step_time_ratio(*pair) for pair in pairs)):
+        return False
+    return all(_only_computes(replace(each, controls=controls)) for each in inputs.each_round())
+
+
+def _only_computes(inputs: AnalysisInput) -> bool:
+    idle = 1 - fsum(compute_phases_ms(inputs.record, inputs.summary)) / inputs.step_ms
+    return idle <= MAX_IDLE_FRACTION and first_bottleneck(inputs).kind == "compute-bound"
 
 
 def resampled_verdicts(inputs: AnalysisInput, verdict: Verdict) -> list[Verdict]:

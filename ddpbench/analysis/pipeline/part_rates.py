@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddpbench.analysis.controls import step_s, step_time_ratio
+from ddpbench.analysis.controls import MAX_FASTER, step_s, step_time_ratio
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline import rates
 from ddpbench.analysis.pipeline.model import PipelineModel, slowest_rate
@@ -30,6 +30,7 @@ class PipelineRates:
     achieved: float  # of the run
     interference: PairedRatio | None  # step time with the loader in the background over compute-only
     utilization: float | None  # AU, a fraction
+    is_contradicted: bool = False  # the run was faster than compute only, which is left out
 
 
 def pipeline_rates(inputs: AnalysisInput, pipeline: PipelineModel) -> PipelineRates:
@@ -38,6 +39,8 @@ def pipeline_rates(inputs: AnalysisInput, pipeline: PipelineModel) -> PipelineRa
     diagnosis = controls.diagnosis
     bandwidth, storage = (diagnosis.h2d_bandwidth, diagnosis.storage) if diagnosis else (None, None)
     device_s = step_s(controls.compute_only)
+    is_slower = device_s is not None and 1000 * device_s > MAX_FASTER * inputs.step_ms
+    device_s = None if is_slower else device_s
 
     def rate(seconds: float | None) -> float | None:
         return rates.step_rate(batch, seconds) if seconds else None
@@ -60,4 +63,5 @@ def pipeline_rates(inputs: AnalysisInput, pipeline: PipelineModel) -> PipelineRa
         achieved=pipeline.achieved_rate,
         interference=step_time_ratio(controls.loader_in_background, controls.compute_only),
         utilization=rates.accelerator_utilization(device_s, inputs.step_ms / 1000) if device_s else None,
+        is_contradicted=controls.is_contradicted or is_slower,
     )

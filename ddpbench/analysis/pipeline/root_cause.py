@@ -61,6 +61,9 @@ DOMINANT_STAGE_FRACTION = 0.75
 OVERSUBSCRIBED_WORKERS_PER_CORE = 2
 """From so many workers per core on, they take turns on it."""
 
+MIN_TURNS_SLOWDOWN = 1.2
+"""Workers that take this many times as long as they compute take turns, if nothing else shows that the cores are busy."""
+
 CPU_STAGES: tuple[CpuStage, ...] = get_args(CpuStage)
 
 
@@ -186,9 +189,11 @@ def idle_workers(pipeline: PipelineModel) -> RootCause | None:
 def oversubscribed(pipeline: PipelineModel) -> RootCause | None:
     """Far more workers than cores.
 
-    From 4 per core on, or from 2 if the cost is known and no single stage dominates. Judged by their number: the cost of taking turns is
-    part of the cost per image, so the rate of the cores already includes it.
+    From 4 per core on, or from 2 if the cost is known and no single stage dominates. Judged by their number, if they are known to compute:
+    the cost of taking turns is part of the cost per image, so the rate of the cores already includes it.
     """
+    if pipeline.cpu_usage is None and (pipeline.cost is None or pipeline.cost.slowdown < MIN_TURNS_SLOWDOWN):
+        return None  # workers that sleep need no core
     workers, threshold = pipeline.ranks_per_node * pipeline.workers, OVERSUBSCRIBED_WORKERS_PER_CORE * pipeline.usable_cores
     if (
         not pipeline.is_contended

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from math import inf
 from shlex import quote
 
 from ddpbench.analysis.command import CommandBuilder
-from ddpbench.analysis.cpu_demand import cpu_demand
+from ddpbench.analysis.cpu_demand import all_cores_workers, cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline import rates
 from ddpbench.analysis.pipeline.interference import decodes_on_device
@@ -87,6 +88,33 @@ def _fitting(remedy: MoreWorkers, context: LoaderContext, memory: WorkerMemory) 
     workers, fitting = workers_that_fit(remedy.workers, prefetch, memory) or (0, prefetch)
     scenario = Scenario(workers=workers, prefetch=fitting) if workers > running else None
     return replace(remedy, workers=max(workers, running), wanted_workers=remedy.workers, limited_by=limit, scenario=scenario)
+
+
+def as_many_workers_as_cores(context: LoaderContext) -> Remedy | None:
+    """As many workers as there are cores, for a script whose loader the model does not explain: what anyone would try first.
+
+    Not if its threads nearly fill the cores already, if the cores are busy, or if so many workers would fill the shared memory.
+    """
+    pipeline, record = context.pipeline, context.record
+    workers = all_cores_workers(pipeline.usable_cores, pipeline.ranks_per_node, pipeline.workers)
+    if record.script is None or not context.has_measured_costs or pipeline.is_contended or workers is None or workers <= pipeline.workers:
+        return None
+    if _batches_bytes(context, workers) > MAX_MEMORY_FRACTION * _shm_free_bytes(context):
+        return None
+    return Remedy(code="all-cores-workers", scenario=Scenario(workers=workers))
+
+
+def _batches_bytes(context: LoaderContext, workers: int) -> float:
+    """Bytes of the batches that ``workers`` of every rank of a node have ready; 0 if those of a sample are unknown."""
+    diagnosis, config = context.inputs.controls.diagnosis, context.record.config
+    sample_bytes = diagnosis.h2d_bandwidth.bytes_per_sample if diagnosis and diagnosis.h2d_bandwidth else 0.0
+    return context.pipeline.ranks_per_node * workers * config.prefetch * config.batch_size * sample_bytes
+
+
+def _shm_free_bytes(context: LoaderContext) -> float:
+    """Free shared memory of the node that has least; infinite if unknown."""
+    nodes = context.inputs.controls.diagnosis.node_states if context.inputs.controls.diagnosis else []
+    return min((each.shm_free_bytes for each in nodes if each.shm_free_bytes is not None), default=inf)
 
 
 def fewer_workers(context: LoaderContext) -> Remedy | None:

@@ -12,6 +12,7 @@ from ddpbench.analysis.remedies.loader_rules import (
     MIN_WORTHWHILE_GAIN,
     LoaderContext,
     LoaderRule,
+    as_many_workers_as_cores,
     data_in_memory,
     dataloader_with_workers,
     decode_on_device,
@@ -54,6 +55,7 @@ GENERAL_RULES: tuple[LoaderRule, ...] = (
     other_loader("torch-uint8"),
     other_loader("dali-cpu"),
     more_cores,
+    as_many_workers_as_cores,
 )
 """Rules for a data-bound run, whatever the cause."""
 
@@ -110,10 +112,18 @@ def recommend(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) 
 
 
 def next_remedy(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> Remedy | None:
-    """What to do next: a diagnosis if the cause of a data-bound run is unknown, else the first remedy that can be acted on."""
+    """What to do next: a diagnosis if the cause of a data-bound run is unknown, else the first remedy that can be acted on.
+
+    Not one whose trial failed or was slower.
+    """
     if verdict.kind == "data-bound" and not verdict.cause and inputs.controls.diagnosis is None:
         return diagnose(builder)
-    return first_step(recommend(builder, inputs, verdict))
+    return first_step(each for each in recommend(builder, inputs, verdict) if not is_rejected(each, inputs))
+
+
+def is_rejected(remedy: Remedy, inputs: AnalysisInput) -> bool:
+    """Whether the trial of ``remedy``, or of less of it, failed or was slower."""
+    return inputs.controls.rejects(remedy.scenario, inputs.record.workers)
 
 
 def first_step(remedies: Iterable[Remedy]) -> Remedy | None:
@@ -137,7 +147,14 @@ def recommend_for_loader(builder: CommandBuilder, inputs: AnalysisInput, kind: B
         return _undominated(worthwhile(RULES_BY_BOTTLENECK[kind]))
     by_cause = RULES_BY_CAUSE.get(cause, ()) if cause else ()
     others = worthwhile(rule for rule in GENERAL_RULES if rule not in by_cause)
-    return _undominated([*worthwhile(by_cause), *sorted(others, key=lambda remedy: -(remedy.gain or 0.0))])
+    found = [*worthwhile(by_cause), *sorted(others, key=lambda remedy: -(remedy.gain or 0.0))]
+    return _undominated([remedy for remedy in found if remedy.code != "all-cores-workers" or _is_guess(remedy, found)])
+
+
+def _is_guess(remedy: Remedy, found: Sequence[Remedy]) -> bool:
+    """Whether ``remedy`` has no predicted gain, nor has any other number of workers of ``found``, and none is the same."""
+    others = [other for other in found if other is not remedy and other.scenario and other.scenario.only_workers]
+    return remedy.gain is None and all(other.gain is None and other.scenario != remedy.scenario for other in others)
 
 
 def _undominated(remedies: Sequence[Remedy]) -> list[Remedy]:

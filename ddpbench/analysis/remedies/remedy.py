@@ -10,6 +10,7 @@ from ddpbench.record.prediction import Scenario
 
 RemedyCode = Literal[
     "more-workers",
+    "all-cores-workers",  # without a prediction
     "fewer-workers",
     "no-workers",
     "more-cores",
@@ -38,6 +39,7 @@ RemedyCode = Literal[
 
 SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
     "more-workers",
+    "all-cores-workers",
     "fewer-workers",
     "no-workers",
     "more-prefetch",

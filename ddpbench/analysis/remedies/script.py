@@ -7,7 +7,7 @@ from math import ceil
 from ddpbench.analysis.command import DATALOADER_FIELDS, TOP_COMMAND, CommandBuilder
 from ddpbench.analysis.cpu_demand import cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.remedies.recommend import recommend
+from ddpbench.analysis.remedies.recommend import is_rejected, recommend
 from ddpbench.record.bottleneck import TooShort
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.record import Record
@@ -48,6 +48,9 @@ def other_samples(scenario: Scenario, record: Record) -> SampleComparison | None
 def may_try(scenario: Scenario, record: Record) -> bool:
     """Whether a diagnosis can try ``scenario``: the script can make it, and workers share no open file and no sample."""
     return is_script_change(scenario) and not shared_in_workers(scenario, record) and not other_samples(scenario, record)
+def is_tried_unpredicted(scenario: Scenario) -> bool:
+    """Whether ``scenario`` is worth a trial in a script even if its gain is unknown: fused kernels, or workers and nothing else."""
+    return scenario == FUSED or bool(scenario.only_workers)
 
 
 def script_change(scenario: Scenario, record: Record) -> ChangeDataLoader | FuseKernels:
@@ -90,13 +93,13 @@ def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
 
 
 def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
-    """The first remedy of a diagnosis that the script can make and that has not failed, or a command that shows more."""
+    """The first remedy of a diagnosis that the script can make, or a command that shows more; none whose trial failed or was slower."""
     for remedy in recommend(CommandBuilder(inputs.record, "diagnose"), inputs, verdict):
-        if remedy.scenario is not None and _is_ruled_out(remedy.scenario, inputs):
+        if is_rejected(remedy, inputs) or (remedy.scenario is not None and _has_other_samples(remedy.scenario, inputs.record)):
             continue
         if remedy.code == "fused-kernels":
             return script_change(FUSED, inputs.record)
-        if remedy.scenario is not None and is_script_change(remedy.scenario):
+        if remedy.scenario is not None and is_script_change(remedy.scenario) and remedy.code != "all-cores-workers":
             return script_change(remedy.scenario, inputs.record)
         if remedy.code == "pinned-memory-and-worker":
             return _pinned_memory(inputs.record)
@@ -105,10 +108,10 @@ def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | N
     return None
 
 
-def _is_ruled_out(scenario: Scenario, inputs: AnalysisInput) -> bool:
-    """Whether its trial has failed, or its workers read other samples. Those of a stream can be divided among them."""
-    compared = other_samples(scenario, inputs.record)
-    return scenario in inputs.controls.failed_trials or (compared is not None and not (compared.is_stream and compared.different))
+def _has_other_samples(scenario: Scenario, record: Record) -> bool:
+    """Whether its workers read other samples. Those of a stream can be divided among them."""
+    compared = other_samples(scenario, record)
+    return compared is not None and not (compared.is_stream and compared.different)
 
 
 def _pinned_memory(record: Record) -> ChangeDataLoader:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ddpbench.analysis.compare import same_devices
 from ddpbench.analysis.controls import baseline_of
+from ddpbench.analysis.disturbance import without_disturbed
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.whatif.measured import delivery_ratio, step_times_s
 from ddpbench.record.diagnosis import AlternativeLoader
@@ -49,7 +50,7 @@ def collect_measurements(job: Job, others: Sequence[Job] = ()) -> ExternalMeasur
             candidates += [_candidate_from_arm(record)] if record.loader_benchmarks else []
             is_step = record.config.loader == SYNTHETIC and record.rounds and record.role in (RUN, COMPUTE_ONLY)
             if is_step and _runs_same_kernels(record, baseline):
-                steps[_step_key(record)] = step_times_s(record)
+                steps[_step_key(record)] = step_times_s(without_disturbed(record))
         candidates += other.diagnosis.alternative_loaders if other.diagnosis else []
         if other is not job and other.diagnosis and other.diagnosis.loader_benchmarks:
             candidates.append(_candidate_from_diagnosis(other))
@@ -83,7 +84,7 @@ def _candidate_from_arm(record: Record) -> AlternativeLoader:
 
 def _candidate_from_diagnosis(job: Job) -> AlternativeLoader:
     assert job.diagnosis is not None
-    background = [record for record in job.records if record.role == LOADER_IN_BACKGROUND and record.rounds]
+    background = [without_disturbed(record) for record in job.records if record.role == LOADER_IN_BACKGROUND and record.rounds]
     spans = [1000 * span for record in background for each in step_times_s(record) for span in each]
     baseline = baseline_of(job) or job.records[0]
     return AlternativeLoader(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from ddpbench.analysis.pipeline.model import MAX_WORKERS_PER_CORE
+from ddpbench.record.bottleneck import DataWait
 from ddpbench.record.record import Record
 from ddpbench.record.root_cause import (
     BlockedWorkers,
@@ -56,8 +57,10 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
         case HandoffOrWorkers():
             return f"{_handoff_wait(evidence.handoff_fraction)}: handoff or worker speed, indistinguishable here"
         case HeadOfLine():
-            rate = _rate(evidence.worker_samples_per_s, record)
-            return f"{_out_of_order_wait(evidence.blocked_fraction)}; workers average {rate}"
+            average = f"average {_rate(evidence.worker_samples_per_s, record)}"
+            if is_no_limit(evidence.worker_samples_per_s, record):
+                average = f"are fast enough on average for any {on}"
+            return f"{_out_of_order_wait(evidence.blocked_fraction)}; workers {average}"
         case HeadOfLineOrWorkers():
             return (
                 f"{_out_of_order_wait(evidence.blocked_fraction)}; {pluralize(evidence.workers, 'worker')} would be just enough: "
@@ -84,12 +87,14 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
             return f"workers are busy {evidence.busy_fraction:.0%} of the time, yet the {on} waits: cause unknown"
         case OversubscribedWorkers():
             oversubscribed = f"{pluralize(evidence.workers, 'worker')} share {pluralize(evidence.usable_cores, 'core')}"
-            if evidence.core_samples_per_s is None:
+            if evidence.core_samples_per_s is None or is_no_limit(evidence.core_samples_per_s, record):
                 return oversubscribed
             return f"{oversubscribed}; the cores can load at most {_rate(evidence.core_samples_per_s, record)} per {on}"
         case DominantStage():
             faster = evidence.samples_per_s_without
-            without = f"{format_3sig(faster)} without it" if faster is not None else "and no other stage uses CPU time"
+            without = "and no other stage uses CPU time"
+            if faster is not None:
+                without = f"{'many times as many' if is_no_limit(faster, record) else format_3sig(faster)} without it"
             return (
                 f"{evidence.stage} takes {evidence.cpu_fraction:.0%} of the CPU time per {image}: "
                 f"{pluralize(evidence.usable_cores, 'core')} load{'s' if evidence.usable_cores == 1 else ''} "
@@ -106,6 +111,8 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
         case BusyCoresUnexplained():
             return f"all {format_3sig(evidence.usable_cores)} usable cores are busy, more than loading needs: cause unknown"
         case EnoughWorkers():
+            if is_no_limit(evidence.samples_per_s, record):
+                return f"a {image} costs the workers next to nothing: why the {on} waits is unknown"
             return f"{_worker_rate(evidence, record)}, enough on average: why the {on} waits is unknown"
         case UndecidedCause():
             ranked = ((evidence.first, evidence.first_fraction), (evidence.second, evidence.second_fraction))
@@ -113,6 +120,16 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
             return f"cause undecided: {', '.join(shares)} of resamples"
         case _:
             assert_never(evidence)
+
+
+MAX_RATE_FACTOR = 20
+"""A computed rate this many times that of the device is none that anything could be measured at."""
+
+
+def is_no_limit(samples_per_s: float, record: Record) -> bool:
+    """Whether a part with this rate is so much faster than the device that its rate says nothing."""
+    evidence = record.verdict.evidence if record.verdict else None
+    return isinstance(evidence, DataWait) and samples_per_s > MAX_RATE_FACTOR * evidence.device_samples_per_s
 
 
 def _rate(samples_per_s: float, record: Record) -> str:

@@ -104,6 +104,8 @@ def check_hint(check: AnyCheck, record: Record) -> str:
             return "the peak was measured on a busy device, or part of the model did not run"
         case ImplausibleEfficiency():
             return "repeat on an otherwise idle machine, with more --rounds"
+        case OversubscribedCpu(severity="info"):
+            return ""
         case OversubscribedCpu():
             workers = f"DataLoader(num_workers={check.suggested_workers})" if record.script else f"`-j {check.suggested_workers}`"
             fewer = workers if check.suggested_workers else "fewer ranks or threads"
@@ -179,7 +181,8 @@ def _finding(check: AnyCheck, record: Record) -> str | Sentence:
             return f"efficiency {check.efficiency:.1%} exceeds {MAX_EFFICIENCY:.0%}: unreliable 1-rank baseline; {doubts}"
         case OversubscribedCpu():
             on = f" on {check.host}" if record.environment.nodes > 1 else ""
-            return *_cpu_demand(check), f" > {pluralize(check.usable_cores, 'usable core')}{on}"
+            unknown = "; they share cores only if all of them compute, which was not measured" if check.severity == "info" else ""
+            return *_cpu_demand(check), f" > {pluralize(check.usable_cores, 'usable core')}{on}{unknown}"
         case NoisyNeighbour():
             return f"{format_starved_ranks(record, check.cores_by_rank)} while computing"
         case NoInfiniband():

@@ -51,6 +51,7 @@ NAMES: Mapping[RemedyCode, str] = {
 """Names of remedies that are more than the flags of their scenario."""
 
 REASONS: Mapping[RemedyCode, str] = {
+    "all-cores-workers": "a worker for every core: what to try first where no gain can be predicted",
     "no-workers": "loading in the trainer process avoids contention with workers",
     "more-prefetch": "prefetched batches hide a slow one",
     "out-of-order": "a late batch holds up no other; the order of the batches is no longer reproducible",
@@ -74,10 +75,15 @@ LOADER_REASONS: Mapping[str, str] = {
 }
 """Why a loader may help, by its name; without an entry, its ``LoaderSpec.help``."""
 
+TRIED_WITHOUT_PREDICTION = "tried without a prediction"
 NOTHING_FASTER = "no trial is measurably faster"
 TOO_NOISY = "the trials vary too much to tell; a longer --time-limit helps"
 NO_GAIN_PREDICTED = "no remedy that can be tried here has a predicted gain"
 """Why the present setting stays."""
+
+NO_TRIAL_WORKED = "no trial worked, as the remedies below say"
+NOTHING_TRIED = "no remedy could be tried here"
+"""Why there is no setting to recommend."""
 
 
 def remedy_name(remedy: Remedy, record: Record) -> str:
@@ -174,7 +180,8 @@ def prediction_text(prediction: Prediction) -> str:
     """``predicted 1.42x (1.34 to 1.51)``, or which measurement is missing."""
     if prediction.gain is None or prediction.low is None or prediction.high is None:
         missing = prediction.missing_measurement
-        return f"not measured: {missing_measurement_text(missing) if missing else ''}"
+        what = "not predicted: unknown" if missing and missing.code == "unexplained-step" else "not measured:"
+        return f"{what} {missing_measurement_text(missing) if missing else ''}"
     return f"predicted{' after the trial' if prediction.after_trial else ''} {gain_text(prediction.gain, prediction.low, prediction.high)}"
 
 
@@ -182,8 +189,8 @@ def outcome_text(outcome: PredictionOutcome) -> str:
     """The predicted gain, the measured one, and the error of the prediction."""
     predicted, ratio = prediction_text(outcome.prediction), outcome.measured
     short = f", with {pluralize(outcome.missing_batches, 'batch', 'es')} missing" if outcome.missing_batches else ""
-    if outcome.prediction.gain is None and ratio is not None:
-        predicted = "not predicted"
+    if outcome.prediction.gain is None and (ratio is not None or outcome.failed):
+        predicted = TRIED_WITHOUT_PREDICTION
     if outcome.failed:
         return f"{predicted}; failed: {failure_reason(outcome.failed)}"
     if ratio is None:

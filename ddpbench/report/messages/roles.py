@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ddpbench.analysis.disturbance import Disturbance
 from ddpbench.record.record import Job
 from ddpbench.record.roles import Measurement, Role, RoleKind, SkippedMeasurement, SkipReason
 from ddpbench.record.script import OnlyWatchedReason
-from ddpbench.record.text import pluralize
+from ddpbench.record.text import format_3sig, pluralize
 
 ROLE_NAMES: dict[RoleKind, str] = {
     "earlier_model_alive": "earlier model alive",
@@ -71,6 +72,24 @@ def role_name(role: Role, job: Job | None = None) -> str:
             return INDEPENDENT_IN_SCALING
         case kind:
             return ROLE_NAMES[kind]
+
+
+def disturbance_text(found: Disturbance, job: Job) -> str:
+    """``compute only: 1 of 8 windows was disturbed: 182 samples/s, the median of the others is 2,400; it is left out``."""
+    arm, one = found.record, len(found.samples_per_s) == 1
+    rates = ", ".join(format_3sig(each) for each in found.samples_per_s)
+    some = f"{len(found.samples_per_s)} of {pluralize(found.num_rounds, 'round' if arm.script is None else 'window')}"
+    return (
+        f"{role_name(arm.role, job)}: {some} {'was' if one else 'were'} disturbed: {rates} {arm.sample_unit}s/s, "
+        f"the median of the others is {format_3sig(found.median)}; {'it' if one else 'they'} {_use_of(found)}"
+    )
+
+
+def _use_of(found: Disturbance) -> str:
+    one = len(found.samples_per_s) == 1
+    if found.is_left_out:
+        return f"{'is' if one else 'are'} left out"
+    return f"{'counts' if one else 'count'}, as a part of the training"
 
 
 def skipped_name(skipped: SkippedMeasurement, job: Job) -> str:

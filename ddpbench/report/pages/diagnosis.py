@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.controls import baseline_of, controls_of
+from ddpbench.analysis.disturbance import disturbances
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.pipeline.part_rates import pipeline_rates
@@ -17,9 +18,9 @@ from ddpbench.analysis.whatif.outcome import best_outcome, outcomes
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.format import format_percent
-from ddpbench.report.layout import GOOD, Page, styled, wrap_text
+from ddpbench.report.layout import CAUTION, GOOD, Page, styled, wrap_text
 from ddpbench.report.messages.dataset import dataset_text
-from ddpbench.report.messages.roles import skip_reason, skipped_name
+from ddpbench.report.messages.roles import disturbance_text, skip_reason, skipped_name
 from ddpbench.report.pages.checks import check_lines, not_measured_lines
 from ddpbench.report.pages.header import labelled_lines, loader_items, title_lines
 from ddpbench.report.pages.node_state import node_state_lines
@@ -91,7 +92,7 @@ def _evidence(inputs: AnalysisInput, job: Job, page: Page, verbose: bool) -> Ite
     yield [*phase_table(record, inputs.summary, page)]
     if job.diagnosis is not None:
         rates = pipeline_rates(inputs, pipeline)
-        yield [*pipeline_table(record, rates, job.diagnosis, page, verbose)]
+        yield [*pipeline_table(record, rates, job.diagnosis, page, verbose), *_disturbance_lines(job, page)]
         cpu_cost = cpu_cost_table if verbose else cpu_cost_line
         startup = worker_startup_lines(record, pipeline, job.diagnosis, page) if verbose else []
         nodes = node_state_lines(record, job.diagnosis.node_states, page, verbose)
@@ -102,6 +103,16 @@ def _evidence(inputs: AnalysisInput, job: Job, page: Page, verbose: bool) -> Ite
             *startup,
             *nodes,
         ]
+
+
+def _disturbance_lines(job: Job, page: Page) -> Iterator[Text]:
+    for text in diagnosis_findings(job):
+        yield from styled(wrap_text("  ", text, page), CAUTION)
+
+
+def diagnosis_findings(job: Job) -> list[str]:
+    """The disturbed rounds of each arm, one sentence each."""
+    return [disturbance_text(found, job) for found in disturbances(job)]
 
 
 def _loader_keeps_up_line(inputs: AnalysisInput, page: Page) -> Iterator[Text]:

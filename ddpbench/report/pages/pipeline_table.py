@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from math import ceil
+from math import ceil, inf
+from typing import Literal
 
 from rich.text import Text
 
+from ddpbench.analysis.controls import MAX_FASTER
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import MIN_OTHER_CORES
 from ddpbench.analysis.pipeline.model import PipelineModel, worker_startup
@@ -29,6 +31,20 @@ INDENT = "  "
 TRAINER_PROCESS = "trainer process"
 """Name of the cost of receiving a batch from a worker, apart from the stages."""
 
+MORE_TIME = "a longer --time-limit"
+
+SETTLED_BY = f"{MORE_TIME} on an otherwise idle machine would settle it"
+
+CONTRADICTED = f"no figure: its steps were slower than those of the training, so that something else slowed them down; {SETTLED_BY}"
+
+NO_LIMIT = "no limit"
+
+PartKind = Literal["measured", "computed", "run"]
+"""Where a rate comes from; one that is computed from the cost of a sample is as uncertain as that, which may be too small to measure."""
+
+MAX_SHARES: Mapping[PartKind, float] = {"measured": 100, "computed": 20, "run": inf}
+"""A part that is so many times as fast as the device is no limit, and how much faster it is says nothing."""
+
 MIN_RATE_FRACTION = 0.9
 """A part below this fraction of the device's throughput limits it."""
 
@@ -40,11 +56,16 @@ class PipelineRow:
     name: str
     samples_per_s: float
     device_samples_per_s: float | None
+    run_samples_per_s: float
     note: str = ""
+    kind: PartKind = "measured"
 
     @property
     def cells(self) -> list[str]:
-        return [f"{INDENT}{self.name}", format_rounded(self.samples_per_s), _share_text(self.samples_per_s, self.device_samples_per_s)]
+        name, rate, device = f"{INDENT}{self.name}", format_rounded(self.samples_per_s), self.device_samples_per_s
+        if self.samples_per_s > MAX_SHARES[self.kind] * (device or self.run_samples_per_s):
+            return [name, MISSING if self.kind == "computed" else rate, NO_LIMIT]
+        return [name, rate, _share_text(min(self.samples_per_s, device or 0.0) if self.kind == "run" else self.samples_per_s, device)]
 
     @property
     def style(self) -> str:
@@ -58,31 +79,40 @@ def pipeline_table(record: Record, rates: PipelineRates, diagnosis: Diagnosis, p
     """
     device = device_noun(record.environment)
     rows, unit = _pipeline_rows(record, rates, diagnosis), f"{throughput_unit(record)} per {device}"
+    share = ", and percent of compute only" if rates.compute_only else ""
     pairs = _side_by_side(rows, page)
     if verbose or max(map(len, pairs)) > page.table_width:
-        heading = ["pipeline throughput", unit, "of compute only", ""]
+        heading = ["pipeline throughput", unit, "of compute only" if rates.compute_only else "", ""]
         lines = align_columns([heading, *([*part.cells, part.note if verbose else ""] for part in rows)], "<>><", page)
         yield from styled(lines[:1], LABEL)
         for line, part in zip(lines[1:], rows, strict=True):
             yield from styled([line], part.style)
     else:
-        yield from styled(wrap_text("", f"pipeline throughput, {unit}, and percent of compute only", page), LABEL)
+        yield from styled(wrap_text("", f"pipeline throughput, {unit}{share}", page), LABEL)
         yield from pairs
     if rates.interference:
-        yield from styled(wrap_text(INDENT, f"interference: {_interference_text(rates.interference)} while the loader runs", page))
+        yield from styled(wrap_text(INDENT, f"interference: {_interference_text(rates.interference)}", page))
+    if rates.is_contradicted:
+        yield from styled(wrap_text(INDENT, f"compute only: {CONTRADICTED}", page), CAUTION)
     if doubt := _storage_doubt(diagnosis.storage):
         yield from styled(wrap_text(INDENT, f"files on storage: {doubt}", page))
 
 
 def _interference_text(times: PairedRatio) -> str:
-    """``steps are 31% (22% to 42%, 95%) longer``; with too few rounds for an interval, their number in its place."""
-    changes, word = [edge - 1 for edge in (times.center, times.low, times.high)], "longer"
-    if times.center < 1:
-        changes, word = [1 - edge for edge in (times.center, times.high, times.low)], "shorter"
-    center, low, high = (format_percent(edge, 2) for edge in changes)
+    """``steps are 31% (22% to 42%, 95%) longer while the loader runs``; with too few rounds for an interval, their number in its place.
+
+    Steps that are shorter show none, and a single pair shows nothing.
+    """
+    if times.pairs < 2:
+        return f"one round is too few to tell; {MORE_TIME} helps"
+    if times.has_interval and times.high < 1 and times.center < 1 / MAX_FASTER:
+        return f"no figure: steps were shorter while the loader ran, which it cannot cause; {SETTLED_BY}"
+    if times.center <= 1:
+        return "none measured: steps are no longer while the loader runs"
+    center, low, high = (format_percent(edge - 1, 2) for edge in (times.center, times.low, times.high))
     reach = f"{low} to {high}, 95%" if times.has_interval else pluralize(times.pairs, "pair")
-    prefix = "" if times.is_above_one or (times.center > 1 and not times.has_interval) else "not significant, "
-    return f"{prefix}steps are {center}{'' if low == high and times.has_interval else f' ({reach})'} {word}"
+    prefix = "not significant, " if times.has_interval and not times.is_above_one else ""
+    return f"{prefix}steps are {center}{'' if low == high and times.has_interval else f' ({reach})'} longer while the loader runs"
 
 
 def _pipeline_rows(record: Record, rates: PipelineRates, diagnosis: Diagnosis) -> list[PipelineRow]:
@@ -97,11 +127,14 @@ def _pipeline_rows(record: Record, rates: PipelineRates, diagnosis: Diagnosis) -
         (f"loader, {pluralize(_all_cores_workers(diagnosis), 'worker')}", rates.loader_only_all_cores, "alone, a worker for every core"),
         ("files in page cache", rates.cached_files, _cached_note(diagnosis)),
         ("files on storage", rates.uncached_files, _file_system_note(diagnosis)),
-        (pluralize(record.workers, "busy worker"), rates.worker_bound, ""),
-        ("usable cores", rates.core_bound, ""),
-        ("this run", rates.achieved, ""),
     ]
-    return [PipelineRow(name, rate, rates.compute_only, note) for name, rate, note in parts if rate is not None]
+    computed = {pluralize(record.workers, "busy worker"): rates.worker_bound, "usable cores": rates.core_bound}
+    device, run = rates.compute_only, rates.achieved
+    return [
+        *(PipelineRow(name, rate, device, run, note) for name, rate, note in parts if rate is not None),
+        *(PipelineRow(name, rate, device, run, kind="computed") for name, rate in computed.items() if rate is not None),
+        PipelineRow("this run", run, device, run, kind="run"),
+    ]
 
 
 def _side_by_side(parts: Sequence[PipelineRow], page: Page) -> list[Text]:

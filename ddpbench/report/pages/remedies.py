@@ -10,7 +10,7 @@ from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.recommend import recommend
-from ddpbench.analysis.remedies.script import script_change
+from ddpbench.analysis.remedies.script import is_tried_unpredicted, script_change
 from ddpbench.analysis.whatif.gain import PREDICTION_CONFIDENCE
 from ddpbench.analysis.whatif.outcome import PredictionOutcome, command_with, is_runnable, outcomes
 from ddpbench.analysis.whatif.query import predict_gain
@@ -22,7 +22,9 @@ from ddpbench.report.layout import GOOD, LABEL, Page, styled, wrap_command, wrap
 from ddpbench.report.messages.arms import throughput_unit
 from ddpbench.report.messages.remedies import (
     NO_GAIN_PREDICTED,
+    NO_TRIAL_WORKED,
     NOTHING_FASTER,
+    NOTHING_TRIED,
     TOO_NOISY,
     outcome_text,
     prediction_text,
@@ -84,26 +86,38 @@ def _remedy_line(name: str, parts: Sequence[str], page: Page) -> list[Text]:
 def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -> Iterator[Text]:
     """The command to use from now on, and its gain: of ``best``, the ``best_outcome`` of ``job``.
 
-    Empty without predictions, or until one that can be tried has been tried.
+    Empty without predictions, or until one that can be tried has been tried. A data-bound run for which nothing could be tried is not told
+    to stay as it is.
     """
     predictions, baseline = outcomes(job), baseline_of(job)
     if not predictions or baseline is None:
         return
     if best is None or best.measured is None:
-        tried = any(each.failed or (each.measured and each.measured.has_interval) for each in predictions)
-        if tried or not any(map(_is_worth_trying, predictions)):
-            reason = NO_GAIN_PREDICTED if not tried else TOO_NOISY if any(map(_may_gain, predictions)) else NOTHING_FASTER
-            yield from styled(wrap_text("  use   ", f"the current settings: {reason}", page), LABEL, len("  use"))
+        if choice := _choice_without_gain(predictions, baseline):
+            yield from styled(wrap_text("  use   ", choice, page), LABEL, len("  use"))
         return
     savings = savings_text(best.measured, _samples_per_s(job), baseline, throughput_unit(baseline))
     yield from styled(wrap_command("  use   ", _setting(job, best, baseline), page), GOOD)
     yield from styled(wrap_text("  worth ", savings, page), LABEL, len("  worth"))
 
 
-def _is_worth_trying(outcome: PredictionOutcome) -> bool:
-    """Whether a trial can tell its gain. ``--fast`` and fused kernels are also tried where their gain is not predicted."""
+def _choice_without_gain(predictions: Sequence[PredictionOutcome], baseline: Record) -> str:
+    """What to use if no trial has gained anything; empty if one that is worth it has not been tried yet."""
+    is_data_bound = baseline.verdict is not None and baseline.verdict.kind == "data-bound"
+    if any(each.measured and each.measured.has_interval for each in predictions):
+        return f"the current settings: {TOO_NOISY if any(map(_may_gain, predictions)) else NOTHING_FASTER}"
+    if any(each.failed for each in predictions):
+        return f"undecided: {NO_TRIAL_WORKED}" if is_data_bound else f"the current settings: {NOTHING_FASTER}"
+    if any(_is_worth_trying(each, baseline) for each in predictions):
+        return ""
+    return f"undecided: {NOTHING_TRIED}" if is_data_bound else f"the current settings: {NO_GAIN_PREDICTED}"
+
+
+def _is_worth_trying(outcome: PredictionOutcome, baseline: Record) -> bool:
+    """Whether a trial can tell its gain. Some are also tried where their gain is not predicted."""
     prediction = outcome.prediction
-    return is_runnable(prediction.scenario) and (prediction.gain is not None or prediction.scenario in TRIED_UNPREDICTED)
+    is_guess = baseline.script is not None and is_tried_unpredicted(prediction.scenario)
+    return is_runnable(prediction.scenario) and (prediction.gain is not None or is_guess or prediction.scenario in TRIED_UNPREDICTED)
 
 
 def _may_gain(outcome: PredictionOutcome) -> bool:
@@ -112,11 +126,11 @@ def _may_gain(outcome: PredictionOutcome) -> bool:
 
 
 def is_next_step_tried(job: Job, baseline: Record) -> bool:
-    """Whether the next step of the verdict is a setting that ``job`` has tried: its trial says more."""
+    """Whether the next step of the verdict is a setting that ``job`` has tried, even in vain: its trial says more."""
     if baseline.verdict is None or baseline.verdict.next is None:
         return False
     return next_step_text(baseline.verdict.next) in [
-        _setting(job, each, baseline) for each in outcomes(job) if each.measured and each.measured.has_interval
+        _setting(job, each, baseline) for each in outcomes(job) if each.failed or (each.measured and each.measured.has_interval)
     ]
 
 

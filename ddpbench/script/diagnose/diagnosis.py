@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 from ddpbench.analysis.cpu_demand import all_cores_workers
-from ddpbench.analysis.remedies.script import may_try, script_change
+from ddpbench.analysis.remedies.script import is_tried_unpredicted, may_try, script_change
 from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.diagnose.verify import MAX_TRIALS, predict_after_trials, predict_remedies
 from ddpbench.distributed.rank_store import open_store
@@ -18,7 +18,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis, NodeState
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import BenchError
-from ddpbench.record.prediction import FUSED, Prediction, Scenario
+from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.report.messages.verdict import next_step_text
@@ -275,6 +275,6 @@ class ScriptDiagnosis:
 
 
 def promising(predictions: Sequence[Prediction], record: Record) -> list[Scenario]:
-    """The scenarios to try: those that the script can make, by descending gain. That of fused kernels need not be known."""
-    possible = [each for each in predictions if may_try(each.scenario, record) and (each.gain is not None or each.scenario == FUSED)]
+    """The scenarios to try: those that the script can make, by descending gain. Some are tried without a prediction."""
+    possible = [each for each in predictions if may_try(each.scenario, record) and (each.gain or is_tried_unpredicted(each.scenario))]
     return [each.scenario for each in sorted(possible, key=lambda each: -(each.gain or 0.0))[:MAX_TRIALS]]

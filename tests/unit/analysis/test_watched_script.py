@@ -7,16 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 import records
+from script_diagnoses import benchmark, rates, script_diagnosis, window
 
 from ddpbench.analysis.checks.rules import run_checks
 from ddpbench.analysis.judge import judge, judge_all, previous_figures
 from ddpbench.analysis.remedies.script import may_try
 from ddpbench.analysis.summary import summarize
-from ddpbench.record.bottleneck import ScriptTime, SlowRank
-from ddpbench.record.checks import MeasurementTooShort, Noisy, RepeatedSamples, SharedHandles
+from ddpbench.record.bottleneck import OversubscribedRanks, ScriptTime, SlowRank, TooShort
+from ddpbench.record.checks import MeasurementTooShort, Noisy, OversubscribedCpu, RepeatedSamples, SharedHandles
 from ddpbench.record.diagnosis import Diagnosis
+from ddpbench.record.errors import Status
+from ddpbench.record.loader_stats import CpuUsage
 from ddpbench.record.prediction import FUSED, Scenario
-from ddpbench.record.record import Job, Record
+from ddpbench.record.record import Job, Record, Round
 from ddpbench.record.roles import BASELINE
 from ddpbench.record.script import SampleComparison, SharedHandle
 from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RunCommand, Verdict
@@ -113,6 +116,98 @@ def test_checks_suggest_no_flags_of_a_run() -> None:
     assert noisy.suggested_rounds is None
     short = next(check for check in run_checks(records.watched_script(longer=[1.0] * 3)) if isinstance(check, MeasurementTooShort))
     assert (short.limited_by, short.severity, short.suggested_rounds) == ("script", "info", None)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 8])
+@pytest.mark.parametrize("spread", [0.0, 0.05, 0.5])
+def test_script_that_only_computes_is_compute_bound_whatever_its_rounds(rounds: int, spread: float) -> None:
+    """One round has 109 steps."""
+    figures = [1000.0 * (1 + spread * (-1) ** index) for index in range(rounds)]
+    found = judged(without_cpu_times(window(figures, wait=0.004, steps=109)))
+    assert (found.kind, found.repeatability, found.is_probable) == ("compute-bound", 1.0, False)
+
+
+def test_noisy_control_runs_leave_a_diagnosis_compute_bound() -> None:
+    noisy = [2_000.0, 800.0, 1_500.0, 1_000.0, 2_200.0, 900.0]
+    job = script_diagnosis(noisy, [each * 1.01 for each in noisy], background=[1_500.0, 1_000.0, 900.0, 1_400.0, 1_300.0, 1_600.0])
+    found = job.records[0].verdict
+    assert found is not None
+    assert (found.kind, found.repeatability) == ("compute-bound", 1.0)
+
+
+def test_loader_that_slows_computing_is_still_found() -> None:
+    """Steps are 40% longer while the loader runs, and so they are in the training, which never waits."""
+    job = script_diagnosis(rates(1000.0), rates(1400.0), background=rates(1000.0), loader=benchmark(9000.0))
+    found = job.records[0].verdict
+    assert found is not None
+    assert found.kind == "loader-contends-cpu"
+
+
+@pytest.mark.parametrize(("steps", "wait", "status"), [(25, 0.0, "ok"), (109, 0.06, "ok"), (109, 0.0, "failed")])
+def test_one_round_is_too_few_if_it_is_short_or_waits(steps: int, wait: float, status: Status) -> None:
+    found = judged(without_cpu_times(window([1000.0], wait=wait, steps=steps, status=status)))
+    assert (found.kind, type(found.evidence)) == ("inconclusive", TooShort)
+
+
+def crowded_script(workers: int = 8, **changes: Any) -> Record:
+    """A script on one CPU rank with far more workers than its two cores, which waits for data 80% of the time."""
+    return window([500.0] * 5, wait=0.8, cores=2.0, workers=workers, **changes)
+
+
+def without_cpu_times(record: Record) -> Record:
+    """As ``watch`` records it."""
+    record.rounds = [
+        msgspec.structs.replace(timed, traces=[msgspec.structs.replace(trace, cpu_s=None, cpu_usage=None) for trace in timed.traces])
+        for timed in record.rounds
+    ]
+    return record
+
+
+@pytest.mark.parametrize("workers", [4, 8, 64])
+def test_sleeping_workers_are_not_oversubscribed(workers: int) -> None:
+    record = without_cpu_times(crowded_script(workers))
+    verdict = judged(record)
+    assert (verdict.kind, verdict.cause, verdict.cause_evidence) == ("data-bound", None, None)
+    [check] = [check for check in record.checks if isinstance(check, OversubscribedCpu)]
+    assert (check.severity, check.suggested_workers) == ("info", None)
+
+
+def test_workers_whose_cores_have_time_left_get_no_check() -> None:
+    record = crowded_script()
+    assert judged(record).cause is None
+    assert [check for check in record.checks if isinstance(check, OversubscribedCpu)] == [], "they use 1.3 of 2 cores"
+
+
+def test_workers_that_fill_the_cores_are_named() -> None:
+    record = crowded_script()
+    record.rounds = [
+        msgspec.structs.replace(
+            timed, traces=[msgspec.structs.replace(trace, cpu_s=1.95 * timed.wall_s, cpu_usage=busy_cores(timed)) for trace in timed.traces]
+        )
+        for timed in record.rounds
+    ]
+    assert judged(record).cause == "oversubscribed"
+    [check] = [check for check in record.checks if isinstance(check, OversubscribedCpu)]
+    assert (check.severity, check.suggested_workers) == ("warning", 1)
+
+
+def busy_cores(timed: Round) -> CpuUsage:
+    return CpuUsage(num_cores=2, busy_s=1.97 * timed.wall_s, wall_s=timed.wall_s, throttled_s=None, cpu_pressure_fraction=0.5)
+
+
+@pytest.mark.parametrize(("thread_cores", "kind"), [(0.2, "compute-bound"), (0.99, "inconclusive")])
+def test_training_threads_that_share_cores_are_named_if_they_compute(thread_cores: float, kind: str) -> None:
+    """Two threads on one core."""
+    record = without_cpu_times(window([500.0] * 5, cores=1.0, workers=0))
+    record.environment = msgspec.structs.replace(record.environment, variables={"OMP_NUM_THREADS": "2"})
+    record.rounds = [
+        msgspec.structs.replace(
+            timed, traces=[msgspec.structs.replace(trace, thread_cpu_s=thread_cores * timed.wall_s) for trace in timed.traces]
+        )
+        for timed in record.rounds
+    ]
+    found = judged(record)
+    assert (found.kind, isinstance(found.evidence, OversubscribedRanks)) == (kind, kind == "inconclusive")
 
 
 def test_earlier_runs_of_a_script_are_no_history() -> None:

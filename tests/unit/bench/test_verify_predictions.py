@@ -148,9 +148,9 @@ def test_remedy_reason_is_printed_only_if_verbose() -> None:
     assert reason in " ".join(page(job, verbose=True).split())
 
 
-def test_page_keeps_the_setting_if_nothing_can_be_tried() -> None:
+def test_data_bound_page_is_undecided_if_nothing_can_be_tried() -> None:
     job = tried({}, {})
-    assert "use the current settings: no remedy that can be tried here has a predicted gain" in " ".join(page(job).split())
+    assert "use undecided: no remedy could be tried here" in " ".join(page(job).split())
     assert "use " not in page(tried({}, {"4": (2.2, 2.0, 2.5)})).rpartition(".json")[2], "no time was left for trials"
 
 
@@ -202,7 +202,7 @@ def test_fast_is_tried_in_a_launch_bound_training_before_its_gain_is_known(tmp_p
     assert "use the current settings" not in " ".join(page(job).split())
     for role, backward_ms in ((BASELINE_REPEAT, 60.0), (trial_role(fast.scenario), 20.0)):
         job.records.append(records.record([{**BUSY, "backward": backward_ms}] * 2, config=config, role=role))
-    assert re.search(r"--fast: not predicted; measured [\d.]+x \(", " ".join(page(job).split()))
+    assert re.search(r"--fast: tried without a prediction; measured [\d.]+x \(", " ".join(page(job).split()))
     with_layers(job, FusedWork(replaced_ms=20.0, num_bytes=40e9))
     predict_fast_after_trials(Journal(job, tmp_path / "record.json"))
     [late] = job.diagnosis.predictions

@@ -166,6 +166,11 @@ MESSAGES: list[tuple[AnyCheck, str, str]] = [
         "`-j 14`, or more cores",
     ),
     (
+        OversubscribedCpu(**DEMAND, severity="info"),
+        "4 ranks x 16 workers + 4 > 60 usable cores; they share cores only if all of them compute, which was not measured",
+        "",
+    ),
+    (
         OversubscribedCpu(**{**DEMAND, "ranks": 1, "workers": 1, "usable_cores": 1.0}),
         "1 rank x 1 worker + 1 > 1 usable core",
         "fewer ranks or threads, or more cores",

@@ -169,6 +169,12 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
         "--pin-memory",
         "copies from pinned memory overlap training",
     ),
+    (
+        Remedy(code="all-cores-workers", scenario=Scenario(workers=8)),
+        SCRIPT,
+        "DataLoader(..., num_workers=8, persistent_workers=True)",
+        "a worker for every core: what to try first where no gain can be predicted",
+    ),
     (Remedy(code="without-loader"), GPUS, "no loader", "upper limit: no batch is loaded or copied"),
     (
         Remedy(code="cuda-graphs", scenario=Scenario(compile="reduce-overhead")),

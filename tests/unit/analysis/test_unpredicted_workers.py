@@ -1,0 +1,111 @@
+"""Workers for every core are offered to a script where no gain can be predicted, and nothing speaks against them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from diagnoses import DIAGNOSES
+from msgspec.structs import replace
+from script_diagnoses import benchmark, rates, script_diagnosis, tried_unpredicted, unexplained
+
+from ddpbench.analysis.remedies.recommend import recommend
+from ddpbench.analysis.remedies.script import is_tried_unpredicted
+from ddpbench.analysis.whatif.outcome import best_outcome, outcomes
+from ddpbench.analysis.whatif.query import diagnosed_input
+from ddpbench.bench.diagnose.verify import predict_remedies
+from ddpbench.record.diagnosis import H2DBandwidth
+from ddpbench.record.prediction import FUSED, Prediction, Scenario
+from ddpbench.record.record import Job
+from ddpbench.report.messages.remedies import outcome_text
+from ddpbench.script.diagnose.diagnosis import promising
+
+
+def codes(job: Job) -> list[str]:
+    inputs, builder = diagnosed_input(job)
+    assert inputs.record.verdict is not None
+    return [remedy.code for remedy in recommend(builder, inputs, inputs.record.verdict)]
+
+
+def tried(job: Job) -> list[Scenario]:
+    return promising(predict_remedies(job))
+
+
+@pytest.mark.parametrize(("cores", "workers", "expected"), [(8.0, 2, [8]), (4.0, 0, [1, 4]), (2.0, 0, [1, 2]), (16.0, 4, [16])])
+def test_workers_for_every_core_are_tried_if_a_step_is_not_explained(cores: float, workers: int, expected: list[int]) -> None:
+    """After the number that the costs suggest, if that is larger than the present one: without a prediction it is a guess as well."""
+    assert [each.workers for each in tried(unexplained(cores=cores, workers=workers, loader=benchmark(1250.0, cpu_ms=0.01)))] == expected
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers"),
+    [(2.0, 8), (8.0, 7), (8.0, 8), (2.0, 2)],
+    ids=["oversubscribed", "nearly a worker per core", "one per core", "full"],
+)
+def test_nothing_is_offered_if_workers_fill_the_cores(cores: float, workers: int) -> None:
+    job = unexplained(cores=cores, workers=workers)
+    assert "all-cores-workers" not in codes(job)
+    assert [each for each in tried(job) if (each.workers or 0) > workers] == []
+
+
+@pytest.mark.parametrize(("free_bytes", "is_offered"), [(8 * 2**30, True), (64 * 2**20, False)])
+def test_nothing_is_offered_that_would_fill_the_shared_memory(free_bytes: int, is_offered: bool) -> None:
+    job = unexplained(shm_free_bytes=free_bytes)
+    assert job.diagnosis is not None
+    job.diagnosis.h2d_bandwidth = H2DBandwidth(pinned_bytes_per_s=1e10, pageable_bytes_per_s=1e10, bytes_per_sample=602_112.0)
+    assert ("all-cores-workers" in codes(job)) == is_offered
+
+
+def test_explained_step_has_a_prediction_and_no_guess() -> None:
+    """Two workers take 3.2 ms for a sample: they are the limit."""
+    job = script_diagnosis(rates(620.0), rates(2300.0), wait=0.72, loader=benchmark(620.0, cpu_ms=1.0, wall_ms=3.2))
+    predictions = predict_remedies(job)
+    assert all(each.gain for each in predictions if each.scenario.only_workers)
+    assert any(each.scenario.only_workers for each in predictions)
+    assert "all-cores-workers" not in codes(job)
+
+
+def test_untried_guess_is_not_the_next_step() -> None:
+    job = unexplained()
+    assert codes(job) == ["all-cores-workers"]
+    verdict = job.records[0].verdict
+    assert verdict is not None
+    assert (verdict.kind, verdict.next) == ("data-bound", None)
+
+
+def test_guess_that_was_faster_is_recommended() -> None:
+    best = best_outcome(outcomes(tried_unpredicted()))
+    assert best is not None
+    assert best.prediction.scenario == Scenario(workers=8)
+    assert outcome_text(best).startswith("tried without a prediction; measured 1.7")
+
+
+@pytest.mark.parametrize("name", ["storage-or-cores", "too-few-workers", "slow-handoff"])
+def test_workloads_of_ones_own_get_predictions_only(name: str) -> None:
+    assert "all-cores-workers" not in codes(DIAGNOSES[name][0]())
+
+
+@pytest.mark.parametrize(
+    ("scenario", "expected"),
+    [
+        (FUSED, True),
+        (Scenario(workers=4), True),
+        (Scenario(workers=0), False),
+        (Scenario(workers=4, prefetch=4), False),
+        (Scenario(prefetch=4), False),
+        (Scenario(pin_memory=True), False),
+    ],
+)
+def test_what_is_tried_without_a_prediction(scenario: Scenario, expected: bool) -> None:
+    assert is_tried_unpredicted(scenario) == expected
+    assert promising([Prediction(scenario=scenario)]) == ([scenario] if expected else [])
+
+
+def test_predicted_changes_are_tried_first() -> None:
+    known: dict[str, Any] = {"low": 1.0, "high": 2.0}
+    guess, sure, better = (
+        Prediction(scenario=Scenario(workers=8)),
+        *(Prediction(scenario=Scenario(prefetch=number), gain=gain, **known) for number, gain in ((4, 1.2), (8, 1.5))),
+    )
+    assert promising([guess, sure, better]) == [better.scenario, sure.scenario]
+    assert promising([guess, replace(sure, gain=None), better]) == [better.scenario, guess.scenario]
