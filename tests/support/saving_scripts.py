@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 
@@ -12,6 +14,10 @@ def write_user_files(folder: Path) -> None:
         (folder / name).write_text(f"last week's {name}\n")
     (folder / "latest.pt").symlink_to("runs/3.pt")
     (folder / "log.txt").chmod(0o640)
+    (folder / "data.bin").write_bytes(bytes(range(100)) * 200)  # larger than a file that is copied when it is opened
+    with closing(sqlite3.connect(folder / "data.db")) as database, database:
+        database.execute("create table samples (x)")
+        database.executemany("insert into samples values (?)", ((number,) for number in range(2000)))
 
 
 SCRIPTS = {
@@ -154,6 +160,94 @@ os.link("best.pt", "linked.pt")
 Path("linked.pt").write_text("both")
 print(os.stat("best.pt").st_nlink, oct(stat.S_IMODE(os.stat("best.pt").st_mode)), Path("best.pt").read_text(), Path("log.txt").read_text())
 os.chmod("runs", stat.S_IMODE(os.stat("runs").st_mode))
+""",
+    "file for update": """
+import fcntl, io, subprocess
+with open("data.bin", "r+b") as file:
+    print(file.read(3), file.name, file.mode, isinstance(file.raw, io.FileIO))
+    print(file.seek(2), file.write(b"XX"), file.read(2), open("data.bin", "rb").read(6))
+    file.flush()
+    print(open("data.bin", "rb").read(6), file.seek(0), file.read(6))
+with open("data.bin", "a+b", buffering=0) as raw, open("data.bin", "r+", encoding="latin-1") as text:
+    print(raw.seek(1), raw.read(2), raw.write(b"end"), raw.tell(), len(text.read()), text.mode)
+    fcntl.lockf(text, fcntl.LOCK_EX)
+    os.write(text.fileno(), b"!")
+    text.truncate(20_004)
+with open("data.bin", "a") as log:
+    subprocess.run(["uname", "-s"], stdout=log, check=True)
+print(open("data.bin", "rb").read()[-8:], os.path.getsize("data.bin"))
+""",
+    "renamed and deleted while open": """
+with open("data.bin", "r+b") as file:
+    os.rename("data.bin", "moved.bin")
+    file.write(b"moved")
+print(open("moved.bin", "rb").read(7), os.path.exists("data.bin"))
+with open("moved.bin", "r+b") as moved, open("data.db", "r+b") as deleted:
+    os.remove("data.db")
+    print(deleted.write(b"gone"), deleted.seek(0), deleted.read(6), os.path.exists("data.db"))
+""",
+    "memory maps for update": """
+import mmap, numpy
+one, other = (numpy.memmap("data.bin", dtype="u1") for _ in range(2))
+one[5000] = 177
+print(one[5000], open("data.bin", "rb").read()[5000], other[5000], one.mode)
+other[1] = 9
+print(one[1], open("data.bin", "rb").read(2))
+with open("data.bin", "r+b") as file:
+    pages = mmap.mmap(file.fileno(), 0)
+print(isinstance(pages, mmap.mmap), pages[1], pages.find(b"b"))
+pages[2:4] = b"zz"
+child = os.fork()
+if not child:
+    print(open("data.bin", "rb").read(5), flush=True)
+    pages[4:5] = b"c"
+    os._exit(0)
+os.waitpid(child, 0)
+print(pages[:6], one[:6])
+pages.flush()
+pages.close()
+print(open("data.bin", "rb").read(6))
+""",
+    "memory map written by workers": """
+import multiprocessing, numpy
+mapped = numpy.memmap("data.bin", dtype="u1")
+
+def fill(number):
+    mapped[number * 100] = number + 1
+
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    pool.map(fill, range(100), chunksize=1)
+    pool.close()
+    pool.join()
+print(numpy.fromfile("data.bin", "u1")[::100].tolist(), numpy.memmap("data.bin", dtype="u1", mode="r")[500])
+""",
+    "database for update": """
+import sqlite3
+database = sqlite3.connect("data.db")
+database.row_factory = sqlite3.Row
+database.create_function("twice", 1, lambda x: 2 * x)
+database.execute("pragma cache_size=77")
+rows = database.cursor().execute("select x from samples order by x")
+other = sqlite3.connect("data.db", isolation_level=None)
+print(next(rows)["x"], database.execute("select twice(max(x)) from samples").fetchone()[0])
+print(other.execute("select count(*) from samples").fetchone())
+rows.close()
+with database:
+    print(database.execute("insert into samples values (?)", (-5,)).rowcount, database.in_transaction)
+    database.executemany("insert into samples values (?)", ((number,) for number in range(3)))
+print(database.execute("select twice(min(x)), count(*) from samples").fetchone()[:], database.execute("pragma cache_size").fetchone()[0])
+print(other.execute("select count(*) from samples").fetchone(), isinstance(other, sqlite3.Connection))
+other.execute("with new(x) as (values (1)) insert into samples select x from new")
+print(database.execute("select count(*) from samples").fetchone()[0])
+third = sqlite3.connect("data.db")
+third.executescript("begin; delete from samples where x < 10; commit; create table more (y)")
+print(third.execute("select count(*) from samples").fetchone(), third.total_changes)
+third.execute("pragma journal_mode=wal")
+third.execute("insert into samples values (7)")
+third.commit()
+print(sqlite3.connect("data.db").execute("select count(*) from samples").fetchone())
+for each in (database, other, third):
+    each.close()
 """,
     "forked process": """
 import threading

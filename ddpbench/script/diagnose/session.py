@@ -19,6 +19,7 @@ from ddpbench.record.io import check_output_paths
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import DiagnoseOptions, Request
 from ddpbench.record.text import pluralize
+from ddpbench.report.messages.protected_files import copy_text
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
 from ddpbench.script.protect.protection import FileProtection
 from ddpbench.script.protect.refusal import Refusal
@@ -60,7 +61,7 @@ class DiagnoseSession(ScriptSession):
         super().__init__(program, request, rank_env, "diagnose")
         self._verify = options.verify
         self._diagnosis: ScriptDiagnosis | None = None
-        self._protection = FileProtection(scratch_folder(rank_env), self._refuse)
+        self._protection = FileProtection(scratch_folder(rank_env), self._refuse, self._name_copy)
         self._refusal: Refusal | None = None
         self._hang: Fault | None = None
         self.gate_error: BenchError | None = None  # the data wait exceeds --fail-if-data-wait
@@ -164,6 +165,9 @@ class DiagnoseSession(ScriptSession):
     def _refuse(self, refusal: Refusal) -> None:
         self._refusal = refusal
         self._ender.request_end()
+
+    def _name_copy(self, path: str, size: int) -> None:
+        self.print_line(f"ddpbench: note: {copy_text(path, size)}")
 
     def _outcome(self, ending: Ending, record: Record) -> tuple[Status, Fault | None]:
         if self._refusal:

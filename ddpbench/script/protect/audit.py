@@ -13,8 +13,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ddpbench.script.protect.changes import WRITE_FLAGS
-from ddpbench.script.protect.overlay import Overlay
-from ddpbench.script.protect.redirect import path_of_descriptor, read_path
+from ddpbench.script.protect.overlay import Overlay, path_of_descriptor
+from ddpbench.script.protect.redirect import read_path
 
 PATHS: dict[str, list[tuple[int, int | None]]] = {
     "os.remove": [(0, 1)],

@@ -37,11 +37,6 @@ def _opens_hdf5(arguments: Sequence[Any], options: Mapping[str, Any]) -> int:
     return UPDATE if mode == "a" else open_flags(str(mode).replace("w-", "x"))
 
 
-def _opens_database(arguments: Sequence[Any], options: Mapping[str, Any]) -> int | None:
-    """A URI is left to the audit hook, which lets read-only ones pass."""
-    return None if options.get("uri") or ":memory:" in (*arguments[:1], options.get("database")) else UPDATE
-
-
 @dataclass(frozen=True)
 class NativeFunction:
     """A function, with its place after the import of ``module``, the place of its path, and how it opens that, as flags of ``os.open``."""
@@ -66,7 +61,6 @@ NATIVE_FUNCTIONS = [
     NativeFunction("safetensors", "safe_open", 0, "filename", reads),
     NativeFunction("tokenizers", "Tokenizer.save", 1, "path", writes),
     NativeFunction("tokenizers", "Tokenizer.from_file", 0, "path", reads),
-    NativeFunction("sqlite3.dbapi2", "connect", 0, "database", _opens_database),
     NativeFunction("h5py", "File.__init__", 1, "name", _opens_hdf5),
     NativeFunction("cv2", "imwrite", 0, "filename", writes),
     NativeFunction("cv2", "imread", 0, "filename", reads),

@@ -191,6 +191,11 @@ class Overlay:
         return sorted(found)
 
 
+def path_of_descriptor(descriptor: int) -> str:
+    """The path that was opened, or a name such as ``pipe:[27]``."""
+    return posix.readlink(f"/proc/self/fd/{descriptor}")
+
+
 def system_error(number: int, path: str) -> OSError:
     """The OSError that the system raises for ``number``."""
     return OSError(number, os.strerror(number), path)

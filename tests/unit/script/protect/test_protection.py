@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -11,10 +12,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy
 import pytest
 from launches import SUPPORT
 from saving_scripts import CUDA_SCRIPT, HEADER, SCRIPTS, TORCH_SCRIPTS, write_user_files
 
+from ddpbench.report.messages.protected_files import copy_text
 from ddpbench.script.protect.overlay import Overlay
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
@@ -94,6 +97,83 @@ def refused(code: str, folder: Path, scratch: Path, defence: str) -> tuple[list[
     done = run_protected(script, user, scratch, defence)
     assert snapshot(user) == before
     return [line.removeprefix("refused ") for line in done.stderr.splitlines() if line.startswith("refused ")], done
+
+
+READ_ONLY_IN_FACT = """
+import mmap, sqlite3, numpy
+array, copy = numpy.memmap("data.bin", dtype="u1"), numpy.array(numpy.memmap("data.bin", dtype="u1", mode="r"))
+with open("data.bin", "r+b") as update, open("data.bin", "a") as log, open("data.bin", "a+") as both:
+    with mmap.mmap(update.fileno(), 0) as pages:
+        print(bool((array == copy).all()), update.read(2), log.tell(), both.seek(3), both.read(1) == chr(3), pages[7])
+database = sqlite3.connect("data.db")
+with database:
+    print(database.execute("select count(*) from samples").fetchone())
+child = os.fork()
+if not child:
+    print(int(array[99]), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(int(numpy.load("array.npy", mmap_mode="r+").sum()))
+"""
+
+
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_what_is_opened_for_update_and_only_read_is_not_copied(defence: str, scratch: Path, tmp_path: Path) -> None:
+    script, user = write_script(tmp_path, READ_ONLY_IN_FACT), user_folder(tmp_path / "protected")
+    numpy.save(user / "array.npy", numpy.ones(5000))
+    before = snapshot(user)
+    done = run_protected(script, user, scratch, defence)
+    assert done.stdout.splitlines() == ["True b'\\x00\\x01' 20000 3 True 7", "(2000,)", "99", "5000"], done.stderr
+    assert Overlay(str(scratch)).changed() == []
+    assert snapshot(user) == before
+
+
+BUSY_DATABASE = """
+import sqlite3
+database = sqlite3.connect("data.db")
+print(database.execute("select count(*) from samples").fetchone())
+database.execute("insert into samples values (1)")
+database.commit()
+print(sqlite3.connect("data.db").execute("select count(*) from samples").fetchone())
+"""
+
+
+def test_database_with_a_log_of_changes_is_copied_with_it(scratch: Path, tmp_path: Path) -> None:
+    script, user = write_script(tmp_path, BUSY_DATABASE), user_folder(tmp_path / "protected")
+    writer = sqlite3.connect(user / "data.db")
+    writer.execute("pragma journal_mode=wal")
+    writer.execute("insert into samples values (-1)")
+    writer.commit()
+    before = snapshot(user)
+    done = run_protected(script, user, scratch, "landlock")
+    assert (user / "data.db-wal").stat().st_size
+    assert (done.stdout.splitlines(), snapshot(user)) == (["(2001,)", "(2002,)"], before), done.stderr
+    writer.close()
+
+
+LARGE_COPIES = """
+for _ in range(2):
+    with open("large.bin", "r+b") as file:
+        file.write(b"new")
+if os.environ.get("LIBRARY"):
+    import h5py
+    with h5py.File("large.h5", "a") as file:
+        print(file["x"][3])
+"""
+
+
+@pytest.mark.parametrize("library", ["", "h5py"])
+def test_copy_of_a_large_file_is_named_once_with_its_size(library: str, scratch: Path, tmp_path: Path) -> None:
+    script, user = write_script(tmp_path, LARGE_COPIES), user_folder(tmp_path / "protected")
+    (user / "large.bin").write_bytes(bytes(5_200_000))
+    expected = [f"ddpbench: note: {copy_text(str(user / 'large.bin'), 5_200_000)}"]
+    if library:
+        with pytest.importorskip("h5py").File(user / "large.h5", "w") as file:
+            file["x"] = numpy.ones(500_000)
+        expected.append(f"ddpbench: note: {copy_text(str(user / 'large.h5'), (user / 'large.h5').stat().st_size)}")
+    before = snapshot(user)
+    done = run_protected(script, user, scratch, "landlock", LIBRARY=library)
+    assert (done.stderr.splitlines(), done.stdout, snapshot(user)) == (expected, "1.0\n" if library else "", before)
 
 
 UNREDIRECTED = """
