@@ -161,6 +161,31 @@ def test_script_that_ends_itself(launch: Launch, results: Path) -> None:
     assert only_record(results).status == "failed"
 
 
+HOARDER = """
+import os, torch
+from pathlib import Path
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for batch in torch.utils.data.DataLoader(torch.ones(8, 2), batch_size=2):
+    model(batch).sum().backward()
+    optimizer.step()
+Path(f"model-{os.environ['RANK']}.pt").write_bytes(bytes(60_000_000))
+"""
+
+
+def test_ranks_share_a_scratch_folder_whose_size_is_named_and_that_can_be_removed(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "hoarder.py").write_text(HOARDER)
+    (temp := tmp_path / "temp").mkdir()
+    done = launch([*PLAIN, "diagnose", "--gpus", "2", "hoarder.py"], cwd=tmp_path, env={"TMPDIR": str(temp)})
+    (folder,) = temp.glob("ddpbench-scratch-*")
+    assert [path.name for path in sorted(folder.rglob("model-*"))] == ["model-0.pt", "model-1.pt"]
+    assert not list(tmp_path.glob("model*"))
+    (note,) = re.findall(r"^ddpbench: note: the scratch folder (\S+) takes 1\d\d MB; ", done.stderr, re.MULTILINE)
+    assert note == str(folder)
+    cleaned = launch([*PLAIN, "env", "--clean"], env={"TMPDIR": str(temp)}).stdout
+    assert (cleaned.startswith("removed 1 scratch folder of "), folder.exists()) == (True, False)
+
+
 def test_script_that_fails(launch: Launch, results: Path) -> None:
     done = launch([*PLAIN, "diagnose", "-o", str(results), TRAIN, "--batches", "4", "--fail"])
     assert done.returncode == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpbench.record.text import format_3sig
+from ddpbench.record.text import format_3sig, pluralize
 
 UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
@@ -18,3 +18,16 @@ def size_text(size: float) -> str:
 def copy_text(path: str, size: int) -> str:
     """A file of which a copy was made because the script opened it for writing."""
     return f"{path} ({size_text(size)}) is opened for writing: it was copied, and the copy is read from now on"
+
+
+def scratch_size_text(scratch: str, size: int) -> str:
+    """A large scratch folder, which stays after the diagnosis."""
+    return f"the scratch folder {scratch} takes {size_text(size)}; 'ddpbench env --clean' removes those of ended diagnoses"
+
+
+def cleaned_text(removed: int, removed_bytes: int, failed: int, in_use: int) -> str:
+    """What ``ddpbench env --clean`` did."""
+    text = f"removed {pluralize(removed, 'scratch folder')} of ended diagnoses, {size_text(removed_bytes)}"
+    if in_use:
+        text += f"; {in_use} in use"
+    return f"{text}; {failed} cannot be removed" if failed else text

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -11,7 +9,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ddpbench.bench.gate import gate_error
 from ddpbench.bench.journal import Journal
-from ddpbench.bench.launch import process_start_s
 from ddpbench.distributed.exit_status import exit_with_error
 from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.record.errors import BenchError, ExitCode, Status
@@ -19,10 +16,11 @@ from ddpbench.record.io import check_output_paths
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import DiagnoseOptions, Request
 from ddpbench.record.text import pluralize
-from ddpbench.report.messages.protected_files import copy_text
+from ddpbench.report.messages.protected_files import copy_text, scratch_size_text
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
 from ddpbench.script.protect.protection import FileProtection
 from ddpbench.script.protect.refusal import Refusal
+from ddpbench.script.protect.scratch import folder_size, scratch_folder
 from ddpbench.script.run_script import PROCESSES_HINT, Ending, Program, check_program
 from ddpbench.script.session import ScriptSession
 
@@ -38,6 +36,9 @@ NO_UPDATE_S = 600.0
 
 LAST_LINES_S = 3600.0
 """Seconds that a script gets for its last lines, such as an evaluation in ``finally``, once it has been ended."""
+
+LARGE_SCRATCH_BYTES = 100e6
+"""Size from which the scratch folder is named again at the end, since it stays."""
 
 REPORT_S = 15.0
 """Seconds in which rank 0 reports on a hang. The end of another rank would raise an error in its script meanwhile."""
@@ -129,6 +130,9 @@ class DiagnoseSession(ScriptSession):
         if changed := self._protection.changed:
             written = f"{pluralize(len(changed), 'file')} of {self._program.name}"
             self.print_line(f"ddpbench: note: {written} would have changed; the versions written are in {self._protection.scratch}")
+        size = self._protection.run_unprotected(folder_size, Path(self._protection.scratch))
+        if size >= LARGE_SCRATCH_BYTES:
+            self.print_line(f"ddpbench: note: {scratch_size_text(self._protection.scratch, size)}")
         self.gate_error = gate_error(journal.job.records[:1], journal.job)
         return journal
 
@@ -178,14 +182,3 @@ class DiagnoseSession(ScriptSession):
         if self._diagnosis and self._diagnosis.problem and not ending.exit_code:
             return "failed", Fault(message=self._diagnosis.problem)
         return super()._outcome(ending, record)
-
-
-def scratch_folder(rank_env: RankEnv) -> Path:
-    """A new folder with a short path. The ranks that one launcher has started on a node share it."""
-    if rank_env.local_world_size > 1:
-        began_s = process_start_s(os.getppid()) or 0.0
-        folder = Path(tempfile.gettempdir(), f"ddpbench-{os.getppid()}-{100 * began_s:.0f}-{rank_env.restart_count}")
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid == os.getuid():
-            return folder
-    return Path(tempfile.mkdtemp(prefix="ddpbench-"))
