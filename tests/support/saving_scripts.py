@@ -330,6 +330,92 @@ if __name__ == "__main__":
 """,
 }
 
+LIBRARY_SCRIPTS = {
+    "pyarrow": """
+import pyarrow as pa
+import pyarrow.csv, pyarrow.dataset, pyarrow.feather, pyarrow.parquet as parquet
+table = pa.table({"a": [1, 2], "b": ["x", "y"]})
+parquet.write_table(table, "new.parquet")
+with parquet.ParquetWriter("rows.parquet", table.schema) as writer:
+    writer.write_table(table)
+    writer.write_table(table)
+print(parquet.read_table("new.parquet").to_pylist(), parquet.ParquetFile("rows.parquet").metadata.num_rows)
+print(parquet.read_table(["new.parquet", "rows.parquet"]).num_rows, pyarrow.dataset.dataset(Path("new.parquet")).count_rows())
+pyarrow.dataset.write_dataset(table, "parts", format="parquet")
+print(pyarrow.dataset.dataset("parts").count_rows(), parquet.read_table("parts").num_rows)
+pyarrow.feather.write_feather(table, "new.feather")
+pyarrow.csv.write_csv(table, "new.csv")
+print(pyarrow.feather.read_table("new.feather").num_rows, pyarrow.csv.read_csv("new.csv").num_rows)
+with pa.OSFile("new.arrow", "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+    writer.write_table(table)
+with pa.memory_map("new.arrow") as source:
+    print(pa.ipc.open_stream(source).read_all().num_rows, isinstance(source, pa.MemoryMappedFile))
+Path("python.parquet").write_bytes(Path("new.parquet").read_bytes())
+print(parquet.read_table("python.parquet").num_rows, isinstance(pa.OSFile("python.parquet"), pa.OSFile))
+import pyarrow.fs
+local = pyarrow.fs.LocalFileSystem()
+local.create_dir("made/deep")
+with local.open_output_stream("made/deep/text") as file:
+    file.write(b"text")
+with local.open_append_stream("made/deep/text") as file:
+    file.write(b" and more")
+local.move("made/deep/text", "made/text")
+local.copy_file("made/text", "made/deep/copy")
+print(local.open_input_file("made/deep/copy").read(), os.listdir("made"), isinstance(local, pyarrow.fs.LocalFileSystem))
+print(parquet.read_table("new.parquet", filesystem=local).num_rows, local.open_input_stream("log.txt").read())
+local.delete_file("made/text")
+local.delete_dir("made/deep")
+print(os.listdir("made"))
+""",
+    "pandas": """
+import pandas
+for number in range(2):
+    pandas.DataFrame({"a": [number]}).to_parquet(f"table/part-{number + 1}.parquet")
+print(sorted(pandas.read_parquet("table")["a"]), pandas.read_parquet("table/part-0.parquet")["a"].tolist())
+os.remove("table/part-0.parquet")
+print(sorted(pandas.read_parquet("table")["a"]))
+""",
+    "datasets": """
+import datasets
+datasets.disable_progress_bars()
+rows = datasets.Dataset.from_dict({"x": list(range(6))})
+rows.save_to_disk("saved")
+loaded = datasets.load_from_disk("saved")
+doubled = loaded.map(lambda row: {"x": 2 * row["x"]})
+print(doubled["x"][:], loaded.filter(lambda row: row["x"] > 3)["x"][:], len(doubled.sort("x")))
+doubled.to_parquet("doubled.parquet")
+print(datasets.Dataset.from_parquet("doubled.parquet")["x"][:])
+""",
+    "cv2": """
+import cv2, numpy
+picture = numpy.full((64, 64, 3), 200, numpy.uint8)
+print(cv2.imwrite("new.png", picture), cv2.imread("new.png").mean())
+video = cv2.VideoWriter("new.avi", cv2.VideoWriter_fourcc(*"MJPG"), 5, (64, 64))
+for _ in range(3):
+    video.write(picture)
+video.release()
+frames = cv2.VideoCapture("new.avi")
+print(isinstance(frames, cv2.VideoCapture), frames.isOpened(), int(frames.get(cv2.CAP_PROP_FRAME_COUNT)))
+Path("python.png").write_bytes(Path("new.png").read_bytes())
+print(cv2.imread("python.png").shape)
+""",
+    "soundfile": """
+import numpy, soundfile
+soundfile.write("new.wav", numpy.zeros(800), 8000)
+print(soundfile.read("new.wav")[0].shape, soundfile.info("new.wav").samplerate)
+with soundfile.SoundFile("new.wav", "r+") as sound:
+    sound.write(numpy.ones(900))
+print(soundfile.read("new.wav")[0].shape)
+""",
+    "torch.distributed": """
+import torch
+torch.distributed.init_process_group("gloo", init_method="file://" + os.path.abspath("meeting"), rank=0, world_size=1)
+print(torch.distributed.get_world_size(), os.path.getsize("meeting") > 0)
+torch.distributed.destroy_process_group()
+""",
+}
+"""By the module that each needs."""
+
 CUDA_SCRIPT = """
 import torch
 torch.distributed.init_process_group("nccl", init_method="tcp://127.0.0.1:" + os.environ["FREE_PORT"], rank=0, world_size=1)

@@ -6,6 +6,18 @@ from ddpbench.record.text import format_3sig, pluralize
 
 UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
+FIND = "find"
+"""Action of a refusal that is none: native code does not find what the script has written."""
+
+REFUSAL_HINT = "a diagnosis must not change files of the script; ddpbench watch runs it as it is"
+
+
+def refusal_text(action: str, name: str) -> str:
+    """What was refused to the script, denied by the kernel, or not found by native code."""
+    if action == FIND:
+        return f"the script has written {name}, which is in the scratch folder, where the library that reads it does not look"
+    return f"refused to {action}: {name}"
+
 
 def size_text(size: float) -> str:
     """A size with its unit: ``5.2 GB``."""

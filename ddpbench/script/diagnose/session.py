@@ -16,7 +16,7 @@ from ddpbench.record.io import check_output_paths
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import DiagnoseOptions, Request
 from ddpbench.record.text import pluralize
-from ddpbench.report.messages.protected_files import copy_text, scratch_size_text
+from ddpbench.report.messages.protected_files import REFUSAL_HINT, copy_text, refusal_text, scratch_size_text
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
 from ddpbench.script.protect.protection import FileProtection
 from ddpbench.script.protect.refusal import Refusal
@@ -136,6 +136,11 @@ class DiagnoseSession(ScriptSession):
         self.gate_error = gate_error(journal.job.records[:1], journal.job)
         return journal
 
+    def _report(self, record: Record | None, ending: Ending) -> None:
+        if record is None and (refusal := self._refusal or self._protection.denied(ending.problem)):
+            self.print_line(f"ddpbench: note: {refusal_text(refusal.action, refusal.name)} ({REFUSAL_HINT})")
+        super()._report(record, ending)
+
     def _write_exit_status(self, exit_code: int, record: Path | None = None) -> None:
         self._protection.run_unprotected(super()._write_exit_status, exit_code, record)
 
@@ -174,9 +179,8 @@ class DiagnoseSession(ScriptSession):
         self.print_line(f"ddpbench: note: {copy_text(path, size)}")
 
     def _outcome(self, ending: Ending, record: Record) -> tuple[Status, Fault | None]:
-        if self._refusal:
-            message = f"refused to {self._refusal.action}: {self._refusal.name}"
-            return "failed", Fault(message=message, hint="a diagnosis must not change files of the script; ddpbench watch changes nothing")
+        if refusal := self._refusal or self._protection.denied(ending.problem):
+            return "failed", Fault(message=refusal_text(refusal.action, refusal.name), hint=REFUSAL_HINT)
         if self._hang:
             return "hung", self._hang
         if self._diagnosis and self._diagnosis.problem and not ending.exit_code:

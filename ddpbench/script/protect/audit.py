@@ -6,6 +6,7 @@ import os
 import posix
 import re
 import shlex
+import socket
 import stat
 import sys
 from collections.abc import Callable, Sequence
@@ -59,6 +60,7 @@ class AuditHook:
         self._handlers: dict[str, Callable[..., None]] = {
             "open": self._check_open,
             "sqlite3.connect": self._check_database,
+            "socket.bind": self._check_bind,
             **{event: self._check_paths(event, paths) for event, paths in PATHS.items()},
         }
         if not programs_are_safe:
@@ -92,6 +94,11 @@ class AuditHook:
                     self._refuse(event.partition(".")[2], name)
 
         return check
+
+    def _check_bind(self, bound: socket.socket, address: Any) -> None:
+        """A Unix socket is a file at its address, unless that is an abstract one, which begins with a zero byte."""
+        if bound.family == socket.AF_UNIX and isinstance(address, str | bytes) and (name := self._users_path(address)) is not None:
+            self._refuse("bind", name)
 
     def _check_database(self, database: Any) -> None:
         text = read_path(database)

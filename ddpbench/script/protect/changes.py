@@ -7,6 +7,7 @@ import os
 import posix
 import shutil
 import stat
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -119,6 +120,39 @@ class Changes:
         self._overlay.note_change()  # it may be another name of one
 
     # folders
+
+    def folder(self, path: str) -> str:
+        """The folder in which to create files in place of ``path``: of a folder of the user it has the new files only."""
+        key, place, _ = self._overlay.locate(path)
+        if self._overlay.is_free(key):
+            return key
+        if place is None or not mode_of(place):
+            self.mkdir(key, 0o777)
+        upper = self._overlay.root + key
+        if _make_folders(upper):
+            self._overlay.note_change()
+        return upper
+
+    def merged(self, path: str) -> str:
+        """The path at which native code reads in place of ``path``; of a folder with changed parts, a copy of it that is made of links."""
+        overlay = self._overlay
+        source = self.opened(path, os.O_RDONLY)
+        key, place, _ = overlay.locate(path)
+        if place != key or overlay.is_free(key) or not (is_folder(key) and is_folder(overlay.root + key)):
+            return source
+        view = tempfile.mkdtemp(prefix="view-", dir=overlay.temp)
+        self._link_parts(key, place, view)
+        return view
+
+    def _link_parts(self, key: str, place: str, view: str) -> None:
+        for name in self._overlay.names(key, place):
+            below = f"{key}/{name}"
+            found = self._overlay.place(below) or below
+            if found == below and is_folder(below) and is_folder(self._overlay.root + below):
+                posix.mkdir(f"{view}/{name}")
+                self._link_parts(below, found, f"{view}/{name}")
+            else:
+                posix.symlink(found, f"{view}/{name}")
 
     def mkdir(self, path: str, mode: int) -> None:
         upper = self.created(path)

@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeVar
 
 from ddpbench.report.messages.protected_files import copy_text
+from ddpbench.script.protect.arrow_files import redirect_arrow_files
 from ddpbench.script.protect.audit import AuditHook
 from ddpbench.script.protect.changes import Changes
 from ddpbench.script.protect.databases import redirect_databases
+from ddpbench.script.protect.denied import find_denied
 from ddpbench.script.protect.folders import prepare_folders
 from ddpbench.script.protect.landlock import restrict_writes
+from ddpbench.script.protect.lmdb_environments import redirect_lmdb
 from ddpbench.script.protect.native import redirect_native_functions
 from ddpbench.script.protect.overlay import Overlay
 from ddpbench.script.protect.redirect import Redirect
@@ -89,6 +92,10 @@ class FileProtection:
         """The files that the script wrote, renamed or deleted, in any process with the same scratch folder."""
         return Overlay(self.scratch, self._writable).changed()
 
+    def denied(self, problem: BaseException | None) -> Refusal | None:
+        """What the protection kept from the script, if that ended it with ``problem``; None if it would have failed without, too."""
+        return find_denied(problem, Overlay(self.scratch, self._writable), self.has_landlock)
+
     def __reduce__(self) -> tuple[Callable[..., None], tuple[str, list[str], bool]]:
         """Sent to a spawned process, where it is installed before that imports the script."""
         return protect_spawned_process, (self.scratch, self._writable, self.has_landlock)
@@ -102,6 +109,8 @@ class FileProtection:
         Redirect(overlay, changes, self._is_own).install()
         redirect_native_functions(changes, self._is_own)
         redirect_databases(changes, self._is_own)
+        redirect_arrow_files(changes, self._is_own)
+        redirect_lmdb(changes, self._is_own, self._refuse)
         sys.addaudithook(AuditHook(overlay, self._refuse, self._is_own, programs_are_safe=self.has_landlock))
         multiprocessing.set_forkserver_preload([])  # by default the script, in a process that is not protected
         prepare = multiprocessing.spawn.get_preparation_data

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy
 import pytest
 from launches import SUPPORT
-from saving_scripts import CUDA_SCRIPT, HEADER, SCRIPTS, TORCH_SCRIPTS, write_user_files
+from saving_scripts import CUDA_SCRIPT, HEADER, LIBRARY_SCRIPTS, SCRIPTS, TORCH_SCRIPTS, write_user_files
 
 from ddpbench.report.messages.protected_files import copy_text
 from ddpbench.script.protect.overlay import Overlay
@@ -75,10 +75,16 @@ def write_script(folder: Path, code: str) -> Path:
 
 
 @pytest.mark.parametrize("defence", DEFENCES)
-@pytest.mark.parametrize("name", [*SCRIPTS, *TORCH_SCRIPTS])
+@pytest.mark.parametrize("name", [*SCRIPTS, *TORCH_SCRIPTS, *LIBRARY_SCRIPTS])
 def test_script_reads_what_it_wrote_and_the_files_are_untouched(name: str, defence: str, scratch: Path, tmp_path: Path) -> None:
-    script = write_script(tmp_path, (SCRIPTS | TORCH_SCRIPTS)[name])
+    if name in LIBRARY_SCRIPTS:
+        pytest.importorskip(name)
+    script = write_script(tmp_path, (SCRIPTS | TORCH_SCRIPTS | LIBRARY_SCRIPTS)[name])
     bare, user = user_folder(tmp_path / "bare"), user_folder(tmp_path / "protected")
+    if name == "pandas":
+        for folder in (bare, user):
+            (folder / "table").mkdir()
+            sys.modules[name].DataFrame({"a": [7]}).to_parquet(folder / "table" / "part-0.parquet")
     before, bare_before = snapshot(user), snapshot(bare)
     with ThreadPoolExecutor(1) as pool:
         beside = pool.submit(run, [sys.executable, str(script)], bare)
@@ -149,6 +155,129 @@ def test_database_with_a_log_of_changes_is_copied_with_it(scratch: Path, tmp_pat
     assert (user / "data.db-wal").stat().st_size
     assert (done.stdout.splitlines(), snapshot(user)) == (["(2001,)", "(2002,)"], before), done.stderr
     writer.close()
+
+
+LMDB_READER = """
+import lmdb
+if not os.fork():
+    print(lmdb.open("env").begin().get(b"key"), flush=True)
+    os._exit(0)
+os.wait()
+print(isinstance(env := lmdb.open("env"), lmdb.Environment))
+with env.begin() as txn, lmdb.Transaction(env) as other:
+    print(txn.get(b"key"), other.stat()["entries"], dict(txn.cursor()))
+named = lmdb.open("named", max_dbs=1, map_size=1 << 20)
+with named.begin(named.open_db(b"samples")) as txn:
+    print(txn.get(b"0"))
+"""
+
+LMDB_WRITER = """
+import lmdb
+with lmdb.open("new", subdir=False, lock=False) as new, new.begin(write=True) as txn:
+    txn.put(b"key", b"made")
+print(lmdb.open("new", subdir=False, readonly=True).begin().get(b"key"))
+env, reader = lmdb.open("env"), lmdb.open("named")
+before = env.begin()
+with env.begin(write=True) as txn:
+    txn.put(b"key", b"written")
+print(before.get(b"key"), env.begin().get(b"key"))
+env.close()
+print(lmdb.open("env", readonly=True).begin().get(b"key"))
+named = lmdb.open("other", max_dbs=1)
+with named.begin(named.open_db(b"samples"), write=True) as txn:
+    txn.put(b"1", b"one")
+with named.begin(named.open_db(b"samples")) as txn:
+    print(txn.get(b"1"))
+"""
+
+LMDB_WRITER_OF_A_NAMED_DATABASE = """
+import lmdb
+env = lmdb.open("named", max_dbs=1)
+samples = env.open_db(b"samples")
+with env.begin(write=True) as txn:
+    txn.put(b"0", b"new", db=samples)
+"""
+
+
+def fill_lmdb(user: Path) -> None:
+    lmdb = pytest.importorskip("lmdb")
+    with lmdb.open(str(user / "env")) as env, env.begin(write=True) as txn:
+        txn.put(b"key", b"value")
+    with lmdb.open(str(user / "named"), max_dbs=1) as env, env.begin(env.open_db(b"samples"), write=True) as txn:
+        txn.put(b"0", b"zero")
+    for name in ("env", "named"):
+        (user / name / "lock.mdb").unlink()
+
+
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_lmdb_environment_that_is_only_read_is_not_copied(defence: str, scratch: Path, tmp_path: Path) -> None:
+    script, user = write_script(tmp_path, LMDB_READER), user_folder(tmp_path / "protected")
+    fill_lmdb(user)
+    before = snapshot(user)
+    done = run_protected(script, user, scratch, defence)
+    assert done.stdout.splitlines() == ["b'value'", "True", "b'value' 1 {b'key': b'value'}", "b'zero'"], done.stderr
+    assert (snapshot(user), Overlay(str(scratch)).changed()) == (before, [])
+
+
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_lmdb_environment_that_is_written_is_copied(defence: str, scratch: Path, tmp_path: Path) -> None:
+    script, user = write_script(tmp_path, LMDB_WRITER), user_folder(tmp_path / "protected")
+    fill_lmdb(user)
+    before = snapshot(user)
+    done = run_protected(script, user, scratch, defence)
+    assert done.stdout.splitlines() == ["b'made'", "b'value' b'written'", "b'written'", "b'one'"], done.stderr
+    assert snapshot(user) == before
+
+
+def test_lmdb_environment_whose_databases_are_in_use_is_refused_a_write(scratch: Path, tmp_path: Path) -> None:
+    pytest.importorskip("lmdb")
+    user = tmp_path / "protected" / "user"
+    user.mkdir(parents=True)
+    fill_lmdb(user)
+    before = snapshot(user)
+    done = run_protected(write_script(tmp_path, LMDB_WRITER_OF_A_NAMED_DATABASE), user, scratch, "python")
+    assert ("refused write named/data.mdb" in done.stderr.splitlines(), snapshot(user)) == (True, before), done.stderr
+
+
+DENIALS = {
+    "a library": ("pyarrow.fs", "from pyarrow._fs import LocalFileSystem\nLocalFileSystem().open_output_stream('x.bin')", "write x.bin"),
+    "a folder of a library": ("pyarrow.fs", "from pyarrow._fs import LocalFileSystem\nLocalFileSystem().create_dir('made')", "write made"),
+    "what a library does not find": (
+        "pyarrow.fs",
+        "from pyarrow._fs import LocalFileSystem\nPath('new').write_text('new')\nLocalFileSystem().open_input_file('new')",
+        "find new",
+    ),
+    "what nothing finds": ("pyarrow.fs", "from pyarrow._fs import LocalFileSystem\nLocalFileSystem().open_input_file('gone')", None),
+    "an error in a worker": (
+        "torch",
+        """
+import ctypes, torch
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1
+    def __getitem__(self, index):
+        if ctypes.CDLL(None, use_errno=True).open(b"log.txt", os.O_WRONLY) < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "log.txt")
+list(torch.utils.data.DataLoader(Samples(), num_workers=1))
+""",
+        "write log.txt",
+    ),
+    "what is refused anyway": ("socket", "import socket\nsocket.socket(socket.AF_UNIX).bind('runs/socket')", "write runs/socket"),
+    "a program that is none": ("subprocess", "import subprocess\nsubprocess.run(['./log.txt'])", None),
+    "a file that does not exist": ("os", "open('gone/log.txt', 'w')", None),
+    "an error of the script": ("os", "raise PermissionError(13, 'Permission denied', '/proc/sysrq-trigger')", None),
+}
+
+
+@pytest.mark.parametrize("case", DENIALS)
+def test_error_that_the_protection_has_caused_is_recognized(case: str, scratch: Path, tmp_path: Path) -> None:
+    module, code, name = DENIALS[case]
+    pytest.importorskip(module)
+    _, done = refused(code, tmp_path, scratch, "landlock")
+    if "landlock False" in (tmp_path / "protected" / "report.txt").read_text():
+        pytest.skip("a kernel without Landlock")
+    denied = [line.removeprefix("denied ") for line in done.stderr.splitlines() if line.startswith("denied ")]
+    assert (denied, done.returncode) == ([name] if name else [], 1), done.stderr
 
 
 LARGE_COPIES = """
@@ -249,7 +378,7 @@ def test_programs_are_refused_without_landlock(scratch: Path, tmp_path: Path) ->
     refusals, done = refused(PROGRAMS, tmp_path, scratch, "python")
     assert refusals == ["Popen cp log.txt best.pt"]
     assert done.returncode == 1
-    assert "RefusedWrite" in done.stderr.splitlines()[-1]
+    assert "RefusedWrite" in done.stderr
 
 
 NATIVE = """
@@ -276,7 +405,8 @@ if __name__ == "__main__":
         pool.map(posix.remove, ["best.pt"])
 """
     _, done = refused(code, tmp_path, scratch, "python")
-    assert "RefusedWrite" in done.stderr.splitlines()[-1]
+    assert "RefusedWrite" in done.stderr
+    assert done.stderr.splitlines()[-1] == "denied write best.pt", "the worker cannot report it itself"
 
 
 def test_caches_and_temporary_files_are_written_and_staged_files_are_found(scratch: Path, tmp_path: Path) -> None:
