@@ -186,6 +186,56 @@ def test_ranks_share_a_scratch_folder_whose_size_is_named_and_that_can_be_remove
     assert (cleaned.startswith("removed 1 scratch folder of "), folder.exists()) == (True, False)
 
 
+TOUCHER = """
+import subprocess
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for batch in torch.utils.data.DataLoader(torch.ones(8, 2), batch_size=2):
+    model(batch).sum().backward()
+    optimizer.step()
+subprocess.run(["touch", "best.pt"])
+open("kept.pt", "w").write("new")
+"""
+
+
+def test_files_that_a_program_has_changed_nevertheless_are_named(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "toucher.py").write_text(TOUCHER)
+    for name in ("best.pt", "kept.pt"):
+        (tmp_path / name).write_text("old")
+    done = launch([*PLAIN, "diagnose", "toucher.py"], cwd=tmp_path)
+    if "this kernel lacks Landlock" in done.stderr:
+        pytest.skip("the program is refused")
+    (note,) = re.findall(r"^ddpbench: note: while toucher.py ran, .*$", done.stderr, re.MULTILINE)
+    assert note.endswith(": best.pt")
+    assert (tmp_path / "kept.pt").read_text() == "old"
+
+
+DENIED = """
+import ctypes, os
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for batch in torch.utils.data.DataLoader(torch.ones(8, 2), batch_size=2):
+    model(batch).sum().backward()
+    optimizer.step()
+if ctypes.CDLL(None, use_errno=True).open(b"best.pt", os.O_WRONLY) < 0:
+    raise OSError(ctypes.get_errno(), "cannot save", "best.pt")
+"""
+
+
+def test_script_that_the_kernel_denies_a_write_is_said_to_be_stopped_by_the_diagnosis(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "denied.py").write_text(DENIED)
+    (tmp_path / "best.pt").write_text("old")
+    done = launch([*PLAIN, "diagnose", "-o", "runs", "denied.py"], cwd=tmp_path)
+    if "this kernel lacks Landlock" in done.stderr:
+        pytest.skip("a kernel without Landlock")
+    assert done.returncode == 1
+    assert "ddpbench: note: refused to write: best.pt (a diagnosis must not change files of the script; ddpbench watch" in done.stderr
+    record = only_record(tmp_path / "runs")
+    assert (record.status, record.fault is not None) == ("failed", True)
+
+
 def test_script_that_fails(launch: Launch, results: Path) -> None:
     done = launch([*PLAIN, "diagnose", "-o", str(results), TRAIN, "--batches", "4", "--fail"])
     assert done.returncode == 1

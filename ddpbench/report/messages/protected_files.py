@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ddpbench.record.text import format_3sig, pluralize
+
+MAX_PATHS = 5
+"""Paths that a line names."""
 
 UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
@@ -43,3 +48,9 @@ def cleaned_text(removed: int, removed_bytes: int, failed: int, in_use: int) -> 
     if in_use:
         text += f"; {in_use} in use"
     return f"{text}; {failed} cannot be removed" if failed else text
+
+
+def unprevented_text(script: str, paths: Sequence[str]) -> str:
+    """Files that something else than Python code of the script has changed."""
+    named = ", ".join(paths[:MAX_PATHS]) + (f" and {len(paths) - MAX_PATHS:,} more" if len(paths) > MAX_PATHS else "")
+    return f"while {script} ran, a program that it started, or another process, has changed modes, times or shared memory: {named}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -16,8 +17,9 @@ from ddpbench.record.io import check_output_paths
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import DiagnoseOptions, Request
 from ddpbench.record.text import pluralize
-from ddpbench.report.messages.protected_files import REFUSAL_HINT, copy_text, refusal_text, scratch_size_text
+from ddpbench.report.messages.protected_files import REFUSAL_HINT, copy_text, refusal_text, scratch_size_text, unprevented_text
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
+from ddpbench.script.protect.metadata import FileStates
 from ddpbench.script.protect.protection import FileProtection
 from ddpbench.script.protect.refusal import Refusal
 from ddpbench.script.protect.scratch import folder_size, scratch_folder
@@ -65,6 +67,7 @@ class DiagnoseSession(ScriptSession):
         self._protection = FileProtection(scratch_folder(rank_env), self._refuse, self._name_copy)
         self._refusal: Refusal | None = None
         self._hang: Fault | None = None
+        self._states: FileStates | None = None  # before the script, on rank 0
         self.gate_error: BenchError | None = None  # the data wait exceeds --fail-if-data-wait
 
     def _run_program(self) -> Ending:
@@ -72,6 +75,7 @@ class DiagnoseSession(ScriptSession):
         self._protection.install()
         if self._rank_env.is_rank0:
             name = self._program.name
+            self._states = FileStates([self._cwd, *([] if self._program.is_module else [os.path.dirname(self._program.target)])])
             self.print_line(
                 f"ddpbench: note: what {name} writes goes to {self._protection.scratch}; it is ended when the diagnosis is done"
             )
@@ -126,6 +130,8 @@ class DiagnoseSession(ScriptSession):
         return journal
 
     def _close(self, record: Record, status: Status, fault: Fault | None) -> Journal:
+        if self._states and (paths := self._states.changed()):
+            self.print_line(f"ddpbench: note: {unprevented_text(self._program.name, list(map(self._shown, map(Path, paths))))}")
         journal = self._protection.run_unprotected(super()._close, record, status, fault)
         if changed := self._protection.changed:
             written = f"{pluralize(len(changed), 'file')} of {self._program.name}"

@@ -87,6 +87,8 @@ class AuditHook:
 
     def _check_paths(self, event: str, paths: Sequence[tuple[int, int | None]]) -> Callable[..., None]:
         def check(*arguments: Any) -> None:
+            if event == "os.truncate" and isinstance(arguments[0], int):
+                return  # a file that could be opened for writing, such as new shared memory
             for index, dir_index in paths:
                 dir_fd = arguments[dir_index] if dir_index is not None else -1
                 name = self._users_path(arguments[index], dir_fd, follow=False)

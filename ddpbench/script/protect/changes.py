@@ -137,8 +137,10 @@ class Changes:
         """The path at which native code reads in place of ``path``; of a folder with changed parts, a copy of it that is made of links."""
         overlay = self._overlay
         source = self.opened(path, os.O_RDONLY)
+        if not overlay.has_changes or not _leads_to_folder(source):
+            return source
         key, place, _ = overlay.locate(path)
-        if place != key or overlay.is_free(key) or not (is_folder(key) and is_folder(overlay.root + key)):
+        if place != key or overlay.is_free(key) or not is_folder(overlay.root + key):
             return source
         view = tempfile.mkdtemp(prefix="view-", dir=overlay.temp)
         self._link_parts(key, place, view)

@@ -148,10 +148,15 @@ class Overlay:
 
     # reading
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether the script has changed anything so far."""
+        return bool(self._generation[0])
+
     def source(self, path: str, follow: bool = True) -> str:
         """The path to read in place of ``path``: ``path`` itself if it is unchanged. Raises FileNotFoundError if it was deleted."""
-        if not self._generation[0]:
-            return path  # nothing has changed so far
+        if not self.has_changes:
+            return path
         key, place, direct = self.locate(path, follow)
         if place is None:
             raise system_error(errno.ENOENT, path)

@@ -28,6 +28,7 @@ from ddpbench.script.protect.native import redirect_native_functions
 from ddpbench.script.protect.overlay import Overlay
 from ddpbench.script.protect.redirect import Redirect
 from ddpbench.script.protect.refusal import Refusal, RefusedWrite
+from ddpbench.script.protect.shared_memory import redirect_shared_memory
 from ddpbench.script.protect.trackers import mute_trackers
 
 LARGE_BYTES = 1 << 20
@@ -109,6 +110,7 @@ class FileProtection:
         Redirect(overlay, changes, self._is_own).install()
         redirect_native_functions(changes, self._is_own)
         redirect_databases(changes, self._is_own)
+        redirect_shared_memory(overlay, changes, self._is_own)
         redirect_arrow_files(changes, self._is_own)
         redirect_lmdb(changes, self._is_own, self._refuse)
         sys.addaudithook(AuditHook(overlay, self._refuse, self._is_own, programs_are_safe=self.has_landlock))

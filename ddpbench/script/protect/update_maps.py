@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ddpbench.script.protect.updates import Updates
+from ddpbench.script.protect.updates import Updates, segment_path
 
 PRESENT, SWAPPED, OF_FILE = 0x80, 0x40, 0x20
 """Bits in the highest byte of a page's entry in /proc/self/pagemap. A private page that was written is no longer one of the file."""
@@ -55,7 +55,7 @@ def update_map_class(updates: Updates, copy: Callable[[str], object], is_own: Ca
 
     class AnyMap(type):
         def __instancecheck__(cls, value: object) -> bool:
-            return isinstance(value, system_map)
+            return isinstance(value, system_map) if cls is UpdateMap else super().__instancecheck__(value)
 
     class UpdateMap(system_map, metaclass=AnyMap):  # type: ignore[misc,valid-type]
         _key, _offset = "", 0
@@ -75,11 +75,13 @@ def update_map_class(updates: Updates, copy: Callable[[str], object], is_own: Ca
             if file is not None and not can_look:
                 file.begin_writing()
                 file = None
-            if file is None:
+            key = file.key if file is not None else segment_path(fileno, updates.segments) if writes else ""
+            if not key:
                 return super().__new__(cls, fileno, length, flags, prot, access, offset, **options)
+            prot = mmap.PROT_READ | mmap.PROT_WRITE
             new = super().__new__(cls, fileno, length, mmap.MAP_PRIVATE | NO_RESERVE, prot, mmap.ACCESS_DEFAULT, offset, **options)
-            new._key, new._offset = file.key, offset
-            updates.add(file.key, new)
+            new._key, new._offset = key, offset
+            updates.add(key, new)
             return new
 
         def flush(self, *arguments: int) -> None:

@@ -37,6 +37,8 @@ class Updates:
 
     def __init__(self) -> None:
         self._by_key: dict[str, WeakSet[Any]] = {}
+        self.segments: dict[tuple[int, int], str] = {}
+        """The path of each segment of shared memory that is the user's, by device and inode."""
 
     def add(self, key: str, update: Update) -> None:
         self._by_key.setdefault(key, WeakSet()).add(update)
@@ -169,3 +171,16 @@ def can_wait(key: str) -> bool:
     except OSError:
         return False
     return stat.S_ISREG(status.st_mode) and status.st_size >= SMALL_BYTES and posix.access(key, os.W_OK)
+
+
+def segment_path(descriptor: int, segments: dict[tuple[int, int], str]) -> str:
+    """The path of the segment of the user that a descriptor for reading has; empty if it has none."""
+    if not segments or descriptor < 0 or fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+        return ""
+    return segments.get(identity(descriptor), "")
+
+
+def identity(descriptor: int) -> tuple[int, int]:
+    """Device and inode of an open file."""
+    status = posix.fstat(descriptor)
+    return status.st_dev, status.st_ino

@@ -8,8 +8,10 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import shared_memory
 from pathlib import Path
 
 import numpy
@@ -358,6 +360,56 @@ def test_files_in_shared_memory_are_not_changed(defence: str, scratch: Path, tmp
         done = run_protected(script, user, scratch, defence, MINE=mine.name)
         assert (done.stdout, done.returncode) == ("new [1, 2]\nFalse\n", 0), done.stderr
         assert Path(mine.name).read_text() == "mine"
+
+
+SEGMENTS = """
+import multiprocessing
+from multiprocessing import shared_memory
+
+def write(name):
+    segment = shared_memory.SharedMemory(name=name)
+    segment.buf[1] += 1
+    segment.close()
+
+if __name__ == "__main__":
+    name = os.environ["SEGMENT"]
+    segment = shared_memory.SharedMemory(name=name)
+    print(bytes(segment.buf[:3]))
+    segment.buf[0] = 90
+    again = shared_memory.SharedMemory(name=name)
+    own = shared_memory.SharedMemory(create=True, size=10)
+    for method in ("fork", "spawn"):
+        for each in (name, own.name):
+            process = multiprocessing.get_context(method).Process(target=write, args=(each,))
+            process.start()
+            process.join()
+    print(bytes(again.buf[:3]), bytes(segment.buf[:3]), bytes(own.buf[:3]))
+    again.unlink()
+    try:
+        shared_memory.SharedMemory(name=name)
+    except FileNotFoundError:
+        new = shared_memory.SharedMemory(name=name, create=True, size=4096)
+        print(bytes(new.buf[:3]), shared_memory.SharedMemory(name=name).size)
+        new.unlink()
+    own.unlink()
+"""
+
+
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_shared_memory_of_another_process_is_read_and_not_changed(defence: str, scratch: Path, tmp_path: Path) -> None:
+    script, user = write_script(tmp_path, SEGMENTS), user_folder(tmp_path / "protected")
+    segment = shared_memory.SharedMemory(create=True, size=4096)
+    try:
+        segment.buf[:3] = b"abc"
+        time.sleep(0.05)  # the clock of files is coarse
+        done = run_protected(script, user, scratch, defence, SEGMENT=segment.name)
+        expected = ["b'abc'", "b'Zdc' b'Zdc' b'\\x00\\x02\\x00'", "b'\\x00\\x00\\x00' 4096"]
+        assert done.stdout.splitlines() == expected, done.stderr
+        assert (done.returncode, bytes(segment.buf[:3])) == (0, b"abc"), done.stderr
+        assert Path(f"/dev/shm/{segment.name}").exists()
+    finally:
+        segment.close()
+        segment.unlink()
 
 
 PROGRAMS = """
