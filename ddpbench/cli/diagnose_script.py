@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import rich_click as click
 from ddpbench.cli.options import add_flags, flag_options, flags_named, help_flag, parse_given
 from ddpbench.cli.train import diagnose
 from ddpbench.cli.watch import launch_script, parse_script
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flag_fields, to_argv
 from ddpbench.record.request import OutputOptions, ScriptDiagnoseOptions
@@ -42,6 +44,9 @@ def diagnose_script(context: click.RichContext, /, words: tuple[str, ...], is_mo
     options = ScriptDiagnoseOptions(**parse_given(ScriptDiagnoseOptions, given))
     if request.output.gpus:
         flags = [*to_argv(options, flag_fields(ScriptDiagnoseOptions)), *to_argv(request.arms[0], flags_of_config())]
+        from ddpbench.script.protect.scratch import new_scratch_folder
+
+        os.environ[EnvVar.DDPBENCH_SCRATCH] = str(new_scratch_folder())
         return launch_script(program, request, ["diagnose", *flags])
     from ddpbench.script.diagnose.session import diagnose as run_diagnosis
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from os.path import isdir
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -142,18 +143,30 @@ def list_(as_json: bool) -> int:
     return finish_output(console)
 
 
+CLEAN_FLAG = click.RichOption(
+    ["--clean"], is_flag=True, panel=OUTPUT, help="remove the scratch folders that ended diagnoses of scripts have left"
+)
+
+
+@add_flags([CLEAN_FLAG])
 @click.command(options_metavar="[FLAGS]")
 @help_flag
-def env() -> int:
+def env(clean: bool) -> int:
     """Show the machine and software versions.
 
     Missing packages are listed with the command that installs them.
     """
     from ddpbench.cli.listing import print_fingerprint
     from ddpbench.machine.fingerprint import describe_environment
-    from ddpbench.report.console import finish_output, make_console
+    from ddpbench.report.console import finish_output, make_console, print_line
 
     console = make_console(sys.stdout)
+    if clean:
+        from ddpbench.report.messages.protected_files import cleaned_text
+        from ddpbench.script.protect.scratch import clean_scratch_folders
+
+        print_line(console, cleaned_text(*astuple(clean_scratch_folders())))
+        return finish_output(console)
     print_fingerprint(console, describe_environment())
     return finish_output(console)
 

@@ -70,6 +70,7 @@ class EnvVar(StrEnum):
         "ddpbench",
         "file to which ranks started by ddpbench write their exit code, because torchrun turns every failure into 1",
     )
+    DDPBENCH_SCRATCH = "DDPBENCH_SCRATCH", "ddpbench", "scratch folder of diagnose SCRIPT, for ranks started by ddpbench"
     TMPDIR = "TMPDIR", "ddpbench", "folder of temporary files; diagnose SCRIPT sets it to a part of its scratch folder"
     TORCHINDUCTOR_CACHE_DIR = (
         "TORCHINDUCTOR_CACHE_DIR",

@@ -243,6 +243,81 @@ def test_script_that_ends_itself(launch: Launch, results: Path) -> None:
     assert only_record(results).status == "failed"
 
 
+HOARDER = """
+import os, torch
+from pathlib import Path
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for batch in torch.utils.data.DataLoader(torch.ones(8, 2), batch_size=2):
+    model(batch).sum().backward()
+    optimizer.step()
+Path(f"model-{os.environ['RANK']}.pt").write_bytes(bytes(60_000_000))
+"""
+
+
+def test_ranks_share_a_scratch_folder_whose_size_is_named_and_that_can_be_removed(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "hoarder.py").write_text(HOARDER)
+    (temp := tmp_path / "temp").mkdir()
+    done = launch([*PLAIN, "diagnose", "--gpus", "2", "hoarder.py"], cwd=tmp_path, env={"TMPDIR": str(temp)})
+    (folder,) = temp.glob("ddpbench-scratch-*")
+    assert [path.name for path in sorted(folder.rglob("model-*"))] == ["model-0.pt", "model-1.pt"]
+    assert not list(tmp_path.glob("model*"))
+    (note,) = re.findall(r"^ddpbench: note: the scratch folder (\S+) takes 1\d\d MB; ", done.stderr, re.MULTILINE)
+    assert note == str(folder)
+    cleaned = launch([*PLAIN, "env", "--clean"], env={"TMPDIR": str(temp)}).stdout
+    assert (cleaned.startswith("removed 1 scratch folder of "), folder.exists()) == (True, False)
+
+
+TOUCHER = """
+import subprocess
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for batch in torch.utils.data.DataLoader(torch.ones(8, 2), batch_size=2):
+    model(batch).sum().backward()
+    optimizer.step()
+subprocess.run(["touch", "best.pt"])
+open("kept.pt", "w").write("new")
+"""
+
+
+def test_files_that_a_program_has_changed_nevertheless_are_named(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "toucher.py").write_text(TOUCHER)
+    for name in ("best.pt", "kept.pt"):
+        (tmp_path / name).write_text("old")
+    done = launch([*PLAIN, "diagnose", "toucher.py"], cwd=tmp_path)
+    if "this kernel lacks Landlock" in done.stderr:
+        pytest.skip("the program is refused")
+    (note,) = re.findall(r"^ddpbench: note: while toucher.py ran, .*$", done.stderr, re.MULTILINE)
+    assert note.endswith(": best.pt")
+    assert (tmp_path / "kept.pt").read_text() == "old"
+
+
+DENIED = """
+import ctypes, os
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for batch in torch.utils.data.DataLoader(torch.ones(8, 2), batch_size=2):
+    model(batch).sum().backward()
+    optimizer.step()
+if ctypes.CDLL(None, use_errno=True).open(b"best.pt", os.O_WRONLY) < 0:
+    raise OSError(ctypes.get_errno(), "cannot save", "best.pt")
+"""
+
+
+def test_script_that_the_kernel_denies_a_write_is_said_to_be_stopped_by_the_diagnosis(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "denied.py").write_text(DENIED)
+    (tmp_path / "best.pt").write_text("old")
+    done = launch([*PLAIN, "diagnose", "-o", "runs", "denied.py"], cwd=tmp_path)
+    if "this kernel lacks Landlock" in done.stderr:
+        pytest.skip("a kernel without Landlock")
+    assert done.returncode == 1
+    assert "ddpbench: note: refused to write: best.pt (a diagnosis must not change files of the script; ddpbench watch" in done.stderr
+    record = only_record(tmp_path / "runs")
+    assert (record.status, record.fault is not None) == ("failed", True)
+
+
 def test_script_that_fails(launch: Launch, results: Path) -> None:
     done = launch([*PLAIN, "diagnose", "-o", str(results), TRAIN, "--batches", "4", "--fail"])
     assert done.returncode == 1

@@ -1,6 +1,7 @@
 """Runs a script whose files are protected: ``protected.py SCRATCH REPORT landlock|python SCRIPT [ARGUMENT]...``
 
-A refusal is a line of stderr. REPORT, outside of the scratch folder, gets a line from ddpbench itself.
+A refusal is a line of stderr, as is a file whose denial has ended the script.
+REPORT, outside of the scratch folder, gets a line from ddpbench itself.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ def main() -> None:
     protection = FileProtection(Path(scratch), print_refusal, use_landlock=defence == "landlock")
     protection.install()
     ending = run_program(Program(script, tuple(arguments)))
+    if denied := protection.denied(ending.problem):
+        print("denied", denied.action, denied.name, file=sys.stderr, flush=True)
     protection.run_unprotected(Path(report).write_text, f"landlock {protection.has_landlock}\n")
     ending.exit_process()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 
@@ -12,6 +14,10 @@ def write_user_files(folder: Path) -> None:
         (folder / name).write_text(f"last week's {name}\n")
     (folder / "latest.pt").symlink_to("runs/3.pt")
     (folder / "log.txt").chmod(0o640)
+    (folder / "data.bin").write_bytes(bytes(range(100)) * 200)  # larger than a file that is copied when it is opened
+    with closing(sqlite3.connect(folder / "data.db")) as database, database:
+        database.execute("create table samples (x)")
+        database.executemany("insert into samples values (?)", ((number,) for number in range(2000)))
 
 
 SCRIPTS = {
@@ -155,6 +161,94 @@ Path("linked.pt").write_text("both")
 print(os.stat("best.pt").st_nlink, oct(stat.S_IMODE(os.stat("best.pt").st_mode)), Path("best.pt").read_text(), Path("log.txt").read_text())
 os.chmod("runs", stat.S_IMODE(os.stat("runs").st_mode))
 """,
+    "file for update": """
+import fcntl, io, subprocess
+with open("data.bin", "r+b") as file:
+    print(file.read(3), file.name, file.mode, isinstance(file.raw, io.FileIO))
+    print(file.seek(2), file.write(b"XX"), file.read(2), open("data.bin", "rb").read(6))
+    file.flush()
+    print(open("data.bin", "rb").read(6), file.seek(0), file.read(6))
+with open("data.bin", "a+b", buffering=0) as raw, open("data.bin", "r+", encoding="latin-1") as text:
+    print(raw.seek(1), raw.read(2), raw.write(b"end"), raw.tell(), len(text.read()), text.mode)
+    fcntl.lockf(text, fcntl.LOCK_EX)
+    os.write(text.fileno(), b"!")
+    text.truncate(20_004)
+with open("data.bin", "a") as log:
+    subprocess.run(["uname", "-s"], stdout=log, check=True)
+print(open("data.bin", "rb").read()[-8:], os.path.getsize("data.bin"))
+""",
+    "renamed and deleted while open": """
+with open("data.bin", "r+b") as file:
+    os.rename("data.bin", "moved.bin")
+    file.write(b"moved")
+print(open("moved.bin", "rb").read(7), os.path.exists("data.bin"))
+with open("moved.bin", "r+b") as moved, open("data.db", "r+b") as deleted:
+    os.remove("data.db")
+    print(deleted.write(b"gone"), deleted.seek(0), deleted.read(6), os.path.exists("data.db"))
+""",
+    "memory maps for update": """
+import mmap, numpy
+one, other = (numpy.memmap("data.bin", dtype="u1") for _ in range(2))
+one[5000] = 177
+print(one[5000], open("data.bin", "rb").read()[5000], other[5000], one.mode)
+other[1] = 9
+print(one[1], open("data.bin", "rb").read(2))
+with open("data.bin", "r+b") as file:
+    pages = mmap.mmap(file.fileno(), 0)
+print(isinstance(pages, mmap.mmap), pages[1], pages.find(b"b"))
+pages[2:4] = b"zz"
+child = os.fork()
+if not child:
+    print(open("data.bin", "rb").read(5), flush=True)
+    pages[4:5] = b"c"
+    os._exit(0)
+os.waitpid(child, 0)
+print(pages[:6], one[:6])
+pages.flush()
+pages.close()
+print(open("data.bin", "rb").read(6))
+""",
+    "memory map written by workers": """
+import multiprocessing, numpy
+mapped = numpy.memmap("data.bin", dtype="u1")
+
+def fill(number):
+    mapped[number * 100] = number + 1
+
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    pool.map(fill, range(100), chunksize=1)
+    pool.close()
+    pool.join()
+print(numpy.fromfile("data.bin", "u1")[::100].tolist(), numpy.memmap("data.bin", dtype="u1", mode="r")[500])
+""",
+    "database for update": """
+import sqlite3
+database = sqlite3.connect("data.db")
+database.row_factory = sqlite3.Row
+database.create_function("twice", 1, lambda x: 2 * x)
+database.execute("pragma cache_size=77")
+rows = database.cursor().execute("select x from samples order by x")
+other = sqlite3.connect("data.db", isolation_level=None)
+print(next(rows)["x"], database.execute("select twice(max(x)) from samples").fetchone()[0])
+print(other.execute("select count(*) from samples").fetchone())
+rows.close()
+with database:
+    print(database.execute("insert into samples values (?)", (-5,)).rowcount, database.in_transaction)
+    database.executemany("insert into samples values (?)", ((number,) for number in range(3)))
+print(database.execute("select twice(min(x)), count(*) from samples").fetchone()[:], database.execute("pragma cache_size").fetchone()[0])
+print(other.execute("select count(*) from samples").fetchone(), isinstance(other, sqlite3.Connection))
+other.execute("with new(x) as (values (1)) insert into samples select x from new")
+print(database.execute("select count(*) from samples").fetchone()[0])
+third = sqlite3.connect("data.db")
+third.executescript("begin; delete from samples where x < 10; commit; create table more (y)")
+print(third.execute("select count(*) from samples").fetchone(), third.total_changes)
+third.execute("pragma journal_mode=wal")
+third.execute("insert into samples values (7)")
+third.commit()
+print(sqlite3.connect("data.db").execute("select count(*) from samples").fetchone())
+for each in (database, other, third):
+    each.close()
+""",
     "forked process": """
 import threading
 child = os.fork()
@@ -235,6 +329,92 @@ if __name__ == "__main__":
         print(Path("runs/1.txt").read_text(), os.path.getsize("log.txt"), sorted(os.listdir("runs")))
 """,
 }
+
+LIBRARY_SCRIPTS = {
+    "pyarrow": """
+import pyarrow as pa
+import pyarrow.csv, pyarrow.dataset, pyarrow.feather, pyarrow.parquet as parquet
+table = pa.table({"a": [1, 2], "b": ["x", "y"]})
+parquet.write_table(table, "new.parquet")
+with parquet.ParquetWriter("rows.parquet", table.schema) as writer:
+    writer.write_table(table)
+    writer.write_table(table)
+print(parquet.read_table("new.parquet").to_pylist(), parquet.ParquetFile("rows.parquet").metadata.num_rows)
+print(parquet.read_table(["new.parquet", "rows.parquet"]).num_rows, pyarrow.dataset.dataset(Path("new.parquet")).count_rows())
+pyarrow.dataset.write_dataset(table, "parts", format="parquet")
+print(pyarrow.dataset.dataset("parts").count_rows(), parquet.read_table("parts").num_rows)
+pyarrow.feather.write_feather(table, "new.feather")
+pyarrow.csv.write_csv(table, "new.csv")
+print(pyarrow.feather.read_table("new.feather").num_rows, pyarrow.csv.read_csv("new.csv").num_rows)
+with pa.OSFile("new.arrow", "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+    writer.write_table(table)
+with pa.memory_map("new.arrow") as source:
+    print(pa.ipc.open_stream(source).read_all().num_rows, isinstance(source, pa.MemoryMappedFile))
+Path("python.parquet").write_bytes(Path("new.parquet").read_bytes())
+print(parquet.read_table("python.parquet").num_rows, isinstance(pa.OSFile("python.parquet"), pa.OSFile))
+import pyarrow.fs
+local = pyarrow.fs.LocalFileSystem()
+local.create_dir("made/deep")
+with local.open_output_stream("made/deep/text") as file:
+    file.write(b"text")
+with local.open_append_stream("made/deep/text") as file:
+    file.write(b" and more")
+local.move("made/deep/text", "made/text")
+local.copy_file("made/text", "made/deep/copy")
+print(local.open_input_file("made/deep/copy").read(), os.listdir("made"), isinstance(local, pyarrow.fs.LocalFileSystem))
+print(parquet.read_table("new.parquet", filesystem=local).num_rows, local.open_input_stream("log.txt").read())
+local.delete_file("made/text")
+local.delete_dir("made/deep")
+print(os.listdir("made"))
+""",
+    "pandas": """
+import pandas
+for number in range(2):
+    pandas.DataFrame({"a": [number]}).to_parquet(f"table/part-{number + 1}.parquet")
+print(sorted(pandas.read_parquet("table")["a"]), pandas.read_parquet("table/part-0.parquet")["a"].tolist())
+os.remove("table/part-0.parquet")
+print(sorted(pandas.read_parquet("table")["a"]))
+""",
+    "datasets": """
+import datasets
+datasets.disable_progress_bars()
+rows = datasets.Dataset.from_dict({"x": list(range(6))})
+rows.save_to_disk("saved")
+loaded = datasets.load_from_disk("saved")
+doubled = loaded.map(lambda row: {"x": 2 * row["x"]})
+print(doubled["x"][:], loaded.filter(lambda row: row["x"] > 3)["x"][:], len(doubled.sort("x")))
+doubled.to_parquet("doubled.parquet")
+print(datasets.Dataset.from_parquet("doubled.parquet")["x"][:])
+""",
+    "cv2": """
+import cv2, numpy
+picture = numpy.full((64, 64, 3), 200, numpy.uint8)
+print(cv2.imwrite("new.png", picture), cv2.imread("new.png").mean())
+video = cv2.VideoWriter("new.avi", cv2.VideoWriter_fourcc(*"MJPG"), 5, (64, 64))
+for _ in range(3):
+    video.write(picture)
+video.release()
+frames = cv2.VideoCapture("new.avi")
+print(isinstance(frames, cv2.VideoCapture), frames.isOpened(), int(frames.get(cv2.CAP_PROP_FRAME_COUNT)))
+Path("python.png").write_bytes(Path("new.png").read_bytes())
+print(cv2.imread("python.png").shape)
+""",
+    "soundfile": """
+import numpy, soundfile
+soundfile.write("new.wav", numpy.zeros(800), 8000)
+print(soundfile.read("new.wav")[0].shape, soundfile.info("new.wav").samplerate)
+with soundfile.SoundFile("new.wav", "r+") as sound:
+    sound.write(numpy.ones(900))
+print(soundfile.read("new.wav")[0].shape)
+""",
+    "torch.distributed": """
+import torch
+torch.distributed.init_process_group("gloo", init_method="file://" + os.path.abspath("meeting"), rank=0, world_size=1)
+print(torch.distributed.get_world_size(), os.path.getsize("meeting") > 0)
+torch.distributed.destroy_process_group()
+""",
+}
+"""By the module that each needs."""
 
 CUDA_SCRIPT = """
 import torch

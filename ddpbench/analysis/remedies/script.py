@@ -48,6 +48,8 @@ def other_samples(scenario: Scenario, record: Record) -> SampleComparison | None
 def may_try(scenario: Scenario, record: Record) -> bool:
     """Whether a diagnosis can try ``scenario``: the script can make it, and workers share no open file and no sample."""
     return is_script_change(scenario) and not shared_in_workers(scenario, record) and not other_samples(scenario, record)
+
+
 def is_tried_unpredicted(scenario: Scenario) -> bool:
     """Whether ``scenario`` is worth a trial in a script even if its gain is unknown: fused kernels, or workers and nothing else."""
     return scenario == FUSED or bool(scenario.only_workers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -15,7 +14,6 @@ import msgspec
 
 from ddpbench.bench.gate import gate_error
 from ddpbench.bench.journal import Journal
-from ddpbench.bench.launch import process_start_s
 from ddpbench.distributed.exit_status import exit_with_error
 from ddpbench.machine.child_processes import TERMINATE_S, end_children
 from ddpbench.machine.rank_env import RankEnv, from_env
@@ -25,9 +23,12 @@ from ddpbench.record.io import check_output_paths
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import Request, ScriptDiagnoseOptions
 from ddpbench.record.text import pluralize
+from ddpbench.report.messages.protected_files import REFUSAL_HINT, copy_text, refusal_text, scratch_size_text, unprevented_text
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
+from ddpbench.script.protect.metadata import FileStates
 from ddpbench.script.protect.protection import FileProtection
 from ddpbench.script.protect.refusal import Refusal
+from ddpbench.script.protect.scratch import folder_size, scratch_folder
 from ddpbench.script.run_script import Ending, Program, check_program
 from ddpbench.script.session import ScriptSession
 
@@ -42,6 +43,9 @@ AFTER_FORK_HINT = "ddpbench had started loader workers of its own before: if the
 
 LAST_LINES_S = 3600.0
 """Seconds that a script gets for its last lines, such as an evaluation in ``finally``, once it has been ended."""
+
+LARGE_SCRATCH_BYTES = 100e6
+"""Size from which the scratch folder is named again at the end, since it stays."""
 
 REPORT_S = 15.0
 """Seconds in which rank 0 reports on a hang. The end of another rank would raise an error in its script meanwhile."""
@@ -62,9 +66,10 @@ class DiagnoseSession(ScriptSession):
         super().__init__(program, request, rank_env, "diagnose")
         self._verify, self._start_limit_s = options.verify, options.start_limit
         self._diagnosis: ScriptDiagnosis | None = None
-        self._protection = FileProtection(scratch_folder(rank_env), self._refuse)
+        self._protection = FileProtection(scratch_folder(rank_env), self._refuse, self._name_copy)
         self._refusal: Refusal | None = None
         self._hang: Fault | None = None
+        self._states: FileStates | None = None  # before the script, on rank 0
         self._gate_error: BenchError | None = None  # the data wait exceeds --fail-if-data-wait
         self._has_verdict = not rank_env.is_rank0  # other ranks leave the exit code to rank 0
 
@@ -73,6 +78,7 @@ class DiagnoseSession(ScriptSession):
         self._protection.install()
         if self._rank_env.is_rank0:
             name = self._program.name
+            self._states = FileStates([self._cwd, *([] if self._program.is_module else [os.path.dirname(self._program.target)])])
             self.print_line(
                 f"ddpbench: note: what {name} writes goes to {self._protection.scratch}; it is ended when the diagnosis is done"
             )
@@ -127,14 +133,24 @@ class DiagnoseSession(ScriptSession):
         return journal
 
     def _close(self, record: Record, status: Status, fault: Fault | None) -> Journal:
+        if self._states and (paths := self._states.changed()):
+            self.print_line(f"ddpbench: note: {unprevented_text(self._program.name, list(map(self._shown, map(Path, paths))))}")
         journal = self._protection.run_unprotected(super()._close, record, status, fault)
         if changed := self._protection.changed:
             written = f"{pluralize(len(changed), 'file')} of {self._program.name}"
             self.print_line(f"ddpbench: note: {written} would have changed; the versions written are in {self._protection.scratch}")
+        size = self._protection.run_unprotected(folder_size, Path(self._protection.scratch))
+        if size >= LARGE_SCRATCH_BYTES:
+            self.print_line(f"ddpbench: note: {scratch_size_text(self._protection.scratch, size)}")
         verdict = journal.job.records[0].verdict
         self._has_verdict = verdict is not None and not isinstance(verdict.evidence, TooShort)
         self._gate_error = gate_error(journal.job.records[:1], journal.job)
         return journal
+
+    def _report(self, record: Record | None, ending: Ending) -> None:
+        if record is None and (refusal := self._refusal or self._protection.denied(ending.problem)):
+            self.print_line(f"ddpbench: note: {refusal_text(refusal.action, refusal.name)} ({REFUSAL_HINT})")
+        super()._report(record, ending)
 
     def _write_exit_status(self, exit_code: int, record: Path | None = None) -> None:
         self._protection.run_unprotected(super()._write_exit_status, exit_code, record)
@@ -192,10 +208,12 @@ class DiagnoseSession(ScriptSession):
         self._refusal = refusal
         self._ender.request_end()
 
+    def _name_copy(self, path: str, size: int) -> None:
+        self.print_line(f"ddpbench: note: {copy_text(path, size)}")
+
     def _outcome(self, ending: Ending, record: Record) -> tuple[Status, Fault | None]:
-        if self._refusal:
-            message = f"refused to {self._refusal.action}: {self._refusal.name}"
-            return "failed", Fault(message=message, hint="a diagnosis must not change files of the script; ddpbench watch changes nothing")
+        if refusal := self._refusal or self._protection.denied(ending.problem):
+            return "failed", Fault(message=refusal_text(refusal.action, refusal.name), hint=REFUSAL_HINT)
         if self._hang:
             return "hung", self._hang
         if self._diagnosis and self._diagnosis.problem and not ending.exit_code:
@@ -204,14 +222,3 @@ class DiagnoseSession(ScriptSession):
         if fault and ending.exit_code and self._diagnosis and self._diagnosis.has_forked:
             return status, msgspec.structs.replace(fault, hint=AFTER_FORK_HINT)
         return status, fault
-
-
-def scratch_folder(rank_env: RankEnv) -> Path:
-    """A new folder with a short path. The ranks that one launcher has started on a node share it."""
-    if rank_env.local_world_size > 1:
-        began_s = process_start_s(os.getppid()) or 0.0
-        folder = Path(tempfile.gettempdir(), f"ddpbench-{os.getppid()}-{100 * began_s:.0f}-{rank_env.restart_count}")
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid == os.getuid():
-            return folder
-    return Path(tempfile.mkdtemp(prefix="ddpbench-"))

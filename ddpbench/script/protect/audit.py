@@ -6,6 +6,7 @@ import os
 import posix
 import re
 import shlex
+import socket
 import stat
 import sys
 from collections.abc import Callable, Sequence
@@ -13,8 +14,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ddpbench.script.protect.changes import WRITE_FLAGS
-from ddpbench.script.protect.overlay import Overlay
-from ddpbench.script.protect.redirect import path_of_descriptor, read_path
+from ddpbench.script.protect.overlay import Overlay, path_of_descriptor
+from ddpbench.script.protect.redirect import read_path
 
 PATHS: dict[str, list[tuple[int, int | None]]] = {
     "os.remove": [(0, 1)],
@@ -59,6 +60,7 @@ class AuditHook:
         self._handlers: dict[str, Callable[..., None]] = {
             "open": self._check_open,
             "sqlite3.connect": self._check_database,
+            "socket.bind": self._check_bind,
             **{event: self._check_paths(event, paths) for event, paths in PATHS.items()},
         }
         if not programs_are_safe:
@@ -85,6 +87,8 @@ class AuditHook:
 
     def _check_paths(self, event: str, paths: Sequence[tuple[int, int | None]]) -> Callable[..., None]:
         def check(*arguments: Any) -> None:
+            if event == "os.truncate" and isinstance(arguments[0], int):
+                return  # a file that could be opened for writing, such as new shared memory
             for index, dir_index in paths:
                 dir_fd = arguments[dir_index] if dir_index is not None else -1
                 name = self._users_path(arguments[index], dir_fd, follow=False)
@@ -92,6 +96,11 @@ class AuditHook:
                     self._refuse(event.partition(".")[2], name)
 
         return check
+
+    def _check_bind(self, bound: socket.socket, address: Any) -> None:
+        """A Unix socket is a file at its address, unless that is an abstract one, which begins with a zero byte."""
+        if bound.family == socket.AF_UNIX and isinstance(address, str | bytes) and (name := self._users_path(address)) is not None:
+            self._refuse("bind", name)
 
     def _check_database(self, database: Any) -> None:
         text = read_path(database)

@@ -7,26 +7,36 @@ import os
 import posix
 import shutil
 import stat
+import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
-from ddpbench.script.protect.overlay import DELETED, Overlay, is_deleted, is_folder, mode_of, system_error
+from ddpbench.script.protect.overlay import DELETED, Overlay, is_deleted, is_folder, mode_of, path_of_descriptor, system_error
+from ddpbench.script.protect.updates import UpdatedFile, Updates, can_wait
 
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 """The flags of ``os.open`` that write."""
+
+COPIED_AT_ONCE = 1 << 28
+"""Bytes of one system call."""
 
 
 class Changes:
     """Writes, creates, renames and deletes in the scratch folder of an overlay."""
 
-    def __init__(self, overlay: Overlay) -> None:
-        self._overlay = overlay
+    def __init__(self, overlay: Overlay, on_copy: Callable[[str, int], None] = lambda path, size: None) -> None:
+        """``on_copy`` is called with the path and the size of each file that was copied with its content."""
+        self._overlay, self._on_copy = overlay, on_copy
+        self.updates = Updates()
 
     # files
 
     def opened(self, path: str, flags: int) -> str:
         """The path to open in place of ``path``. For writing it is in the scratch folder, with a copy of the file if there is one."""
         overlay = self._overlay
+        if self.updates:
+            self.write_back(path)
         if not flags & WRITE_FLAGS:
             return overlay.source(path)
         if flags & os.O_TMPFILE == os.O_TMPFILE:
@@ -43,6 +53,36 @@ class Changes:
         if not flags & os.O_CREAT:
             raise system_error(errno.ENOENT, path)
         return self._make_room(key, path)
+
+    def open_for_update(self, path: str, mode: str, name: object) -> UpdatedFile | None:
+        """The file, which is copied at its first write; None if it is small, or not the user's, or not to be updated."""
+        if "w" in mode or "x" in mode or not ("a" in mode or "+" in mode):
+            return None
+        if self.updates:
+            self.write_back(path)
+        key = self.unwritten(path)
+        return UpdatedFile(key, mode, self.updates, self.copied, self._copy_nameless, name) if key else None
+
+    def unwritten(self, path: str) -> str | None:
+        """The key of ``path`` if it is a file of the user that need not be copied before it is written."""
+        key, place, _ = self._overlay.locate(path)
+        return key if place == key and not self._overlay.is_free(key) and can_wait(key) else None
+
+    def copied(self, key: str) -> str | None:
+        """The copy of a file of the user that the script has begun to write. None if the path has been deleted."""
+        place = self._overlay.place(key)
+        if place == key:
+            return self._copy_file(key, keep=True) if mode_of(key) else None
+        if place is not None:
+            self.updates.follow(key, place)  # another process has copied it
+        return place
+
+    def write_back(self, path: str | None = None) -> None:
+        """Write what memory maps of the file at ``path``, or of any, have changed into its copy, and let them see that of others."""
+        keys = self.updates.keys()
+        for key in keys if path is None else {self._overlay.locate(path)[0]} & set(keys):
+            if self._overlay.place(key) != key or self.updates.has_written(key):
+                self.copied(key)
 
     def created(self, path: str) -> str:
         """The path at which to create what must not exist yet at ``path``."""
@@ -64,6 +104,7 @@ class Changes:
             raise system_error(errno.EISDIR, path)
         if place != key or self._overlay.is_free(key):
             posix.unlink(place)
+        self.updates.detach(key)
         self._mark_deleted(key)
 
     def symlink(self, target: str, path: str) -> None:
@@ -79,6 +120,41 @@ class Changes:
         self._overlay.note_change()  # it may be another name of one
 
     # folders
+
+    def folder(self, path: str) -> str:
+        """The folder in which to create files in place of ``path``: of a folder of the user it has the new files only."""
+        key, place, _ = self._overlay.locate(path)
+        if self._overlay.is_free(key):
+            return key
+        if place is None or not mode_of(place):
+            self.mkdir(key, 0o777)
+        upper = self._overlay.root + key
+        if _make_folders(upper):
+            self._overlay.note_change()
+        return upper
+
+    def merged(self, path: str) -> str:
+        """The path at which native code reads in place of ``path``; of a folder with changed parts, a copy of it that is made of links."""
+        overlay = self._overlay
+        source = self.opened(path, os.O_RDONLY)
+        if not overlay.has_changes or not _leads_to_folder(source):
+            return source
+        key, place, _ = overlay.locate(path)
+        if place != key or overlay.is_free(key) or not is_folder(overlay.root + key):
+            return source
+        view = tempfile.mkdtemp(prefix="view-", dir=overlay.temp)
+        self._link_parts(key, place, view)
+        return view
+
+    def _link_parts(self, key: str, place: str, view: str) -> None:
+        for name in self._overlay.names(key, place):
+            below = f"{key}/{name}"
+            found = self._overlay.place(below) or below
+            if found == below and is_folder(below) and is_folder(self._overlay.root + below):
+                posix.mkdir(f"{view}/{name}")
+                self._link_parts(below, found, f"{view}/{name}")
+            else:
+                posix.symlink(found, f"{view}/{name}")
 
     def mkdir(self, path: str, mode: int) -> None:
         upper = self.created(path)
@@ -112,6 +188,7 @@ class Changes:
                 self._remove_empty(new_key, new_place, new)
         upper = new_key if overlay.is_free(new_key) else self._make_room(new_key, new)
         posix.rename(self._in_scratch(key, place), upper)
+        self.updates.detach(new_key)
         self._hide_old_content(upper)
         self._mark_deleted(key)
 
@@ -136,18 +213,41 @@ class Changes:
     def _copy_file(self, key: str, keep: bool) -> str:
         """Copy a file of the user, without its content unless ``keep``. Another process may do the same at the same time."""
         overlay, upper, found = self._overlay, self._with_parents(key), posix.stat(key)
-        if keep and found.st_size > shutil.disk_usage(overlay.scratch).free / 2:
-            raise OSError(errno.ENOSPC, "the scratch folder has no room for a copy of the file", key)
-        copy = f"{overlay.temp}/copy-{posix.getpid()}-{threading.get_ident()}"
         if keep:
-            shutil.copy2(key, copy)
-        else:
-            posix.close(posix.open(copy, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
-            posix.chmod(copy, stat.S_IMODE(found.st_mode))
+            self._require_room(key, found.st_size)
+        copy = f"{overlay.temp}/copy-{posix.getpid()}-{threading.get_ident()}"
+        target = posix.open(copy, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            if keep:
+                source = posix.open(key, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    _copy_content(source, target)
+                finally:
+                    posix.close(source)
+        finally:
+            posix.close(target)
+        _copy_metadata(key, copy, found, with_times=keep)
         with suppress(FileExistsError):
             posix.link(copy, upper)
+            if keep:
+                self._on_copy(key, found.st_size)
         posix.unlink(copy)
+        if keep:
+            self.updates.follow(key, upper)
+        else:
+            self.updates.detach(key)
         return upper
+
+    def _copy_nameless(self, descriptor: int) -> int:
+        """The descriptor of a copy of a file of the user that was deleted, and is written nevertheless."""
+        self._require_room(path_of_descriptor(descriptor), posix.fstat(descriptor).st_size)
+        copy = posix.open(self._overlay.temp, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+        _copy_content(descriptor, copy)
+        return copy
+
+    def _require_room(self, name: str, size: int) -> None:
+        if size > shutil.disk_usage(self._overlay.scratch).free / 2:
+            raise OSError(errno.ENOSPC, "the scratch folder has no room for a copy of the file", name)
 
     def _with_parents(self, key: str) -> str:
         """The scratch path of ``key``, in a folder that exists."""
@@ -193,6 +293,22 @@ class Changes:
                     self._hide_old_content(f"{upper}/{name}")
                 else:
                     posix.symlink(DELETED, f"{upper}/{name}")
+
+
+def _copy_content(source: int, target: int) -> None:
+    """Copy a file, whatever the offset of its descriptor, with functions that nothing replaces."""
+    offset = 0
+    while copied := posix.sendfile(target, source, offset, COPIED_AT_ONCE):
+        offset += copied
+
+
+def _copy_metadata(source: str, target: str, found: os.stat_result, with_times: bool) -> None:
+    posix.chmod(target, stat.S_IMODE(found.st_mode))
+    if with_times:
+        for name in posix.listxattr(source):
+            with suppress(OSError):  # one of the system
+                posix.setxattr(target, name, posix.getxattr(source, name))
+        posix.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
 def _make_folders(path: str) -> bool:

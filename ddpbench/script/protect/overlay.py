@@ -148,10 +148,15 @@ class Overlay:
 
     # reading
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether the script has changed anything so far."""
+        return bool(self._generation[0])
+
     def source(self, path: str, follow: bool = True) -> str:
         """The path to read in place of ``path``: ``path`` itself if it is unchanged. Raises FileNotFoundError if it was deleted."""
-        if not self._generation[0]:
-            return path  # nothing has changed so far
+        if not self.has_changes:
+            return path
         key, place, direct = self.locate(path, follow)
         if place is None:
             raise system_error(errno.ENOENT, path)
@@ -189,6 +194,11 @@ class Overlay:
                 elif not is_deleted(entry.path) or mode_of(key):
                     found.append(key)
         return sorted(found)
+
+
+def path_of_descriptor(descriptor: int) -> str:
+    """The path that was opened, or a name such as ``pipe:[27]``."""
+    return posix.readlink(f"/proc/self/fd/{descriptor}")
 
 
 def system_error(number: int, path: str) -> OSError:

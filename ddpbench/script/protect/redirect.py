@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import _io
+import fcntl
 import functools
 import importlib
+import mmap
 import os
 import posix
 from collections.abc import Callable
@@ -15,8 +17,10 @@ from typing import Any
 
 from ddpbench.script.protect.changes import Changes
 from ddpbench.script.protect.listing import Entry, Listing
-from ddpbench.script.protect.overlay import Overlay
+from ddpbench.script.protect.overlay import Overlay, path_of_descriptor
 from ddpbench.script.protect.replace import replace_everywhere
+from ddpbench.script.protect.update_maps import update_map_class
+from ddpbench.script.protect.updates import UpdatedFile
 
 Function = Callable[..., Any]
 
@@ -32,11 +36,6 @@ def read_path(path: Any, dir_fd: int | None = None) -> str | None:
     if not text or "\0" in text:
         return None  # an error of the system function
     return text if dir_fd is None or text.startswith("/") else f"{path_of_descriptor(dir_fd)}/{text}"
-
-
-def path_of_descriptor(descriptor: int) -> str:
-    """The path that was opened, or a name such as ``pipe:[27]``."""
-    return posix.readlink(f"/proc/self/fd/{descriptor}")
 
 
 @functools.cache
@@ -95,11 +94,15 @@ class Redirect:
             posix.listdir: self.listdir,
             posix.scandir: self.scandir,
             posix.open: self._opening(posix.open),
+            **{each: self._writing(each) for each in (posix.write, posix.pwrite, posix.writev, posix.pwritev, posix.sendfile)},
+            **{each: self._writing(each) for each in (posix.ftruncate, posix.posix_fallocate, posix.fchmod, posix.fchown)},
+            fcntl.lockf: self._writing(fcntl.lockf),
         }
         self.replacements: dict[Any, Any] = {
-            **{original: Replacement("os", original, redirected, is_own) for original, redirected in functions.items()},
+            **{original: Replacement(_module_of(original), original, redirected, is_own) for original, redirected in functions.items()},
             _io.open: Replacement("io", _io.open, self.open, is_own),
             _io.FileIO: self._file_io(is_own),
+            mmap.mmap: update_map_class(changes.updates, changes.copied, is_own),
         }
         """The new function or class, by the one that it replaces."""
 
@@ -116,6 +119,8 @@ class Redirect:
         if text is None or not isinstance(mode, str):
             return _io.open(file, mode, *arguments, **options)
         with _named(file):
+            if options.get("opener") is None and len(arguments) < 6 and (raw := self._changes.open_for_update(text, mode, file)):
+                return buffered(raw, mode, *arguments, **options)
             path = self._changes.opened(text, open_flags(mode))
             if path == text:
                 return _io.open(file, mode, *arguments, **options)
@@ -133,6 +138,17 @@ class Redirect:
                 return system_open(self._changes.opened(text, flags), flags, mode)
 
         return open_descriptor
+
+    def _writing(self, function: Function) -> Function:
+        """A function that may write to its first argument, which is a descriptor or a file."""
+        updates = self._changes.updates
+
+        def write(*arguments: Any, **options: Any) -> Any:
+            if updates and arguments:
+                updates.begin_writing(arguments[0])
+            return function(*arguments, **options)
+
+        return write
 
     def _file_io(self, is_own: Callable[[], bool]) -> type:
         changes = self._changes
@@ -195,6 +211,7 @@ class Redirect:
         def act(path: Any, *arguments: Any, dir_fd: int | None = None, **options: Any) -> Any:
             text = read_path(path, dir_fd)
             if text is None:
+                self._changes.updates.begin_writing(path)
                 return function(path, *arguments, **options, **_given(dir_fd))
             with _named(path):
                 return change(text, *arguments, **options)
@@ -222,6 +239,33 @@ class Redirect:
     def symlink(self, src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: int | None = None) -> None:
         with _named(src, dst):
             self._changes.symlink(os.fsdecode(src), read_path(dst, dir_fd) or os.fspath(dst))
+
+
+def buffered(
+    raw: UpdatedFile,
+    mode: str,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: None = None,
+) -> Any:
+    """What ``open`` returns for a file that it has opened for update."""
+    is_binary = "b" in mode
+    if is_binary and buffering == 0:
+        return raw
+    size = buffering if buffering > 1 else max(posix.fstat(raw.descriptor).st_blksize, _io.DEFAULT_BUFFER_SIZE)
+    buffer: Any = (_io.BufferedRandom if "+" in mode else _io.BufferedWriter)(raw, size)
+    if is_binary:
+        return buffer
+    text: Any = _io.TextIOWrapper(buffer, encoding, errors, newline, buffering == 1)
+    text.mode = mode
+    return text
+
+
+def _module_of(function: Function) -> str:
+    return "os" if function.__module__ == "posix" else function.__module__
 
 
 class _named:
