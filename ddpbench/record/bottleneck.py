@@ -16,6 +16,7 @@ Bottleneck = Literal[
     "epoch-start-bound",  # the devices wait for the workers that start at every epoch
     "data-bound",  # the devices wait for data
     "host-to-device-bound",  # batch copies to the device are the bottleneck
+    "load-imbalance",  # ranks wait for those with larger batches
     "launch-bound",  # the host cannot issue kernels fast enough
     "sync-bound",  # exposed gradient all-reduce is the bottleneck
     "compute-bound",  # the device is busy computing
@@ -134,6 +135,14 @@ class ShortHostLead(Evidence, frozen=True, kw_only=True, tag="short-host-lead"):
     step_ms: Milliseconds
 
 
+class UnequalBatches(Evidence, frozen=True, kw_only=True, tag="unequal-batches"):
+    """Load imbalance: ranks wait for whichever has the largest batch of a step, and computes longest."""
+
+    wait_ms: Milliseconds  # mean over ranks, without waits for late data and without communication
+    step_ms: Milliseconds
+    largest_over_mean: Amount  # elements of the largest batch of a step, as a multiple of the mean of all ranks
+
+
 class CollectiveWaits(Evidence, frozen=True, kw_only=True, tag="collective-waits"):
     """Sync-bound: ranks wait in collectives that backward does not hide.
 
@@ -216,6 +225,7 @@ RuleEvidence = (
     | HostBatches
     | IdleGpu
     | ShortHostLead
+    | UnequalBatches
     | CollectiveWaits
     | SyncSlowdown
     | PhaseShares

@@ -136,6 +136,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: Elapsed  # of the slowest rank
     params_in_sync: bool = True  # all ranks ended the round with equal parameters, or the engine does not sync them
     collective_wait: CollectiveWait | None = None  # set if the traces hold only some of the steps
+    batch_imbalance: Amount | None = None  # elements of the largest batch of a step over the mean of all ranks; None if unknown
 
     @property
     def samples_per_s(self) -> float:

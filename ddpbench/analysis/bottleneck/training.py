@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from math import sqrt
-from statistics import median
+from statistics import fmean, median
 
+from ddpbench.analysis.collective_wait import exposed_comm_ms
 from ddpbench.analysis.controls import step_s, step_time_ratio
 from ddpbench.analysis.cpu_demand import oversubscribed_node
 from ddpbench.analysis.inputs import AnalysisInput
@@ -22,6 +23,7 @@ from ddpbench.record.bottleneck import (
     ShortHostLead,
     SlowRank,
     SyncSlowdown,
+    UnequalBatches,
     UnexplainedTime,
 )
 from ddpbench.record.trace import SCRIPT_PHASE
@@ -34,6 +36,9 @@ MIN_HOST_LEAD_FRACTION = 0.10
 """A host that runs ahead of its GPU by less than this fraction of a step hardly keeps up with it."""
 
 MAX_UNEXPLAINED_FRACTION = 0.20
+
+MIN_BATCH_IMBALANCE = 1.1
+"""Batches are unequal if the largest of a step has this many times as many elements as the mean of all ranks."""
 
 
 def straggler(inputs: AnalysisInput) -> Verdict | None:
@@ -75,6 +80,17 @@ def too_few_cores(inputs: AnalysisInput) -> Verdict | None:
         likely=sync_evidence or _phase_shares(inputs),
     )
     return Verdict(kind="inconclusive", evidence=evidence)
+
+
+def load_imbalance(inputs: AnalysisInput) -> Verdict | None:
+    """Batches differ in size between the ranks, and what they wait for each other in collectives is no communication."""
+    rounds = inputs.record.rounds
+    ratios = [timed.batch_imbalance for timed in rounds if timed.batch_imbalance is not None]
+    waits_ms = (inputs.summary.collective_wait_ms or 0.0) - (inputs.summary.peer_data_wait_ms or 0.0) - exposed_comm_ms(rounds)
+    if len(ratios) < len(rounds) or fmean(ratios) < MIN_BATCH_IMBALANCE or waits_ms < BOTTLENECK_FRACTION * inputs.step_ms:
+        return None
+    evidence = UnequalBatches(wait_ms=waits_ms, step_ms=inputs.step_ms, largest_over_mean=fmean(ratios))
+    return Verdict(kind="load-imbalance", evidence=evidence)
 
 
 def launch_bound(inputs: AnalysisInput) -> Verdict | None:

@@ -32,6 +32,7 @@ from ddpbench.analysis.remedies.remedy import SCRIPT_REMEDIES, FewerRanks, Remed
 from ddpbench.analysis.remedies.training_rules import (
     TrainingRule,
     diagnose,
+    even_batches,
     faster_compute,
     fewer_launches,
     inspect_straggler,
@@ -87,6 +88,7 @@ RULES_BY_BOTTLENECK: Mapping[Bottleneck, tuple[LoaderRule, ...]] = {
 TRAINING_RULES: Mapping[str, TrainingRule] = {
     "straggler": inspect_straggler,
     "noisy-neighbour": list_processes,
+    "load-imbalance": even_batches,
     "launch-bound": fewer_launches,
     "sync-bound": less_sync,
     "compute-bound": faster_compute,

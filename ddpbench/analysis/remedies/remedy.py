@@ -28,6 +28,7 @@ RemedyCode = Literal[
     "cuda-graphs",
     "fast",
     "larger-batch",
+    "even-batches",
     "less-sync",
     "faster-compute",
     "fused-kernels",  # of a user's own script
@@ -52,6 +53,7 @@ SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
     "data-in-memory",
     "cuda-graphs",
     "fused-kernels",
+    "even-batches",
     "inspect-straggler",
     "list-processes",
 )

@@ -48,6 +48,11 @@ def fewer_launches(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | N
     return LargerBatch(batch_size=batch_size, command=command, scenario=scenario) if command else None
 
 
+def even_batches(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy:
+    """Against ranks with unequal batches: a sampler that gives all of them about as much. It changes the order of samples."""
+    return Remedy(code="even-batches")
+
+
 def less_sync(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
     """Against slow gradient sync: half the bytes, then fewer all-reduces per image."""
     config = builder.record.config

@@ -31,6 +31,7 @@ from ddpbench.record.bottleneck import (
     SyncSlowdown,
     TooShort,
     Undecided,
+    UnequalBatches,
     UnexplainedTime,
 )
 from ddpbench.record.record import Record
@@ -55,6 +56,7 @@ DECIDING_MEASUREMENTS: dict[Bottleneck, str] = {
     "epoch-start-bound": "more epochs",
     "data-bound": "compute-only training",
     "host-to-device-bound": "training on batches in pinned host memory",
+    "load-imbalance": "batches of equal size",
     "launch-bound": "a profiler trace",
     "sync-bound": "training without gradient sync",
 }
@@ -149,6 +151,12 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
                 _LAUNCH_CLAIM,
                 f"the host runs only {format_3sig(evidence.host_lead_ms)} ms ahead of the GPU in a step of "
                 f"{format_3sig(evidence.step_ms)} ms",
+            )
+        case UnequalBatches():
+            return Explanation(
+                f"{device_clause(record, 'wait')} for larger batches of other ranks {evidence.wait_ms / evidence.step_ms:.0%} of the time",
+                f"the largest batch of a step has {format_3sig(evidence.largest_over_mean)} times the elements of an average one; "
+                f"others wait {format_3sig(evidence.wait_ms)} of {format_3sig(evidence.step_ms)} ms for its rank, besides communication",
             )
         case CollectiveWaits():
             return Explanation(

@@ -9,7 +9,7 @@ from rich.text import Text
 from ddpbench.analysis.summary import Summary, compute_phases_ms
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
-from ddpbench.record.trace import EPOCH_START_PHASE, SCRIPT_PHASE
+from ddpbench.record.trace import SCRIPT_PHASE
 from ddpbench.report.format import format_decimals, format_summands, step_decimals
 from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_items
 
@@ -59,11 +59,12 @@ def _spans(record: Record, summary: Summary) -> dict[str, float]:
     phases = summary.phases_ms
     copies = "host to device" if record.environment.device_type == "cuda" else "batch preparation"
     has_no_loader = record.config.loader == SYNTHETIC or is_step_an_update(record)
-    starts = {"epoch start": start_ms} if (start_ms := phases.get(EPOCH_START_PHASE)) else {}
+    smallest_shown, starts_ms = 0.5 / 10 ** step_decimals(summary.step_ms or 0.0), summary.epoch_start_ms
+    starts = {"epoch start": starts_ms} if starts_ms >= smallest_shown else {}
     loading = {} if has_no_loader else {**starts, "data wait": phases["data"], copies: phases["host_to_device"]}
     forward_ms, backward_ms, optimizer_ms = compute_phases_ms(record, summary)
     spans = {**loading, "forward": forward_ms, "backward": backward_ms}
-    exposed_sync, smallest_shown = phases["sync"] + phases["broadcast"], 0.5 / 10 ** step_decimals(summary.step_ms or 0.0)
+    exposed_sync = phases["sync"] + phases["broadcast"]
     if record.uses_ddp and (record.world_size > 1 or exposed_sync >= smallest_shown):  # DDP costs time on a single rank, too
         spans[EXPOSED_SYNC] = exposed_sync
     rest = phases["unexplained"] if loading else phases["unexplained"] + phases["data"] + phases["host_to_device"]

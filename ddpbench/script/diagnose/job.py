@@ -19,7 +19,7 @@ from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role, SkippedMeasureme
 from ddpbench.record.trace import Memory, Trace
 from ddpbench.script.diagnose.schedule import MIN_ROUND_STEPS, unsteady_batches
 from ddpbench.script.diagnose.stage import RankResults, Stage, WindowResult
-from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, LoaderShape, batches_per_update, make_trace
+from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, LoaderShape, batch_imbalance, batches_per_update, make_trace
 from ddpbench.script.observe.rows import EPOCH_START_MS, NUMBER, STRETCH, Rows, to_rows
 from ddpbench.script.ranks.observation import Observation
 
@@ -98,7 +98,7 @@ def _build_round(
         for part, start_ms in zip(parts, starts_ms, strict=True):
             part[:, EPOCH_START_MS] = start_ms
     traces = [_trace(rank, part, windows[rank], memory[rank]) for rank, part in enumerate(parts)]
-    timed = collect_round(stage.turn, traces, engine)
+    timed = msgspec.structs.replace(collect_round(stage.turn, traces, engine), batch_imbalance=batch_imbalance(parts))
     return subsample_round(timed, -(-traces[0].steps // MAX_ROUND_STEPS))
 
 

@@ -178,7 +178,10 @@ class SteeredIterator:
         self.loader, self.own, self.source, self.steered = loader, own, source, steered
         self._restart, self._chooser = restart, chooser
         steered.present = ref(self)
-        if own is not None and (length := _length(own)) is not None:
+        length = None if own is None else _length(own)
+        if length is None and steered.num_batches is None:
+            length = source.epoch_batches  # of a loader whose iterator is a generator
+        if length is not None:
             steered.num_batches = length
         self.num_given = self._num_own = 0
         self.samples: int | None = None  # in the last batch that the script has got; None if unknown

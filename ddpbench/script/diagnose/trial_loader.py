@@ -37,8 +37,9 @@ class OpenTrial:
         self._batches: Any = iter(loader)  # timed
 
     def restart(self) -> None:
-        """Begin an epoch. Workers that are kept stay."""
-        self._batches = iter(self._loader)
+        """Begin an epoch, unless the sampler has no end. Workers that are kept stay."""
+        if _length(self._loader):
+            self._batches = iter(self._loader)
 
     def __next__(self) -> Any:
         return next(self._batches)

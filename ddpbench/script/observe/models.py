@@ -15,8 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from ddpbench.machine.step_timer import BACKWARD, BROADCAST, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER
+from ddpbench.script.observe.earlier_models import EarlierModels
 from ddpbench.script.observe.fsdp import is_fully_sharded, time_collectives
-from ddpbench.script.observe.step_clock import SCRIPT, StepClock
+from ddpbench.script.observe.step_clock import EPOCH_START, SCRIPT, StepClock
 
 Replace = Callable[[Any, str, Any], None]
 """Sets an attribute of an object, for as long as the hooks are installed."""
@@ -28,6 +29,7 @@ AUTOCAST_NAMES = {torch.float16: "amp-fp16", torch.bfloat16: "amp-bf16"}
 
 PHASE_BEFORE_CALL: dict[int | None, int] = {
     DATA: HOST_TO_DEVICE,
+    EPOCH_START: HOST_TO_DEVICE,
     HOST_TO_DEVICE: HOST_TO_DEVICE,
     OPTIMIZER: SCRIPT,
     SCRIPT: SCRIPT,
@@ -50,6 +52,8 @@ class ModelWatch:
         self._found: list[ref[nn.Module]] = []
         self._uncalled: dict[int, list[ref[nn.Module]]] = {}  # models, by the id of their optimizer
         self._is_in_backward = False
+        self._earlier = EarlierModels(self._is_timed, self._time_earlier)
+        self._timed: set[int] = set()  # ids of the models whose calls are timed
         self._device_type = ""
         self.name = ""
         self.precision = "torch-default"
@@ -79,6 +83,8 @@ class ModelWatch:
             elif self.engine == "none" and is_fully_sharded(model):
                 self.engine = "fsdp"
                 time_collectives(self._clock, self._replace, lambda: BACKWARD if self._is_in_backward else FORWARD)
+        if not any(map(is_compiled, self.found)):
+            self._earlier.look()
 
     @property
     def found(self) -> list[nn.Module]:
@@ -87,6 +93,7 @@ class ModelWatch:
 
     def after_update(self, optimizer: Optimizer) -> None:
         """A known optimizer has made its step. Of a model that was not called since its last one, the parts are timed instead."""
+        self._earlier.after_update()
         for model in self._uncalled.pop(id(optimizer), ()):
             for part in trainable_parts(model())[:MAX_PARTS]:
                 self._time_first_call(part)
@@ -108,7 +115,8 @@ class ModelWatch:
             self.precision = AUTOCAST_NAMES.get(torch.get_autocast_dtype(device_type), self.precision)
 
     def remove(self) -> None:
-        """Remove the hooks of gradients."""
+        """Remove the hooks of gradients, and of modules."""
+        self._earlier.remove()
         if self._last_gradient:
             self._last_gradient.remove()
 
@@ -134,6 +142,19 @@ class ModelWatch:
 
         self._wrap_call(part, begin, lambda: None)
 
+    def _is_timed(self, model: nn.Module) -> bool:
+        return id(model) in self._timed
+
+    def _time_earlier(self, model: nn.Module) -> None:
+        """Time a model that is called before the trained one, such as a frozen teacher: it computes, and prepares no batch."""
+        clock = self._clock
+
+        def begin() -> None:
+            if clock.last_phase in PHASE_BEFORE_CALL:
+                clock.mark(PHASE_BEFORE_CALL[clock.last_phase])
+
+        self._wrap_call(model, begin, lambda: clock.mark(FORWARD))
+
     def _note_call(self, model: ref[nn.Module]) -> None:
         for models in self._uncalled.values():
             if model in models:
@@ -142,6 +163,7 @@ class ModelWatch:
     def _wrap_call(self, model: nn.Module, begin: Callable[[], None], end: Callable[[], None]) -> None:
         """Call ``begin`` and ``end`` around each call of ``model``. Other instances of its class are not affected, nor are copies."""
         kind, watched = type(model), ref(model)
+        self._timed.add(id(model))
         own = vars(kind).get("__call__")
 
         def call(module: nn.Module, *arguments: Any, **options: Any) -> Any:
@@ -218,6 +240,11 @@ def _holders(attribute: str, value: object) -> list[nn.Module]:
     referrers += gc.get_referrers(*attributes) if attributes else []
     modules = {id(each): each for each in referrers if issubclass(type(each), nn.Module) and attribute in vars(each)}
     return [each for each in modules.values() if any(inner is value for inner in vars(each)[attribute].values())]
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether ``model``, or a part of it, is compiled. torch._dynamo is not imported for that: a script may set before what it reads."""
+    return any(type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None for each in model.modules())
 
 
 def is_channels_last(weight: torch.Tensor) -> bool:

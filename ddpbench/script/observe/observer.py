@@ -8,6 +8,7 @@ a loader, a step is one update of the first optimizer, from one to the next.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from ddpbench.script.observe.batch_sizes import DrawnSizes
 from ddpbench.script.observe.contained import contained
 from ddpbench.script.observe.outside import OutsideTime
 from ddpbench.script.observe.repeated_batches import RepeatedWorkers
-from ddpbench.script.observe.source import LoaderSource
+from ddpbench.script.observe.source import LoaderSource, num_elements
 from ddpbench.script.observe.steering import Steering
 from ddpbench.script.observe.step_clock import EPOCH_START, SCRIPT
 from ddpbench.script.observe.steps import StepLog
@@ -51,6 +52,7 @@ class Observer:
         self, on_first_batch: Callable[[], None] = lambda: None, steering: Steering | None = None, times_all: bool = False
     ) -> None:
         self.steering = steering
+        self._has_peers = int(os.environ.get("WORLD_SIZE") or 1) > 1
         self.repeated_workers = RepeatedWorkers()
         self.steps = StepLog(keeps_all=steering is not None, times_all=times_all)
         self.clock = self.steps.clock
@@ -215,6 +217,7 @@ class Observer:
             self._epoch_batches = iterator.received
         if self._foreign_batches == 0:
             self.steps.samples = samples
+            self.steps.elements = num_elements(batch) if self._has_peers else 0
 
     @contained
     def end_iteration(self, iterator: WatchedIterator) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from ddpbench.analysis.collective_wait import subsample_round
@@ -19,6 +20,7 @@ from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER, MIN_ROUNDS
 from ddpbench.record.record import Round
 from ddpbench.record.trace import Memory, Numerics, Trace
 from ddpbench.script.observe.rows import (
+    ELEMENTS,
     EPOCH_START_MS,
     FIRST_PHASE,
     HOST_DATA_MS,
@@ -76,8 +78,20 @@ def cut_rounds(rows_of_rank: Sequence[Rows], loader: LoaderShape, engine: str, m
         if all(part is not None for part in parts):
             traces = [make_trace(rank, part, memory.get(rank, Memory())) for rank, part in enumerate(parts) if part is not None]
             timed = collect_round(len(found), traces, engine)
+            timed = msgspec.structs.replace(timed, batch_imbalance=batch_imbalance([part for part in parts if part is not None]))
             found.append(subsample_round(timed, -(-traces[0].steps // MAX_ROUND_STEPS)))
     return found
+
+
+def batch_imbalance(parts: Sequence[Rows]) -> float | None:
+    """How many times as many elements the largest batch of a step has as the mean of all ranks, on average; None if they are unknown.
+
+    ``parts`` are the same steps of every rank.
+    """
+    elements = np.stack([part[:, ELEMENTS] for part in parts])
+    if len(parts) == 1 or not elements.min(initial=1):
+        return None
+    return float((elements.max(axis=0) / elements.mean(axis=0)).mean())
 
 
 def batches_per_update(rows: Rows) -> int:

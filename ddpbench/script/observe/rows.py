@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ddpbench.script.observe.step_clock import StepTimes
     from ddpbench.script.observe.steps import StepLabel
 
-NUMBER, STRETCH, SAMPLES, UPDATES, HOST_DATA_MS, THREAD_CPU_MS, FIRST_PHASE = range(7)
+NUMBER, STRETCH, SAMPLES, ELEMENTS, UPDATES, HOST_DATA_MS, THREAD_CPU_MS, FIRST_PHASE = range(8)
 """Columns; from the last one on, one per phase."""
 
 PHASE_NAMES = (*PHASES, SCRIPT_PHASE, EPOCH_START_PHASE)
@@ -42,7 +42,7 @@ def make_row(times: StepTimes[StepLabel]) -> list[float]:
     """The row of one step."""
     label = times.label
     measured = [times.host_data_ms, times.thread_cpu_ms, *times.phases_ms]
-    row = [label.number, label.stretch, label.samples, label.updates, *measured]
+    row = [label.number, label.stretch, label.samples, label.elements, label.updates, *measured]
     row[EPOCH_START_MS] += label.loader_ms + label.loader_ms_in_script
     row[SCRIPT_MS] -= label.loader_ms_in_script
     return row

@@ -115,6 +115,23 @@ def _size_at(batch: Any, place: Place) -> int | None:
         return None
 
 
+def num_elements(batch: Any) -> int:
+    """Elements of the tensors in ``batch``, and in what it holds: how much there is to compute. Deeper ones do not count.
+
+    Called at every step of a training with several ranks: it costs some microseconds.
+    """
+    outer = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else (batch,)
+    found = 0
+    for each in outer:
+        if isinstance(each, torch.Tensor):
+            found += each.numel()
+        elif isinstance(each, list | tuple):
+            found += sum(inner.numel() for inner in each if isinstance(inner, torch.Tensor))
+        elif isinstance(each, Mapping):
+            found += sum(inner.numel() for inner in each.values() if isinstance(inner, torch.Tensor))
+    return found
+
+
 def num_samples(batch: Any) -> int:
     """The leading dimension of the first tensor in ``batch``; 1 if it has none."""
     sizes = (int(tensor.size(0)) for tensor in tensors_in(batch) if tensor.ndim)

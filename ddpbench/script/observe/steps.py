@@ -20,6 +20,7 @@ class StepLabel(NamedTuple):
     loader_ms: float = 0.0  # in which iterators of the training loader ended and were created, before the step
     loader_ms_in_script: float = 0.0  # the same, as a part of the script's own work at the end of the step
     iteration: int = 0  # of the training loader
+    elements: int = 0  # of the tensors in the batch; 0 if they are not counted
 
 
 class StepLog:
@@ -32,7 +33,7 @@ class StepLog:
         self.clock: StepClock[StepLabel] = StepClock()
         self.number = 0  # of the open step, or of the next one
         self.stretch = 0
-        self.samples = self.updates = 0  # of the open step
+        self.samples = self.elements = self.updates = 0  # of the open step
         self._updates_before = 0  # of the step before
         self.is_interrupted = False  # the open step had a pause
         self._keeps_all, self._times_all = keeps_all, times_all
@@ -125,7 +126,7 @@ class StepLog:
 
     def _end(self, reopen: bool, loader_s: float = 0.0) -> None:
         number, loader_ms = self._next_number, self._loader_ms
-        label = StepLabel(number, self.stretch, self.samples, self.updates, loader_ms, 1e3 * loader_s, self._iteration)
+        label = StepLabel(number, self.stretch, self.samples, self.updates, loader_ms, 1e3 * loader_s, self._iteration, self.elements)
         seconds = self.clock.close(label if self._is_timed(number) else None, reopen) + loader_ms / 1e3
         if self._trains:
             self.number += 1

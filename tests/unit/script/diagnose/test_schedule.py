@@ -169,7 +169,7 @@ def test_rounds_have_enough_batches_per_worker() -> None:
     assert all(stage.batches - stage.unmeasured >= 32 for stage in stages if stage.is_timed and stage.role == BASELINE)
 
 
-@pytest.mark.parametrize("epoch_batches", [5000, 48, 20, 1])
+@pytest.mark.parametrize("epoch_batches", [5000, 48, 20])
 def test_rounds_last_longer_if_epochs_end_meanwhile(epoch_batches: int) -> None:
     """Batches that were loaded at the start of an epoch do not count: 16, or half of a short epoch; of repeated ones the first."""
     stages = [each for each in Script(own_s=2.0, workers=8, limit_s=1000.0, epoch_batches=epoch_batches).stages() if each.is_timed]
@@ -196,3 +196,20 @@ def test_rounds_of_a_script_that_hardly_waits_last_longer() -> None:
 def test_script_ends_after_an_update_that_no_rank_has_made() -> None:
     end = Script(look_ahead=3).stages()[-1]
     assert end.last_update > end.first + 3
+
+
+@pytest.mark.parametrize("epoch_batches", [1, 7, 36])
+def test_windows_of_short_epochs_are_whole_epochs(epoch_batches: int) -> None:
+    """With the starts of their workers: those of the script's own loader, and of trials."""
+    stages = Script(own_s=0.1, scenarios=[MORE_WORKERS], epoch_batches=epoch_batches).stages()
+    whole = [each for each in stages if each.is_timed and each.source in ("own", "trial")]
+    assert {each.role for each in whole} == {BASELINE, BASELINE_REPEAT, trial_role(MORE_WORKERS)}
+    for stage in whole:
+        assert stage.whole_epochs
+        assert stage.first_measured % epoch_batches == stage.end % epoch_batches == 0
+        assert stage.end - stage.first_measured >= 5
+    assert not any(each.whole_epochs for each in stages if each not in whole)
+
+
+def test_long_epochs_are_not_measured_whole() -> None:
+    assert not any(each.whole_epochs for each in Script(own_s=0.1, epoch_batches=50).stages())

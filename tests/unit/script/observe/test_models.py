@@ -19,6 +19,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+from torch.nn.modules import module as hooks
 from watched import BATCH, FEATURES, Training, loader, watched
 
 from ddpbench.kernels.fusion import count_fusable_norms
@@ -245,3 +246,30 @@ def test_compiled_step_with_the_model_inside_runs_unchanged() -> None:
             forward(x).backward()
             training.optimizer.step()
     assert len(seen.rows) == 6
+
+
+class Slow(nn.Module):
+    """A teacher that is not trained, or a transform without parameters."""
+
+    def __init__(self, has_parameters: bool) -> None:
+        super().__init__()
+        self.inner = nn.Linear(FEATURES, FEATURES) if has_parameters else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        sleep(0.003)
+        output: torch.Tensor = self.inner(x)
+        return output
+
+
+@pytest.mark.parametrize(("has_parameters", "phase"), [(True, FORWARD), (False, HOST_TO_DEVICE)])
+def test_frozen_teacher_computes_and_a_transform_prepares_the_batch(has_parameters: bool, phase: int) -> None:
+    training, before = Training(), Slow(has_parameters)
+    with watched() as seen:
+        for x, _ in loader(12):
+            with torch.no_grad():
+                before(x)
+            training.step((x,))
+    late = seen.rows[5:, FIRST_PHASE:]
+    assert (late[:, phase] > 3.0).all()
+    assert (late[:, FORWARD + HOST_TO_DEVICE - phase] < 3.0).any()
+    assert not hooks._global_forward_pre_hooks
