@@ -13,7 +13,7 @@ from ddpbench.record.flags import flag_fields
 from ddpbench.record.record import DatasetInfo, Job, ObservedPrecision, PeakThroughput, Record, Round, Warmup
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.script import WatchedScript
-from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES, SCRIPT_PHASE, Health, Memory, Numerics, Trace
+from ddpbench.record.trace import COLLECTIVE_PHASES, EPOCH_START_PHASE, PHASES, SCRIPT_PHASE, Health, Memory, Numerics, Trace
 from ddpbench.record.verdict import RunCommand, ScalingVerdict, Verdict
 
 GIB = 2**30
@@ -142,7 +142,7 @@ def environment(ranks: int = 4, *, nodes: int = 1, device: str = "NVIDIA H200", 
 def trace(rank: int, step_ms: float, phases: Mapping[str, float], *, steps: int = 20, batch: int = 256, **changes: Any) -> Trace:
     """A round of equal steps of one rank; missing ``phases`` take no time."""
     cpu = changes.get("memory") is CPU_MEMORY
-    names = [*PHASES, *({SCRIPT_PHASE} & phases.keys())]
+    names = [name for name in (EPOCH_START_PHASE, *PHASES, SCRIPT_PHASE) if name in PHASES or name in phases]
     phases_ms = {phase: [phases.get(phase, 0.0)] * steps for phase in names}
     common: dict[str, Any] = {
         "rank": rank,
