@@ -72,7 +72,7 @@ def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
         case "data-bound":
             return _more_workers(inputs)
         case "host-to-device-bound" if not inputs.record.config.pin_memory:
-            return _pinned_memory(inputs.record)
+            return pinned_memory_change(inputs.record)
         case "noisy-neighbour":
             return RunCommand(TOP_COMMAND)
     return None
@@ -88,7 +88,7 @@ def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | N
         if remedy.scenario is not None and is_script_change(remedy.scenario):
             return script_change(remedy.scenario, inputs.record)
         if remedy.code == "pinned-memory-and-worker":
-            return _pinned_memory(inputs.record)
+            return pinned_memory_change(inputs.record)
         if remedy.code == "persistent-workers":
             return ChangeDataLoader(persistent_workers=True, shared_handles=shared_in_workers(Scenario(), inputs.record))
         if remedy.code in ("list-processes", "inspect-straggler"):
@@ -102,7 +102,7 @@ def _is_ruled_out(scenario: Scenario, inputs: AnalysisInput) -> bool:
     return scenario in inputs.controls.failed_trials or (compared is not None and not (compared.is_stream and compared.different))
 
 
-def _pinned_memory(record: Record) -> ChangeDataLoader:
+def pinned_memory_change(record: Record) -> ChangeDataLoader:
     """A DataLoader without workers has no thread that pins batches."""
     workers = None if record.workers else 1
     return ChangeDataLoader(num_workers=workers, pin_memory=True, shared_handles=shared_in_workers(Scenario(workers=workers), record))

@@ -184,9 +184,9 @@ class InitWithDataset:
 def _indices(loader: DataLoader[Any]) -> Iterator[Any]:
     """What the sampler of ``loader`` draws; the sampler itself is left alone."""
     if loader.batch_sampler is None:
-        yield from EndlessSampler(loader.sampler)
+        yield from EndlessSampler(loader.sampler, max_skip_s=0)
         return
-    for batch in EndlessSampler(loader.batch_sampler):
+    for batch in EndlessSampler(loader.batch_sampler, max_skip_s=0):
         yield from batch
 
 
