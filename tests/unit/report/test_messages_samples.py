@@ -50,7 +50,7 @@ def test_comparison_of_samples(comparison: SampleComparison, text: str) -> None:
 
 def test_what_workers_share_and_how_they_do_not() -> None:
     assert shared_text([FILE]) == "forked workers would share the file Records.file, which is open before they start"
-    both = "the file /data/records.bin and the writable memory map Records.map, which are"
+    both = "the file records.bin of Records and the writable memory map Records.map, which are"
     assert shared_text([OF_LIBRARY, MAP]) == f"forked workers would share {both} open before they start"
     assert open_text([FILE, MAP]) == "open Records.file in each worker, open Records.map read-only"
 
