@@ -102,7 +102,7 @@ def _compare_indexed(loader: DataLoader[Any], files: SharedFiles, seconds: float
     if len(same) < max(1, MIN_COMPARABLE * number):
         return SampleComparison(workers=WORKERS, samples=number, not_compared="random")
     different = sum(found[position] != first[position] for position in same)
-    return SampleComparison(workers=WORKERS, samples=len(same), different=different)
+    return SampleComparison(workers=WORKERS, samples=len(same), different=different, unsteady=number - len(same))
 
 
 def _read_own_way(loader: DataLoader[Any], samples: DigestedSamples, number: int, worker_init: WorkerInit, seconds: float) -> list[bytes]:

@@ -21,6 +21,10 @@ MEMORY = WorkerMemory(batch_bytes=2**28, worker_bytes=2**29, shm_bytes=2**30, me
     ("comparison", "text"),
     [
         (SampleComparison(workers=3, samples=300), "no difference in 300 samples that 3 workers read at once"),
+        (
+            SampleComparison(workers=3, samples=260, unsteady=40),
+            "no difference in 260 samples that 3 workers read at once; 40 others differ from one read to the next",
+        ),
         (SampleComparison(workers=3, samples=300, different=24), "24 of 300 samples differ if 3 workers read them at once"),
         (
             SampleComparison(workers=3, samples=300, not_compared="random"),
