@@ -53,6 +53,7 @@ class SampleComparison(msgspec.Struct, frozen=True, kw_only=True):
     workers: AtLeastOne
     samples: Count = 0  # that were compared
     different: Count = 0  # of them; of a stream, those that another worker yielded, too
+    unsteady: Count = 0  # more samples, which differ from one read to the next in the script's own way, and were not compared
     is_stream: bool = False
     not_compared: NotComparedReason | None = None
     error: FreeText = ""  # if it failed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,11 @@ from typing import Any
 import pytest
 from launches import PLAIN, SUPPORT, only_job
 
+from ddpbench.analysis.remedies.script import may_try
 from ddpbench.record.checks import RepeatedSamples, SharedHandles
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job
-from ddpbench.record.script import SharedHandle
+from ddpbench.record.script import SampleComparison, SharedHandle
 from ddpbench.record.verdict import ChangeDataLoader
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
@@ -51,15 +52,20 @@ def test_no_worker_is_forked_that_would_share_an_open_file(launch: Launch, resul
     assert all("open RecordFile.file in each worker" in line for line in advice)
 
 
-def test_workers_of_a_dataset_that_opens_its_file_with_a_sample_are_tried(launch: Launch, results: Path) -> None:
+def test_workers_of_a_dataset_that_opens_its_file_with_a_sample_share_nothing(launch: Launch, results: Path) -> None:
     done, job = diagnosed(launch, results, "--lazy", limit_s=25)
     assert "wrong 0" in done.stdout
-    assert "ok" in trials(job)
-    assert re.search(r"^  use   DataLoader\(\.\.\., num_workers=\d+", done.stderr, re.MULTILINE)
+    script = job.records[0].script
+    assert script is not None
+    assert script.shared_handles == []
+    assert script.sample_comparison is None or not script.sample_comparison.changes_samples
+    assert job.diagnosis is not None
+    assert job.diagnosis.all_cores_loader_benchmarks, "its workers open their own"
+    assert [record.fault for record in job.records if record.role.kind == "trial" and record.fault] == []
 
 
-def test_failure_beside_workers_of_ddpbench_is_not_blamed_on_the_script(launch: Launch, results: Path) -> None:
-    flags = ["--folder", str(results.parent), "--lazy", "--fail-beside-workers"]
+def test_failure_after_workers_of_ddpbench_is_not_blamed_on_the_script(launch: Launch, results: Path) -> None:
+    flags = ["--folder", str(results.parent), "--lazy", "--fail-after-children"]
     done = launch([*PLAIN, "diagnose", "--time-limit", "25", "-o", str(results), RECORDS, *flags])
     assert done.returncode == 1
     assert "RuntimeError: no such luck" in done.stderr
@@ -95,7 +101,9 @@ def test_more_workers_of_a_stream_that_is_not_divided_are_not_tried(launch: Laun
     assert "divide the samples among workers" in done.stderr
 
 
-def test_workers_of_a_divided_stream_are_tried(launch: Launch, results: Path) -> None:
-    done, job = diagnosed(launch, results, "--kind", "stream", "--divide", "--workers", "1", limit_s=25)
-    assert "ok" in trials(job)
-    assert "  no sample of 300 samples was yielded by both" in done.stderr
+def test_workers_of_a_divided_stream_may_be_tried(launch: Launch, results: Path) -> None:
+    _, job = diagnosed(launch, results, "--kind", "stream", "--divide", "--workers", "1")
+    script = job.records[0].script
+    assert script is not None
+    assert script.sample_comparison == SampleComparison(workers=2, samples=300, is_stream=True)
+    assert may_try(Scenario(workers=2), job.records[0])

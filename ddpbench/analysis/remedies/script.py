@@ -88,7 +88,7 @@ def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
         case "epoch-start-bound" if not is_rebuilt(inputs.record):
             return ChangeDataLoader(persistent_workers=True)
         case "host-to-device-bound" if not inputs.record.config.pin_memory:
-            return _pinned_memory(inputs.record)
+            return pinned_memory_change(inputs.record)
         case "noisy-neighbour":
             return RunCommand(TOP_COMMAND)
     return None
@@ -104,7 +104,7 @@ def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | N
         if remedy.scenario is not None and is_script_change(remedy.scenario) and remedy.code != "all-cores-workers":
             return script_change(remedy.scenario, inputs.record)
         if remedy.code == "pinned-memory-and-worker":
-            return _pinned_memory(inputs.record)
+            return pinned_memory_change(inputs.record)
         if remedy.code in ("list-processes", "inspect-straggler"):
             return RunCommand(remedy.command)
     return None
@@ -116,7 +116,7 @@ def _has_other_samples(scenario: Scenario, record: Record) -> bool:
     return compared is not None and not (compared.is_stream and compared.different)
 
 
-def _pinned_memory(record: Record) -> ChangeDataLoader:
+def pinned_memory_change(record: Record) -> ChangeDataLoader:
     """A DataLoader without workers has no thread that pins batches."""
     workers = None if record.workers else 1
     return ChangeDataLoader(num_workers=workers, pin_memory=True, shared_handles=shared_in_workers(Scenario(workers=workers), record))

@@ -16,7 +16,7 @@ from ddpbench.analysis.remedies.remedy import (
     Remedy,
     RemedyCode,
 )
-from ddpbench.analysis.remedies.script import is_script_change, other_samples, script_change, shared_in_workers
+from ddpbench.analysis.remedies.script import is_script_change, other_samples, pinned_memory_change, script_change, shared_in_workers
 from ddpbench.analysis.stats import Interval, PairedRatio
 from ddpbench.analysis.whatif.outcome import PredictionOutcome, is_runnable
 from ddpbench.record.diagnosis import SHM_DIR, Diagnosis
@@ -94,6 +94,8 @@ def remedy_name(remedy: Remedy, record: Record) -> str:
         return next_step_text(script_change(FUSED, record))
     if record.script is not None and remedy.scenario is not None and is_script_change(remedy.scenario):
         return next_step_text(script_change(remedy.scenario, record))
+    if record.script is not None and record.script.shared_handles and remedy.code == "pinned-memory-and-worker":
+        return next_step_text(pinned_memory_change(record))
     if record.script is not None and remedy.code == "cuda-graphs":
         return 'torch.compile(model, mode="reduce-overhead")'
     match remedy:

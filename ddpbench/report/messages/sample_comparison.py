@@ -21,9 +21,10 @@ def comparison_text(comparison: SampleComparison) -> str:
         if comparison.different:
             return f"{workers} yield the same samples: the stream is not divided among them"
         return f"no sample of {samples} was yielded by both of {workers}"
+    others = f"; {comparison.unsteady:,} others differ from one read to the next" if comparison.unsteady else ""
     if comparison.different:
-        return f"{comparison.different:,} of {samples} differ if {workers} read them at once"
-    return f"no difference in {samples} that {workers} read at once"
+        return f"{comparison.different:,} of {samples} differ if {workers} read them at once{others}"
+    return f"no difference in {samples} that {workers} read at once{others}"
 
 
 def repeated_text(record: Record, workers: int) -> str:

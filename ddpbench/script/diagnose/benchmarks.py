@@ -35,7 +35,7 @@ class Benchmarks:
     def run(self, stage: Stage, iterator: SteeredIterator, observer: Observer, files: Sequence[str]) -> None:
         """Run the benchmark of ``stage``, if it concerns this rank. ``files`` are those of the dataset."""
         results, device = self._results, observer.device
-        if stage.kind == "collect":
+        if stage.kind == "collect" and iterator.steered.repeated.has_batches:
             results.worker_memory = measure_worker_memory(iterator.steered, self._ranks_per_node)
         elif stage.kind == "benchmark" and stage.workers:
             with observer.paused():

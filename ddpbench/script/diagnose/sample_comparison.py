@@ -6,9 +6,9 @@ that a library in C has open, a cache that every worker fills, a number of the w
 The own way is that of the script: a dataset without workers is read in this process, where the script reads it, one with workers by a
 single worker. The other way is what is to be tried: workers of a DataLoader with the script's start method. They are forked from this
 process like those of a trial, so they inherit what those would, need no pickled copy of the dataset, and never run the script again: it
-need not be guarded by ``if __name__ == "__main__"``. Where workers are spawned, a script without that guard is not compared, nor are other
-workers tried. Before each sample the random states are the same, so that random transforms can be
-compared, too, unless they have a generator of their own. Then two reads in the script's own way differ, and nothing is claimed.
+need not be guarded by ``if __name__ == "__main__"``. If workers are spawned, a script without that guard is not compared, nor are other
+workers tried. Before each sample the random states are the same, so that random transforms can be compared, too, unless they have a
+generator of their own. Then two reads in the script's own way differ, and nothing is claimed.
 
 The samples of a stream, an IterableDataset, have no index. Its workers are compared with each other: they must not yield the same samples.
 """
@@ -16,21 +16,21 @@ The samples of a stream, an IterableDataset, have no index. Its workers are comp
 from __future__ import annotations
 
 import random
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from msgspec.structs import replace
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
+from ddpbench.data.loaders.start_workers import is_forked, no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.record.script import SampleComparison
 from ddpbench.script.diagnose.descriptors import positions
 from ddpbench.script.diagnose.main_guard import check_spawned_workers
@@ -41,7 +41,8 @@ from ddpbench.script.observe.sample_digest import digest, part_digests
 
 MAX_SAMPLES, WORKERS, STREAM_WORKERS = 300, 3, 2
 
-PROBED_SAMPLES = 16
+PROBED_SAMPLES, PROBE_S = 16, 1.0
+"""Samples, and seconds after the first, in which a worker shows which files it moves."""
 
 CHUNK = 4
 """Samples that a worker reads at once: with few of them, all workers read at the same time."""
@@ -57,6 +58,7 @@ MAX_REPEATED, MAX_OWN_REPEATED = 0.1, 0.1
 the second are the same within one worker.
 """
 
+Sample = TypeVar("Sample")
 WorkerInit = Callable[[int], None] | None
 
 
@@ -65,17 +67,17 @@ def probe_shared_files(loader: DataLoader[Any], files: SharedFiles) -> bool:
 
     Returns whether there was a reason to start it.
     """
-    if files.shared(loader) or not positions():
+    if not is_forked(loader) or files.shared(loader) or not positions():
         return False
     worker_init, dataset = files.worker_init(loader), loader.dataset
     with suppress(Exception), kept_random_states(loader.generator), no_torch_sigchld_handler(), files.watch_positions(loader):
         if isinstance(dataset, IterableDataset):
             stream = DataLoader(dataset, batch_size=None, collate_fn=of_worker, **_arguments(loader, 1, worker_init))
             with iterating(stream) as samples:
-                deque(islice(samples, PROBED_SAMPLES), maxlen=0)
+                _until(PROBE_S, islice(samples, PROBED_SAMPLES))
         else:
             digested = DigestedSamples(dataset, list(islice(_indices(loader), PROBED_SAMPLES)))
-            deque(_read(loader, digested, len(digested), 1, worker_init), maxlen=0)
+            _until(PROBE_S, _read(loader, digested, len(digested), 1, worker_init))
     return True
 
 
@@ -102,7 +104,7 @@ def _compare_indexed(loader: DataLoader[Any], files: SharedFiles, seconds: float
     if len(same) < max(1, MIN_COMPARABLE * number):
         return SampleComparison(workers=WORKERS, samples=number, not_compared="random")
     different = sum(found[position] != first[position] for position in same)
-    return SampleComparison(workers=WORKERS, samples=len(same), different=different)
+    return SampleComparison(workers=WORKERS, samples=len(same), different=different, unsteady=number - len(same))
 
 
 def _read_own_way(loader: DataLoader[Any], samples: DigestedSamples, number: int, worker_init: WorkerInit, seconds: float) -> list[bytes]:
@@ -112,11 +114,11 @@ def _read_own_way(loader: DataLoader[Any], samples: DigestedSamples, number: int
     return _until(seconds, map(samples.__getitem__, range(number)))
 
 
-def _until(seconds: float, digests: Iterable[bytes]) -> list[bytes]:
-    """As many of ``digests`` as come within ``seconds`` of the first: workers need some time to start."""
-    found: list[bytes] = []
+def _until(seconds: float, samples: Iterable[Sample]) -> list[Sample]:
+    """As many of ``samples`` as come within ``seconds`` of the first: workers need some time to start."""
+    found: list[Sample] = []
     end_s = inf
-    for each in digests:
+    for each in samples:
         end_s = min(end_s, monotonic() + seconds)
         found.append(each)
         if monotonic() > end_s:
@@ -184,9 +186,9 @@ class InitWithDataset:
 def _indices(loader: DataLoader[Any]) -> Iterator[Any]:
     """What the sampler of ``loader`` draws; the sampler itself is left alone."""
     if loader.batch_sampler is None:
-        yield from EndlessSampler(loader.sampler)
+        yield from EndlessSampler(loader.sampler, max_skip_s=0)
         return
-    for batch in EndlessSampler(loader.batch_sampler):
+    for batch in EndlessSampler(loader.batch_sampler, max_skip_s=0):
         yield from batch
 
 

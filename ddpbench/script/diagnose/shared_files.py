@@ -80,13 +80,17 @@ class SharedFiles:
 
     @contextmanager
     def watch_positions(self, loader: DataLoader[Any]) -> Iterator[None]:
-        """Notice which files of this process are moved by workers of ``loader`` that ddpbench starts meanwhile, and move them back."""
+        """Notice which files of this process are moved by workers of ``loader`` that ddpbench starts meanwhile.
+
+        They are moved back, unless the script's own workers read them, too.
+        """
         before = positions() if is_forked(loader) else []
         try:
             yield
         finally:
             if moved := moved_since(before):
-                restore(moved)
+                if not loader.num_workers:
+                    restore(moved)
                 name = type(loader.dataset).__name__
                 self._moved[id(loader.dataset)] = [SharedHandle(name=name, kind="descriptor", path=each.path) for each in moved]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from itertools import islice
+from time import monotonic
 from typing import Any
 
 import torch
@@ -27,6 +27,9 @@ BATCH_TIMEOUT_S, SPAWNED_BATCH_TIMEOUT_S = 20.0, 60.0
 
 Spawned workers import the script before their first batch.
 """
+
+MAX_SKIP_S = 1.0
+"""Seconds that a trial may take to reach the middle of an epoch: some samplers draw slowly."""
 
 
 class OpenTrial:
@@ -125,21 +128,24 @@ def _copied_sampler(sampler: Any) -> Any:
 
 
 class EndlessSampler:
-    """The batches, or samples, of a copy of ``sampler``: from the middle of an epoch on, without end."""
+    """The batches, or samples, of a copy of ``sampler``, without end: from the middle of an epoch on, or from what is drawn in time."""
 
-    def __init__(self, sampler: Any) -> None:
-        self._sampler = _copied_sampler(sampler)
+    def __init__(self, sampler: Any, max_skip_s: float = MAX_SKIP_S) -> None:
+        self._sampler, self._max_skip_s = _copied_sampler(sampler), max_skip_s
 
     def __iter__(self) -> Iterator[Any]:
-        skipped = _length(self._sampler) // 2
+        num_skipped, end_s = _length(self._sampler) // 2, monotonic() + self._max_skip_s
+        is_first_epoch = True
         while True:
             is_empty = True
-            for each in islice(iter(self._sampler), skipped, None):
-                is_empty = False
+            for number, each in enumerate(iter(self._sampler)):
+                if is_first_epoch and number < num_skipped and monotonic() < end_s:
+                    continue
+                is_first_epoch = is_empty = False
                 yield each
-            if is_empty and not skipped:
+            if is_empty and not is_first_epoch:
                 return  # a sampler that can be used once
-            skipped = 0
+            is_first_epoch = False
 
 
 def _length(sampler: Any) -> int:

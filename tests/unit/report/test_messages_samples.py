@@ -21,6 +21,10 @@ MEMORY = WorkerMemory(batch_bytes=2**28, worker_bytes=2**29, shm_bytes=2**30, me
     ("comparison", "text"),
     [
         (SampleComparison(workers=3, samples=300), "no difference in 300 samples that 3 workers read at once"),
+        (
+            SampleComparison(workers=3, samples=260, unsteady=40),
+            "no difference in 260 samples that 3 workers read at once; 40 others differ from one read to the next",
+        ),
         (SampleComparison(workers=3, samples=300, different=24), "24 of 300 samples differ if 3 workers read them at once"),
         (
             SampleComparison(workers=3, samples=300, not_compared="random"),
@@ -50,7 +54,7 @@ def test_comparison_of_samples(comparison: SampleComparison, text: str) -> None:
 
 def test_what_workers_share_and_how_they_do_not() -> None:
     assert shared_text([FILE]) == "forked workers would share the file Records.file, which is open before they start"
-    both = "the file /data/records.bin and the writable memory map Records.map, which are"
+    both = "the file records.bin of Records and the writable memory map Records.map, which are"
     assert shared_text([OF_LIBRARY, MAP]) == f"forked workers would share {both} open before they start"
     assert open_text([FILE, MAP]) == "open Records.file in each worker, open Records.map read-only"
 

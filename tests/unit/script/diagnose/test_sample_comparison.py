@@ -126,6 +126,12 @@ def test_transforms_with_a_generator_of_their_own_cannot_be_compared() -> None:
     assert (found.not_compared, found.changes_samples) == ("random", False)
 
 
+def test_samples_that_differ_from_read_to_read_are_left_out() -> None:
+    own = np.random.default_rng(0)
+    found = compared(Samples(lambda index: own.random(4) if index % 4 == 0 else index))
+    assert (found.samples, found.unsteady, found.different) == (MAX_SAMPLES * 3 // 4, MAX_SAMPLES // 4, 0)
+
+
 def test_state_of_a_worker_changes_samples() -> None:
     found = compared(Counting(), shuffle=True)
     assert found.different > MAX_SAMPLES / 2

@@ -14,7 +14,7 @@ from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.shared_files import SharedFiles
-from ddpbench.script.diagnose.trial_loader import BATCH_TIMEOUT_S, open_trial
+from ddpbench.script.diagnose.trial_loader import BATCH_TIMEOUT_S, EndlessSampler, open_trial
 
 NUMBERS, FILES = TensorDataset(torch.arange(12)), SharedFiles()
 ROOM = WorkerMemory(batch_bytes=0, shm_bytes=2**30, memory_bytes=2**40)
@@ -27,6 +27,14 @@ def taken(loader: DataLoader[Any], number: int) -> list[list[int]]:
 def test_begins_in_the_middle_and_never_ends() -> None:
     trial = open_trial(DataLoader(NUMBERS, batch_size=3), Scenario(workers=0), ROOM, FILES)
     assert taken(trial, 6) == [[6, 7, 8], [9, 10, 11], [0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+
+
+def test_sampler_that_draws_slowly_is_not_skipped_to_the_middle() -> None:
+    assert list(islice(EndlessSampler(range(8), max_skip_s=0), 10)) == [*range(8), 0, 1]
+    assert list(islice(EndlessSampler(range(8)), 6)) == [4, 5, 6, 7, 0, 1]
+    used_once = iter(range(3))
+    assert list(EndlessSampler(used_once)) == [0, 1, 2]
+    assert list(EndlessSampler([])) == []
 
 
 def test_arguments_are_those_of_the_scenario_and_else_of_the_script() -> None:
