@@ -51,7 +51,12 @@ from ddpbench.record.trace import RetryReason
 from ddpbench.report.messages.phrases import format_ranks, format_starved_ranks
 from ddpbench.report.messages.sentence import Quantity, Sentence, counted, sentence_text
 
-LENGTH_LIMITS = {"time-limit": "the time limit allows", "one-minute": "one minute allows", "script": "the script's training allows"}
+LENGTH_LIMITS = {
+    "time-limit": "the time limit allows",
+    "one-minute": "one minute allows",
+    "steps": "--steps allows",
+    "script": "the script's training allows",
+}
 
 RETRY_REASONS: dict[RetryReason, str] = {"throttle": "GPU clocks throttled"}
 

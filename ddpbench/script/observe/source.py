@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
+from torch.utils.data import Dataset
 
 DEFAULT_PREFETCH = 2
 """What a DataLoader prefetches per worker by default."""
@@ -18,7 +19,7 @@ class LoaderSource:
     """A DataLoader of the script, without a reference to it."""
 
     name: str  # class of the loader
-    dataset: str  # class of its dataset
+    dataset: str  # class of its dataset, and of the one in it
     num_samples: int | None  # of the dataset; None if it has no length
     batch_size: int | None  # None if the loader does not know it
     workers: int
@@ -37,7 +38,7 @@ class LoaderSource:
         dataset = getattr(loader, "dataset", None)
         return cls(
             name=type(loader).__name__,
-            dataset=type(dataset).__name__,
+            dataset=dataset_name(dataset),
             num_samples=_length(dataset),
             batch_size=_batch_size(loader),
             workers=workers,
@@ -60,6 +61,23 @@ class LoaderSource:
     def num_samples_in(self, batch: Any) -> int:
         """Samples in ``batch``: the loader's batch size, else the leading dimension of its first tensor; 1 if neither is known."""
         return num_samples(batch) if self.batch_size is None else self.batch_size
+
+
+MAX_NESTED_DATASETS = 3
+
+
+def dataset_name(dataset: Any) -> str:
+    """The class of ``dataset`` and, as of a Subset, that of the dataset that it takes its samples from: ``Subset of CIFAR10``."""
+    names = [type(dataset).__name__]
+    while len(names) < MAX_NESTED_DATASETS:
+        try:
+            dataset = dataset.dataset
+        except Exception:  # it has none, and a property of the user may raise anything
+            break
+        if not isinstance(dataset, Dataset):
+            break
+        names.append(type(dataset).__name__)
+    return " of ".join(names)
 
 
 def num_samples(batch: Any) -> int:
