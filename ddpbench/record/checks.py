@@ -119,7 +119,7 @@ class MeasurementTooShort(Check, frozen=True, kw_only=True, tag="too-short"):
 
     rounds: AtLeastOne
     steps: AtLeastOne  # of all rounds
-    limited_by: Literal["time-limit", "one-minute", "script"] | None = None  # None if flags or an early end left too few
+    limited_by: Literal["time-limit", "one-minute", "steps", "script"] | None = None  # None if flags or an early end left too few
     remedy: Literal["longer-time-limit", "run-to-end"] | None = None
     suggested_rounds: Count | None = None  # None if --rounds has enough
     suggested_steps: Count | None = None  # None if --steps has enough

@@ -85,7 +85,10 @@ def data_bound(inputs: AnalysisInput) -> Verdict | None:
         # forward and backward slowed down by decoding do not show what the GPU could train
         return Verdict(kind="inconclusive", evidence=DecodesOnDevice(wait_fraction=wait_fraction))
     pipeline = pipeline_model(inputs)
-    evidence = DataWait(wait_fraction=wait_fraction, loader_samples_per_s=pipeline.achieved_rate, device_samples_per_s=pipeline.device_rate)
+    could_train = pipeline.device_rate
+    if slowdown is not None and could_train <= pipeline.achieved_rate:  # by sums of rounds that vary, though not by pairs of them
+        could_train = slowdown.center * pipeline.achieved_rate
+    evidence = DataWait(wait_fraction=wait_fraction, loader_samples_per_s=pipeline.achieved_rate, device_samples_per_s=could_train)
     found = find_root_cause(pipeline)
     return Verdict(kind="data-bound", evidence=evidence, cause=found.cause, cause_evidence=found.evidence)
 

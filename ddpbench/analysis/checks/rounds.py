@@ -9,6 +9,7 @@ from ddpbench.analysis.run_length import MIN_ROUNDS, MIN_STEPS, required_length,
 from ddpbench.analysis.stats import coefficient_of_variation
 from ddpbench.record.checks import Drift, MeasurementTooShort, Noisy, Relocated
 from ddpbench.record.record import Record
+from ddpbench.record.script import WatchedScript
 
 MAX_ROUND_CV = 0.01
 MAX_DRIFT = 0.02
@@ -55,7 +56,9 @@ def check_length(record: Record) -> MeasurementTooShort | None:
     if rounds >= MIN_ROUNDS and timed >= MIN_STEPS:
         return None
     if record.script is not None:
-        return MeasurementTooShort(severity="info", rounds=rounds, steps=timed, limited_by="script")
+        ended_by = _end_of_script(record, record.script)
+        remedy: Literal["longer-time-limit"] | None = "longer-time-limit" if ended_by == "time-limit" else None
+        return MeasurementTooShort(severity="info", rounds=rounds, steps=timed, limited_by=ended_by, remedy=remedy)
     limit: Literal["time-limit", "one-minute"] = "time-limit" if _is_time_limited(record) else "one-minute"
     automatic = rounds >= MIN_ROUNDS and not requested.steps and not requested.epochs
     by_time = record.status == "ok" and (limit == "time-limit" or automatic)
@@ -70,6 +73,13 @@ def check_length(record: Record) -> MeasurementTooShort | None:
         suggested_rounds=more.get("rounds"),
         suggested_steps=more.get("steps"),
     )
+
+
+def _end_of_script(record: Record, script: WatchedScript) -> Literal["time-limit", "steps", "script"]:
+    """What ended the training of a script: ddpbench, in a diagnosis or after --steps batches, or the script itself."""
+    if not script.ended_early:
+        return "script"
+    return "time-limit" if _is_time_limited(record) else "steps"
 
 
 def _remedy(record: Record) -> Literal["longer-time-limit", "run-to-end"] | None:

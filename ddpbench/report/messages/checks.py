@@ -55,7 +55,12 @@ from ddpbench.report.messages.sample_comparison import repeated_text
 from ddpbench.report.messages.sentence import Quantity, Sentence, counted, sentence_text
 from ddpbench.report.messages.shared_handles import handle_names, open_text
 
-LENGTH_LIMITS = {"time-limit": "the time limit allows", "one-minute": "one minute allows", "script": "the script's training allows"}
+LENGTH_LIMITS = {
+    "time-limit": "the time limit allows",
+    "one-minute": "one minute allows",
+    "steps": "--steps allows",
+    "script": "the script's training allows",
+}
 
 RETRY_REASONS: dict[RetryReason, str] = {"throttle": "GPU clocks throttled"}
 

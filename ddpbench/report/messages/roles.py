@@ -89,7 +89,7 @@ def _use_of(found: Disturbance) -> str:
     one = len(found.samples_per_s) == 1
     if found.is_left_out:
         return f"{'is' if one else 'are'} left out"
-    return f"{'counts' if one else 'count'}, as a part of the training"
+    return "counts" if one else "count"
 
 
 def skipped_name(skipped: SkippedMeasurement, job: Job) -> str:

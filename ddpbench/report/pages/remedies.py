@@ -86,8 +86,8 @@ def _remedy_line(name: str, parts: Sequence[str], page: Page) -> list[Text]:
 def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -> Iterator[Text]:
     """The command to use from now on, and its gain: of ``best``, the ``best_outcome`` of ``job``.
 
-    Empty without predictions, or until one that can be tried has been tried. A data-bound run for which nothing could be tried is not told
-    to stay as it is.
+    Empty without predictions, or until one that can be tried has been tried. The present settings of a data-bound run are not recommended
+    if nothing could be tried.
     """
     predictions, baseline = outcomes(job), baseline_of(job)
     if not predictions or baseline is None:

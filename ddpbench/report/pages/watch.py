@@ -74,13 +74,19 @@ def _measured_items(record: Record) -> Iterator[str]:
         yield f"{pluralize(len(record.rounds), 'round')} of {length} steps"
 
 
+def _outside_name(kind: OutsideKind, script: WatchedScript) -> str:
+    """A single epoch has none to come after it: what lies between its steps is the script's own work."""
+    return "other work" if kind == "between-epochs" and script.epochs <= 1 else OUTSIDE_NAMES[kind]
+
+
 def _outside_lines(record: Record, page: Page) -> list[Text]:
     """The time that the training spent outside of its steps; empty if it spent none."""
     script = record.script
     if script is None or script.training_s <= 0 or not script.outside_s:
         return []
     outside_s = fsum(script.outside_s.values())
-    parts = [f"{OUTSIDE_NAMES[kind]} {format_percent(seconds / script.training_s, 2)}" for kind, seconds in script.outside_s.items()]
+    shares = {kind: format_percent(seconds / script.training_s, 2) for kind, seconds in script.outside_s.items()}
+    parts = [f"{_outside_name(kind, script)} {share}" for kind, share in shares.items()]
     total = f"{format_percent(outside_s / script.training_s, 2)} of {format_significant(script.training_s)} s of training"
     if (
         record.data

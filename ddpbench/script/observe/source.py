@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import Dataset, IterableDataset
 
 DEFAULT_PREFETCH = 2
 """What a DataLoader prefetches per worker by default."""
@@ -19,7 +19,7 @@ class LoaderSource:
     """A DataLoader of the script, without a reference to it."""
 
     name: str  # class of the loader
-    dataset: str  # class of its dataset
+    dataset: str  # class of its dataset, and of the one in it
     num_samples: int | None  # of the dataset; None if it has no length
     batch_size: int | None  # None if the loader does not know it
     workers: int
@@ -43,7 +43,7 @@ class LoaderSource:
         dataset = getattr(loader, "dataset", None)
         return cls(
             name=type(loader).__name__,
-            dataset=type(dataset).__name__,
+            dataset=dataset_name(dataset),
             num_samples=_length(dataset),
             batch_size=_batch_size(loader),
             workers=workers,
@@ -130,6 +130,23 @@ def num_elements(batch: Any) -> int:
         elif isinstance(each, Mapping):
             found += sum(inner.numel() for inner in each.values() if isinstance(inner, torch.Tensor))
     return found
+
+
+MAX_NESTED_DATASETS = 3
+
+
+def dataset_name(dataset: Any) -> str:
+    """The class of ``dataset`` and, as of a Subset, that of the dataset that it takes its samples from: ``Subset of CIFAR10``."""
+    names = [type(dataset).__name__]
+    while len(names) < MAX_NESTED_DATASETS:
+        try:
+            dataset = dataset.dataset
+        except Exception:  # it has none, and a property of the user may raise anything
+            break
+        if not isinstance(dataset, Dataset):
+            break
+        names.append(type(dataset).__name__)
+    return " of ".join(names)
 
 
 def num_samples(batch: Any) -> int:

@@ -12,6 +12,7 @@ from script_diagnoses import benchmark, rates, script_diagnosis
 from ddpbench.analysis.controls import controls_of
 from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.whatif.query import diagnosed_input
+from ddpbench.record.bottleneck import DataWait, Undecided
 from ddpbench.record.record import Job
 from ddpbench.report.console import make_console
 from ddpbench.report.messages.causes import cause_text
@@ -67,6 +68,16 @@ def test_no_page_shows_a_run_faster_than_computing_or_a_share_without_bound() ->
         assert this_run is None or float(this_run[1]) <= 100
         rows = dict(re.findall(r"(usable cores|2 busy workers) +([\d,]+)", text))
         assert all(float(rate.replace(",", "")) < 100_000 for rate in rows.values())
+
+
+def test_verdict_names_no_device_that_is_slower_than_the_run() -> None:
+    """By pairs of rounds the run is slower, by their sums it is faster."""
+    verdict = script_diagnosis([1000.0] * 5, [2500.0, 500.0, 2500.0, 500.0, 2500.0], wait=0.3, loader=benchmark(1010.0)).records[0].verdict
+    assert verdict is not None
+    found = verdict.evidence.likely if isinstance(verdict.evidence, Undecided) else verdict.evidence
+    assert isinstance(found, DataWait)
+    assert found.device_samples_per_s == pytest.approx(1000 * 2.5**0.6 * 0.5**0.4)
+    assert found.loader_samples_per_s == pytest.approx(1000)
 
 
 def test_cause_names_no_rate_that_is_no_limit() -> None:

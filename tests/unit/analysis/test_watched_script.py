@@ -20,7 +20,7 @@ from ddpbench.record.errors import Status
 from ddpbench.record.loader_stats import CpuUsage
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.record import Job, Record, Round
-from ddpbench.record.roles import BASELINE
+from ddpbench.record.roles import BASELINE, RUN, Role
 from ddpbench.record.script import SampleComparison, SharedHandle
 from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RunCommand, Verdict
 
@@ -208,6 +208,23 @@ def test_training_threads_that_share_cores_are_named_if_they_compute(thread_core
     ]
     found = judged(record)
     assert (found.kind, isinstance(found.evidence, OversubscribedRanks)) == (kind, kind == "inconclusive")
+
+
+@pytest.mark.parametrize(
+    ("role", "ended_early", "limited_by", "remedy"),
+    [
+        (RUN, False, "script", None),
+        (RUN, True, "steps", None),
+        (BASELINE, False, "script", None),
+        (BASELINE, True, "time-limit", "longer-time-limit"),
+    ],
+)
+def test_what_ended_a_script_limits_its_rounds(role: Role, ended_early: bool, limited_by: str, remedy: str | None) -> None:
+    record = records.watched_script(longer=[1.0] * 3, role=role)
+    assert record.script is not None
+    record.script = msgspec.structs.replace(record.script, ended_early=ended_early)
+    [short] = [check for check in run_checks(record) if isinstance(check, MeasurementTooShort)]
+    assert (short.severity, short.limited_by, short.remedy) == ("info", limited_by, remedy)
 
 
 def test_earlier_runs_of_a_script_are_no_history() -> None:

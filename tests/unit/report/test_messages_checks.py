@@ -136,6 +136,11 @@ MESSAGES: list[tuple[AnyCheck, str, str]] = [
         "",
     ),
     (
+        MeasurementTooShort(severity="info", rounds=3, steps=60, limited_by="steps"),
+        "3 rounds and 60 steps, as many as --steps allows",
+        "",
+    ),
+    (
         MeasurementTooShort(severity="info", rounds=5, steps=5, limited_by="one-minute", suggested_steps=6),
         "5 rounds and 5 steps, as many as one minute allows",
         "`--steps 6` or more",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
-from ddpbench.script.observe.source import LoaderSource
+from ddpbench.script.observe.source import LoaderSource, dataset_name
 
 
 def received(points: torch.Tensor) -> LoaderSource:
@@ -28,3 +28,34 @@ def test_batches_that_a_dataset_pins_are_seen() -> None:
     torch.cuda.init()
     assert received(torch.ones(4, 3).pin_memory()).pin_memory
     assert not received(torch.ones(4, 3, device="cuda")).pin_memory
+
+
+class Cyclic(Dataset[int]):
+    @property
+    def dataset(self) -> Cyclic:
+        return self
+
+
+class Unwilling(Dataset[int]):
+    @property
+    def dataset(self) -> None:
+        raise RuntimeError("not yet opened")
+
+
+POINTS = TensorDataset(torch.ones(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "name"),
+    [
+        (POINTS, "TensorDataset"),
+        (Subset(POINTS, [0, 2]), "Subset of TensorDataset"),
+        (Subset(Subset(POINTS, [0, 2]), [1]), "Subset of Subset of TensorDataset"),
+        (Cyclic(), "Cyclic of Cyclic of Cyclic"),
+        (Unwilling(), "Unwilling"),
+        ([1, 2, 3], "list"),
+    ],
+)
+def test_dataset_is_named_with_the_one_in_it(dataset: object, name: str) -> None:
+    assert dataset_name(dataset) == name
+    assert LoaderSource.of(DataLoader(POINTS)).dataset == "TensorDataset"
