@@ -5,21 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import posix
-import shutil
 import stat
 import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from ddpbench.script.protect.copies import copy_content, copy_file_content, copy_metadata, require_room
 from ddpbench.script.protect.overlay import DELETED, Overlay, is_deleted, is_folder, mode_of, path_of_descriptor, system_error
 from ddpbench.script.protect.updates import UpdatedFile, Updates, can_wait
 
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 """The flags of ``os.open`` that write."""
-
-COPIED_AT_ONCE = 1 << 28
-"""Bytes of one system call."""
 
 
 class Changes:
@@ -214,19 +211,15 @@ class Changes:
         """Copy a file of the user, without its content unless ``keep``. Another process may do the same at the same time."""
         overlay, upper, found = self._overlay, self._with_parents(key), posix.stat(key)
         if keep:
-            self._require_room(key, found.st_size)
+            require_room(overlay.scratch, key, found.st_size)
         copy = f"{overlay.temp}/copy-{posix.getpid()}-{threading.get_ident()}"
         target = posix.open(copy, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             if keep:
-                source = posix.open(key, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    _copy_content(source, target)
-                finally:
-                    posix.close(source)
+                copy_file_content(key, target)
         finally:
             posix.close(target)
-        _copy_metadata(key, copy, found, with_times=keep)
+        copy_metadata(key, copy, found, with_times=keep)
         with suppress(FileExistsError):
             posix.link(copy, upper)
             if keep:
@@ -240,14 +233,10 @@ class Changes:
 
     def _copy_nameless(self, descriptor: int) -> int:
         """The descriptor of a copy of a file of the user that was deleted, and is written nevertheless."""
-        self._require_room(path_of_descriptor(descriptor), posix.fstat(descriptor).st_size)
+        require_room(self._overlay.scratch, path_of_descriptor(descriptor), posix.fstat(descriptor).st_size)
         copy = posix.open(self._overlay.temp, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
-        _copy_content(descriptor, copy)
+        copy_content(descriptor, copy)
         return copy
-
-    def _require_room(self, name: str, size: int) -> None:
-        if size > shutil.disk_usage(self._overlay.scratch).free / 2:
-            raise OSError(errno.ENOSPC, "the scratch folder has no room for a copy of the file", name)
 
     def _with_parents(self, key: str) -> str:
         """The scratch path of ``key``, in a folder that exists."""
@@ -293,22 +282,6 @@ class Changes:
                     self._hide_old_content(f"{upper}/{name}")
                 else:
                     posix.symlink(DELETED, f"{upper}/{name}")
-
-
-def _copy_content(source: int, target: int) -> None:
-    """Copy a file, whatever the offset of its descriptor, with functions that nothing replaces."""
-    offset = 0
-    while copied := posix.sendfile(target, source, offset, COPIED_AT_ONCE):
-        offset += copied
-
-
-def _copy_metadata(source: str, target: str, found: os.stat_result, with_times: bool) -> None:
-    posix.chmod(target, stat.S_IMODE(found.st_mode))
-    if with_times:
-        for name in posix.listxattr(source):
-            with suppress(OSError):  # one of the system
-                posix.setxattr(target, name, posix.getxattr(source, name))
-        posix.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
 def _make_folders(path: str) -> bool:

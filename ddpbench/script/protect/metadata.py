@@ -26,7 +26,7 @@ State = tuple[int, int, int, int, int]
 
 
 class FileStates:
-    """The states of the files in some folders, and of the user's in shared memory, as they are now."""
+    """The states of the files in some folders, and of those of the user in shared memory, when it is created."""
 
     def __init__(self, folders: Iterable[str]) -> None:
         self._states = {path: state for path in _files(folders) if (state := _state(path))}

@@ -20,7 +20,7 @@ from ddpbench.script.protect.listing import Entry, Listing
 from ddpbench.script.protect.overlay import Overlay, path_of_descriptor
 from ddpbench.script.protect.replace import replace_everywhere
 from ddpbench.script.protect.update_maps import update_map_class
-from ddpbench.script.protect.updates import UpdatedFile
+from ddpbench.script.protect.updates import buffered
 
 Function = Callable[..., Any]
 
@@ -239,29 +239,6 @@ class Redirect:
     def symlink(self, src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: int | None = None) -> None:
         with _named(src, dst):
             self._changes.symlink(os.fsdecode(src), read_path(dst, dir_fd) or os.fspath(dst))
-
-
-def buffered(
-    raw: UpdatedFile,
-    mode: str,
-    buffering: int = -1,
-    encoding: str | None = None,
-    errors: str | None = None,
-    newline: str | None = None,
-    closefd: bool = True,
-    opener: None = None,
-) -> Any:
-    """What ``open`` returns for a file that it has opened for update."""
-    is_binary = "b" in mode
-    if is_binary and buffering == 0:
-        return raw
-    size = buffering if buffering > 1 else max(posix.fstat(raw.descriptor).st_blksize, _io.DEFAULT_BUFFER_SIZE)
-    buffer: Any = (_io.BufferedRandom if "+" in mode else _io.BufferedWriter)(raw, size)
-    if is_binary:
-        return buffer
-    text: Any = _io.TextIOWrapper(buffer, encoding, errors, newline, buffering == 1)
-    text.mode = mode
-    return text
 
 
 def _module_of(function: Function) -> str:

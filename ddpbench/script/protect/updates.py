@@ -164,6 +164,29 @@ class UpdatedFile(_io.FileIO):
         posix.close(descriptor)
 
 
+def buffered(
+    raw: UpdatedFile,
+    mode: str,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: None = None,
+) -> Any:
+    """What ``open`` returns for a file that it has opened for update."""
+    is_binary = "b" in mode
+    if is_binary and buffering == 0:
+        return raw
+    size = buffering if buffering > 1 else max(posix.fstat(raw.descriptor).st_blksize, _io.DEFAULT_BUFFER_SIZE)
+    buffer: Any = (_io.BufferedRandom if "+" in mode else _io.BufferedWriter)(raw, size)
+    if is_binary:
+        return buffer
+    text: Any = _io.TextIOWrapper(buffer, encoding, errors, newline, buffering == 1)
+    text.mode = mode
+    return text
+
+
 def can_wait(key: str) -> bool:
     """Whether a file of the user, opened for update, may be copied later: it is regular, writable and not small."""
     try:
