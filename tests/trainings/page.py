@@ -10,8 +10,10 @@ HEADER = """# Trainings on which no rule was tuned, and the limit of each
 
 {count} trainings: {public} public repositories or packages, unmodified, and {own} scripts written after public reports
 (`tests/trainings/`, where `listing.py` has the commands). Their limits were measured before any of them was diagnosed, in plain runs
-that alternate, each on two CPU cores with one thread per process. Times are medians, in ms per step, with the starts of epochs and with
-what the column *outside of steps* names; *compute* repeats the first {batches} batches from memory. The record is `trainings.json`.
+that alternate, each on two CPU cores with one thread per process, eight trainings at a time. Times are medians, in ms per step, with the
+starts of epochs and with what the column *outside of steps* names; *compute* repeats the first {batches} batches from memory. Most were
+run once or twice, and two runs of the same command differ by up to 30%: a gain below that is not shown by them. `NAME=VALUE` is an
+argument that every DataLoader of the script gets. The record is `trainings.json`.
 
 ```sh
 python results/watch/trainings.py truth --repositories FOLDER            # all trainings; a second call goes on where the first stopped
@@ -42,7 +44,8 @@ def page(truths: dict[str, Truth], batches: int) -> str:
 
 def limit(training: Training) -> str:
     kind: Bottleneck = training.kind
-    return f"{kind}: {' or '.join(training.causes)}" if training.causes else kind
+    named = f"{kind}: {' or '.join(training.causes)}" if training.causes else kind
+    return ", or ".join((named, *training.also))
 
 
 def _row(training: Training, truth: Truth) -> str:

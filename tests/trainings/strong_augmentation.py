@@ -29,7 +29,7 @@ class Distorted(Dataset):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--epochs", type=int, default=400)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--cheap", action="store_true", help="only crop")
     args = parser.parse_args()

@@ -83,11 +83,12 @@ def planned(training: Training, pairs: int) -> Iterator[tuple[str, Change | None
 
 
 def prepare(training: Training, repositories: Path, folder: Path) -> None:
-    """Generate its data, once."""
+    """Generate its data once, in ``data``; what its runs write temporarily is beside it."""
     if (folder / "prepared").exists():
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    getattr(data, training.prepare)(repositories / training.folder_name, folder)
+    for name in ("data", "temporary"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    getattr(data, training.prepare)(repositories / training.folder_name, folder / "data")
     (folder / "prepared").touch()
 
 
@@ -98,7 +99,7 @@ def command(training: Training, title: str, change: Change | None, folder: Path,
     options += [word for argument in (change.loader if change else ()) for word in ("--loader", argument)]
     options += ["--repeat-batches", str(BATCHES), *(["--endless"] if training.endless else [])] if title == REPEATED else []
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={training.ranks}"] if training.ranks > 1 else []
-    words = (change.words if change and change.words else training.words).replace("{data}", str(folder)).split()
+    words = (change.words if change and change.words else training.words).replace("{data}", str(folder / "data")).split()
     return [sys.executable, *launcher, str(FOLDER / "time_steps.py"), *options, *words]
 
 
@@ -109,8 +110,8 @@ def place(training: Training, repositories: Path) -> Path:
 
 def run(training: Training, words: list[str], repositories: Path, folder: Path, cores: list[int], limit_s: float) -> Timing | str:
     """The window of one run, or its last lines if it failed."""
-    given = {name: value.replace("{data}", str(folder)) for name, value in training.environment.items()}
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(folder)} | given
+    given = {name: value.replace("{data}", str(folder / "data")) for name, value in training.environment.items()}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(folder / "temporary")} | given
     pinned = ["taskset", "-c", ",".join(map(str, cores)), *words]
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         started = subprocess.Popen(
