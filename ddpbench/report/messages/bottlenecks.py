@@ -116,7 +116,7 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
             start = f" for {format_3sig(evidence.start_s)} s" if evidence.start_s is not None else ""
             return Explanation(
                 f"{device_clause(record, 'wait')} for the start of epochs {evidence.fraction:.0%} of the time",
-                f"at every epoch{length}, {pluralize(evidence.workers, 'worker')} end, start again, and load their first batch{start}",
+                f"at every epoch{length}, the workers end, start again, and load their first batch{start}; {evidence.workers} per rank",
             )
         case DataWait():
             return Explanation(

@@ -103,7 +103,7 @@ def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -
 
 def _choice_without_gain(predictions: Sequence[PredictionOutcome], baseline: Record) -> str:
     """What to use if no trial has gained anything; empty if one that is worth it has not been tried yet."""
-    is_data_bound = baseline.verdict is not None and baseline.verdict.kind == "data-bound"
+    is_data_bound = baseline.verdict is not None and baseline.verdict.kind in ("data-bound", "epoch-start-bound")
     if any(each.measured and each.measured.has_interval for each in predictions):
         return f"the current settings: {TOO_NOISY if any(map(_may_gain, predictions)) else NOTHING_FASTER}"
     if any(each.failed for each in predictions):

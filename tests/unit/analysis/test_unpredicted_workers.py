@@ -28,7 +28,7 @@ def codes(job: Job) -> list[str]:
 
 
 def tried(job: Job) -> list[Scenario]:
-    return promising(predict_remedies(job))
+    return promising(predict_remedies(job), job.records[0])
 
 
 @pytest.mark.parametrize(("cores", "workers", "expected"), [(8.0, 2, [8]), (4.0, 0, [1, 4]), (2.0, 0, [1, 2]), (16.0, 4, [16])])
@@ -98,7 +98,7 @@ def test_workloads_of_ones_own_get_predictions_only(name: str) -> None:
 )
 def test_what_is_tried_without_a_prediction(scenario: Scenario, expected: bool) -> None:
     assert is_tried_unpredicted(scenario) == expected
-    assert promising([Prediction(scenario=scenario)]) == ([scenario] if expected else [])
+    assert promising([Prediction(scenario=scenario)], unexplained().records[0]) == ([scenario] if expected else [])
 
 
 def test_predicted_changes_are_tried_first() -> None:
@@ -107,5 +107,6 @@ def test_predicted_changes_are_tried_first() -> None:
         Prediction(scenario=Scenario(workers=8)),
         *(Prediction(scenario=Scenario(prefetch=number), gain=gain, **known) for number, gain in ((4, 1.2), (8, 1.5))),
     )
-    assert promising([guess, sure, better]) == [better.scenario, sure.scenario]
-    assert promising([guess, replace(sure, gain=None), better]) == [better.scenario, guess.scenario]
+    record = unexplained().records[0]
+    assert promising([guess, sure, better], record) == [better.scenario, sure.scenario]
+    assert promising([guess, replace(sure, gain=None), better], record) == [better.scenario, guess.scenario]

@@ -18,6 +18,7 @@ from ddpbench.record.bottleneck import (
     CoresTakenByWorkers,
     DataWait,
     DecodesOnDevice,
+    EpochStarts,
     HiddenSync,
     HostBatches,
     IdleGpu,
@@ -32,6 +33,7 @@ from ddpbench.record.bottleneck import (
     SyncSlowdown,
     TooShort,
     Undecided,
+    UnequalBatches,
     UnexplainedTime,
 )
 from ddpbench.record.record import Record
@@ -201,6 +203,25 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         GPU,
         "24% of each step is not explained by its phases",
         "20 of 82.4 ms of wall time belong to no phase",
+    ),
+    (
+        EpochStarts(fraction=0.7, start_s=0.91, epoch_s=1.3, workers=2),
+        GPU,
+        "the GPUs wait for the start of epochs 70% of the time",
+        "at every epoch of 1.3 s, the workers end, start again, and load their first batch for 0.91 s; 2 per rank",
+    ),
+    (
+        EpochStarts(fraction=0.25, workers=1),
+        CPU,
+        "the ranks wait for the start of epochs 25% of the time",
+        "at every epoch, the workers end, start again, and load their first batch; 1 per rank",
+    ),
+    (
+        UnequalBatches(wait_ms=12.0, step_ms=40.0, largest_over_mean=1.42),
+        GPU,
+        "the GPUs wait for larger batches of other ranks 30% of the time",
+        "the largest batch of a step has 1.42 times the elements of an average one; others wait 12 of 40 ms for its rank, "
+        "besides communication",
     ),
     (
         ScriptTime(script_ms=30.0, step_ms=82.4),
