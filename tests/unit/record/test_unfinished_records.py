@@ -51,7 +51,7 @@ def test_interrupted_run_reports_its_finished_rounds(tmp_path: Path, capsys: pyt
     before = path.read_bytes()
     printed = reported(path, capsys)
     assert "\ninterrupted: its process is gone, 2 of 5 rounds\n" in printed
-    for text in ("INCONCLUSIVE   2 rounds and 40 steps", "throughput   5,7", "\nstep time by phase ", "warning  too-short"):
+    for text in ("COMPUTE-BOUND   compute takes", "throughput   5,7", "\nstep time by phase ", "warning  too-short"):
         assert text in printed
     assert path.read_bytes() == before
 
