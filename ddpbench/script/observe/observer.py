@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary, ref
 import torch
 
 from ddpbench.machine.step_timer import DATA, HOST_TO_DEVICE, OPTIMIZER
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.script import OutsideKind
 from ddpbench.script.observe.batch_sizes import DrawnSizes
 from ddpbench.script.observe.contained import contained
@@ -52,7 +53,7 @@ class Observer:
         self, on_first_batch: Callable[[], None] = lambda: None, steering: Steering | None = None, times_all: bool = False
     ) -> None:
         self.steering = steering
-        self._has_peers = int(os.environ.get("WORLD_SIZE") or 1) > 1
+        self._has_peers = os.environ.get(EnvVar.WORLD_SIZE, "1") != "1"
         self.repeated_workers = RepeatedWorkers()
         self.steps = StepLog(keeps_all=steering is not None, times_all=times_all)
         self.clock = self.steps.clock
