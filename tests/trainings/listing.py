@@ -207,8 +207,8 @@ PUBLIC = (
         endless=True,
         outside="not in the window: a validation of 16 images after every epoch of 40 steps, which takes longer than the epoch",
         kind="compute-bound",
-        truth="The detector computes for 88% of a step; on a CPU, ultralytics loads without workers, and computes with as many threads as the "
-        "machine has cores, up to 8, whatever it may use.",
+        truth="The detector computes for 88% of a step; on a CPU, ultralytics loads without workers, and computes with as many threads as "
+        "the machine has cores, up to 8, whatever it may use.",
     ),
     Training(
         name="trl_sft",
