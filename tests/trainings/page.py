@@ -12,7 +12,7 @@ HEADER = """# Trainings on which no rule was tuned, and the limit of each
 (`tests/trainings/`, where `listing.py` has the commands). Their limits were measured before any of them was diagnosed, in plain runs
 that alternate, each on two CPU cores with one thread per process, eight trainings at a time. Times are medians, in ms per step, with the
 starts of epochs and with what the column *outside of steps* names; *compute* repeats the first {batches} batches from memory. Most were
-run once or twice, and two runs of the same command differ by up to 30%: a gain below that is not shown by them. `NAME=VALUE` is an
+run once or twice, and two runs of the same command differ by up to 40%: a gain below that is not shown by them. `NAME=VALUE` is an
 argument that every DataLoader of the script gets. The record is `trainings.json`.
 
 ```sh

@@ -41,7 +41,7 @@ def options() -> argparse.Namespace:
 
 def count_steps(asked: argparse.Namespace) -> None:
     first: list[object] = []
-    seen = {"steps": 0, "start_s": time.perf_counter()}
+    seen = {"steps": 0, "start_s": time.perf_counter(), "cpu_s": time.process_time()}
 
     def after_step(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         first or first.append(optimizer)
@@ -50,17 +50,18 @@ def count_steps(asked: argparse.Namespace) -> None:
         seen["steps"] += 1
         now_s, steps = time.perf_counter(), seen["steps"] - asked.after
         if steps == 0:
-            seen["start_s"] = now_s
+            seen.update(start_s=now_s, cpu_s=time.process_time())
         elapsed_s = now_s - seen["start_s"]
         if steps > 0 and (steps + asked.after >= asked.until if asked.until else elapsed_s >= asked.seconds and steps % asked.every == 0):
-            finish(steps, elapsed_s)
+            finish(steps, elapsed_s, time.process_time() - seen["cpu_s"])
 
     register_optimizer_step_post_hook(after_step)
 
 
-def finish(steps: int, elapsed_s: float) -> None:
+def finish(steps: int, elapsed_s: float, cpu_s: float) -> None:
     if os.environ.get("RANK", "0") == "0":
         line = {"steps": steps, "seconds": round(elapsed_s, 3), "ms_per_step": round(1000 * elapsed_s / steps, 3)}
+        line["cpu_ms_per_step"] = round(1000 * cpu_s / steps, 3)  # of this process, workers not included
         os.write(1, f"\n{json.dumps(line)}\n".encode())
     for child in multiprocessing.active_children():
         child.kill()
@@ -83,7 +84,8 @@ def repeat_batches(number: int, is_endless: bool) -> None:
             per_epoch = None if is_endless else len(loader)
         except TypeError:  # a stream
             per_epoch = None
-        yield from itertools.islice(found, per_epoch)
+        for batch in itertools.islice(found, per_epoch):
+            yield batch.copy() if isinstance(batch, (dict, list)) else batch  # loops replace what is in them
 
     DataLoader.__iter__ = batches  # type: ignore[method-assign, assignment]
 

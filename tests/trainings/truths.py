@@ -31,6 +31,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     seconds: float
     ms_per_step: float
+    cpu_ms_per_step: float | None = None  # of the trainer, without its workers; robust on a busy machine
 
 
 class Diagnosed(msgspec.Struct, frozen=True, kw_only=True):
