@@ -72,12 +72,20 @@ def _create_iterator(get_iterator: Callable[[Any], Any], loader: DataLoader[Any]
         loader.worker_init_fn = user_init
 
 
+MIN_TIMED_BATCHES_PER_WORKER = 2
+"""In shorter epochs, the first batch of each worker is timed like the others: there are too few of those."""
+
+
 class TimedIterator:
-    """An iterator of a DataLoader, which took ``creation_s``: returns its batches, and keeps their timings."""
+    """An iterator of a DataLoader, which took ``creation_s``: returns its batches, and keeps their timings.
+
+    The first batch of a new worker is not typical: the worker opens files, or reads an index.
+    """
 
     def __init__(self, iterator: Any, creation_s: float) -> None:
         self._iterator, self._creation_s = iterator, creation_s
         self.timings = BatchTimings()
+        self._length, self._received = _length(iterator), 0
         self.first_batch_s: float | None = None  # that the script waited for its workers to start and load one
         self.samples: int | None = None  # in the last batch; None if unknown
 
@@ -95,8 +103,21 @@ class TimedIterator:
             return found
         samples = found.worker_timing.samples
         self.samples = num_samples(found.batch) if samples is None else samples
-        self.timings.record(requested_s, self.samples, found.worker_timing)
+        self._received += 1
+        if self._received > self._num_first:
+            self.timings.record(requested_s, self.samples, found.worker_timing)
         return found.batch
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether it has given all of its batches; False if their number is unknown."""
+        return self._length is not None and self._received >= self._length
+
+    @property
+    def _num_first(self) -> int:
+        """First batches of its workers that are not timed."""
+        workers = len(getattr(self._iterator, "_workers", ()))
+        return workers if self._length is None or self._length > MIN_TIMED_BATCHES_PER_WORKER * workers else 0
 
     def worker_pids(self) -> list[int]:
         return [worker.pid for worker in getattr(self._iterator, "_workers", ())]
@@ -175,7 +196,8 @@ class SteeredIterator:
         restart: Callable[[], Any],
         chooser: BatchChooser,
     ) -> None:
-        self.loader, self.own, self.source, self.steered = loader, own, source, steered
+        self.loader, self.source, self.steered = loader, source, steered
+        self.own: Any = own
         self._restart, self._chooser = restart, chooser
         steered.present = ref(self)
         length = None if own is None else _length(own)
@@ -227,6 +249,12 @@ class SteeredIterator:
         """
         batch, self.samples = self._take_own(may_end)
         return batch
+
+    def begin_epoch_if_ended(self) -> None:
+        """If the script's own loader has no batch left in its epoch, begin another, and wait until its workers have loaded one."""
+        if isinstance(self.own, TimedIterator) and self.own.is_exhausted:
+            self.own = None
+            self.drop_own()
 
     def drop_own(self) -> int:
         """Take and drop a batch of the script's own loader, which the script does not count; returns its number of samples."""
