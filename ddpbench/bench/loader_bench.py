@@ -82,23 +82,17 @@ class BenchmarkedLoader:
     prefetched: int  # batches that may be ready
 
 
-def measure_delivery(
-    source: BenchmarkedLoader,
-    drop_next: Callable[[], int],
-    first_batch_s: float,
-    window_s: float,
-    prepare: Callable[[], None] = lambda: None,
-) -> LoaderBenchmark:
+def measure_delivery(source: BenchmarkedLoader, drop_next: Callable[[], int], first_batch_s: float, window_s: float) -> LoaderBenchmark:
     """Take batches by ``drop_next``: first those that are ready, then for about ``window_s`` seconds those that are measured.
 
-    ``drop_next`` returns the number of samples in the batch. ``prepare`` is called before each, off the clock.
+    ``drop_next`` returns the number of samples in the batch.
     """
     loader = source.loader
     _skip_prefetched(drop_next, source.prefetched, min_batches=source.producers - 1, window_s=window_s)
     loader.pop_stats()  # reset: statistics count from here
     monitor, cpu_times_before = CpuMonitor(), CpuTimes.read(loader)
     monitor.start()
-    intervals_s, samples = _measure_intervals(drop_next, source.burst_size, window_s, prepare)
+    intervals_s, samples = _measure_intervals(drop_next, source.burst_size, window_s)
     cpu_usage, cpu_times = monitor.finish(), CpuTimes.read(loader).since(cpu_times_before)
     workers_rss = [rss for pid in loader.worker_pids() if (rss := rss_bytes(pid)) is not None]
     return LoaderBenchmark(
@@ -140,9 +134,7 @@ def _skip_prefetched(drop_next: Callable[[], int], max_batches: int, min_batches
         drop_next()
 
 
-def _measure_intervals(
-    drop_next: Callable[[], int], burst_size: int, window_s: float, prepare: Callable[[], None]
-) -> tuple[list[float], int]:
+def _measure_intervals(drop_next: Callable[[], int], burst_size: int, window_s: float) -> tuple[list[float], int]:
     """Seconds between consecutive batches, in whole bursts unless even one takes too long; at least one interval. And their samples."""
     intervals_s: list[float] = []
     samples = 0
@@ -150,8 +142,6 @@ def _measure_intervals(
     while not intervals_s or (len(intervals_s) < MAX_BATCHES and last - began < MAX_WINDOWS * window_s):
         if intervals_s and len(intervals_s) % burst_size == 0 and last - began >= window_s:
             break
-        prepare()
-        last = perf_counter()
         samples += drop_next()
         now = perf_counter()
         intervals_s.append(now - last)

@@ -86,6 +86,7 @@ AssumptionCode = Literal[
     "trainer-loads-as-fast",  # the trainer loads a batch as fast as a worker
     "threads-scale",  # threads share the work on a batch evenly
     "storage-scales",  # the storage answers each of more workers as fast
+    "kept-workers",  # workers that are kept load the first batch of an epoch as fast as any
     "storage-limit",  # the storage delivers at most what was measured
     "no-read-wait",  # files in memory are read without a wait
     "no-overlapped-copy",  # copies from pageable memory do not overlap with training

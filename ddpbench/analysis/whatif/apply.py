@@ -126,7 +126,8 @@ def with_persistent_workers(state: PipelineState, wanted: bool, context: WhatIfC
     if not (wanted and context.can_keep_workers and script.epoch_batches):
         raise UsageError("this loader cannot keep its workers, or the length of its epochs is unknown", "drop --persistent-workers")
     batch_s = fmean(span for each in state.sim_params().batch_times_s for span in each)
-    return replace(state, epoch_start_s=batch_s / script.epoch_batches)
+    after = replace(state, epoch_start_s=batch_s / script.epoch_batches)
+    return after.with_assumptions(Assumption(code="kept-workers", log_error=0.08)) if state.epoch_start_s else after
 
 
 def with_gpus(state: PipelineState, ranks: int, context: WhatIfContext) -> PipelineState:

@@ -83,7 +83,7 @@ def estimate_gain(before: PipelineState, after: PipelineState, measured_step_s: 
     center, residual = exp(fmean(map(log, gains))), _residual(before, measured_step_s)
     error = hypot(
         stdev(map(log, gains)),
-        model_error(center, residual),
+        model_error(ratio * sim_before.step_s / sim_after.step_s if before.epoch_start_s else center, residual),
         total_log_error(set(assumptions) - set(before.all_assumptions)),
         OTHER_CORES_ERROR_FRACTION * before.other_cores / (before.cores or 1.0) * bias_weight(center),
     )

@@ -37,6 +37,9 @@ CHECKED_STEPS = 1000
 SATURATED_CORES_FRACTION = 0.8
 """From this utilization on, cores explain why a step lasts longer than its parts."""
 
+MAX_START_FRACTION = 0.05
+"""If the starts of epochs take more of the training, part of its CPU time is that of workers that start."""
+
 MIN_STORAGE_RATE_FRACTION = 0.8
 """A storage rate below this fraction of what the run read is no limit: the files were in the page cache by then."""
 
@@ -271,7 +274,8 @@ def _trainer_cpu_curve(inputs: AnalysisInput, load: float) -> tuple[LoadCurve | 
     node, diagnosis, batch = cpu_demand(inputs.record), inputs.controls.diagnosis, inputs.record.config.batch_size
     has_worker_cpu = all(trace.loader_stats is not None and trace.loader_stats.cpu_s for trace in inputs.record.traces)
     compute_only_s = _cpu_s(inputs.controls.compute_only, with_workers=True) if inputs.controls.compute_only else None
-    run_s = _cpu_s(inputs.record, with_workers=False) if has_worker_cpu else None
+    starts_often = inputs.summary.epoch_start_ms > MAX_START_FRACTION * inputs.step_ms
+    run_s = _cpu_s(inputs.record, with_workers=False) if has_worker_cpu and not starts_often else None
     handoff_s = batch * handoff_cpu_s(diagnosis.loader_benchmarks) if diagnosis and diagnosis.loader_benchmarks and node.workers else 0.0
     if compute_only_s is None:
         return (LoadCurve.from_points([(load, run_s)]), 0.0) if run_s is not None else (None, 0.0)

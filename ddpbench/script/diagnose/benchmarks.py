@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
+import msgspec
 import torch
 
 from ddpbench.analysis.worker_memory import workers_that_fit
 from ddpbench.distributed.bandwidth import h2d_bytes_per_s
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.storage import benchmark_storage
-from ddpbench.record.diagnosis import H2DBandwidth
+from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.dataset_files import common_folder
 from ddpbench.script.diagnose.device_decoding import benchmark_device_decoding
@@ -44,9 +46,9 @@ class Benchmarks:
             with observer.paused():
                 results.has_forked |= probe_shared_files(iterator.loader, self._shared_files)
             results.shared_handles = self._shared_files.shared(iterator.loader)
-            results.benchmarks = [benchmark_own(iterator, self._rank, stage.seconds)]
+            results.benchmarks = [self._benchmark_own(stage, iterator, observer)]
         elif stage.kind == "benchmark" and self._rank == 0:
-            results.single_rank_benchmark = benchmark_own(iterator, self._rank, stage.seconds)
+            results.single_rank_benchmark = self._benchmark_own(stage, iterator, observer)
         elif stage.kind == "copies" and device is not None:
             results.h2d_bandwidth = _benchmark_copies(device, iterator)
         elif stage.kind == "decoding" and device is not None:
@@ -54,6 +56,16 @@ class Benchmarks:
         elif stage.kind == "storage" and self._rank == 0:
             readers = max(1, iterator.source.workers * self._ranks_per_node)
             results.storage = benchmark_storage(common_folder(files), files, readers, stage.seconds)
+
+    def _benchmark_own(self, stage: Stage, iterator: SteeredIterator, observer: Observer) -> LoaderBenchmark:
+        """Of the script's own loader or, if its workers start again and again, of a copy that keeps them: their starts are no delivery."""
+        if stage.whole_epochs and iterator.source.workers:
+            with suppress(Exception), observer.paused():  # of a copy that cannot work
+                memory = measure_worker_memory(iterator.steered, self._ranks_per_node)
+                copied = open_trial(iterator.loader, Scenario(), memory, self._shared_files)
+                self._results.has_forked = True
+                return msgspec.structs.replace(benchmark_with_workers(copied, iterator, self._rank, stage.seconds), workers=None)
+        return benchmark_own(iterator, self._rank, stage.seconds)
 
     def _benchmark_all_cores(self, stage: Stage, iterator: SteeredIterator) -> None:
         try:

@@ -20,7 +20,7 @@ def benchmark_own(iterator: SteeredIterator, rank: int, seconds: float) -> Loade
     source, steered = iterator.source, iterator.steered
     parallel = max(1, source.workers)
     loader = BenchmarkedLoader(steered, rank, parallel, parallel, source.prefetched)
-    return measure_delivery(loader, iterator.drop_own, steered.first_batch_s, seconds, iterator.begin_epoch_if_ended)
+    return measure_delivery(loader, iterator.drop_own, steered.first_batch_s, seconds)
 
 
 def benchmark_with_workers(copied: DataLoader[Any], iterator: SteeredIterator, rank: int, seconds: float) -> LoaderBenchmark:

@@ -109,11 +109,6 @@ class TimedIterator:
         return found.batch
 
     @property
-    def is_exhausted(self) -> bool:
-        """Whether it has given all of its batches; False if their number is unknown."""
-        return self._length is not None and self._received >= self._length
-
-    @property
     def _num_first(self) -> int:
         """First batches of its workers that are not timed."""
         workers = len(getattr(self._iterator, "_workers", ()))
@@ -249,12 +244,6 @@ class SteeredIterator:
         """
         batch, self.samples = self._take_own(may_end)
         return batch
-
-    def begin_epoch_if_ended(self) -> None:
-        """If the script's own loader has no batch left in its epoch, begin another, and wait until its workers have loaded one."""
-        if isinstance(self.own, TimedIterator) and self.own.is_exhausted:
-            self.own = None
-            self.drop_own()
 
     def drop_own(self) -> int:
         """Take and drop a batch of the script's own loader, which the script does not count; returns its number of samples."""

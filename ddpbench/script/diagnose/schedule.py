@@ -28,7 +28,7 @@ MAX_REPEATED_STEPS = 100
 
 MIN_TURNS, MAX_TURNS = 3, 8
 MAX_EPOCH_S = 4.0
-"""Epochs up to this length are measured whole, under the usual time limit."""
+"""Epochs up to this length are measured whole, by the first steps of the script: with starts of workers they may take longer."""
 
 MIN_TRIAL_TURNS, MAX_TRIAL_TURNS = 3, 6
 """Rounds per record: without the smaller numbers there is no verdict, and no interval of a gain."""
@@ -116,6 +116,7 @@ class Schedule:
         self._first = 0  # batch at which the next stage begins
         self._last: WindowPace | None = None  # of the last window
         self._pace_s: dict[Role, float] = {}  # step of the last window of each role
+        self._has_short_epochs = False  # a window of the script's own loader, or of a trial, consists of whole epochs
         self._mostly_waits = False  # the step, for a batch of the loader
         self._own_outpaces = False  # the loader was ready before every step
         self._stages = self._all_stages()
@@ -133,9 +134,11 @@ class Schedule:
 
     def _all_stages(self) -> Iterator[Stage]:
         yield from self._settle("own", BASELINE)
-        yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale)
+        self._has_short_epochs = self._last is not None and 0 < (self._facts.epoch_batches or 0) * self._last.step_s <= MAX_EPOCH_S
+        own = {"kind": "benchmark", "seconds": BENCHMARK_S * self._scale, "whole_epochs": self._has_short_epochs}
+        yield self._at_once(**own)
         if self._facts.ranks > 1:
-            yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale, single_rank=True)
+            yield self._at_once(**own, single_rank=True)
         if self._facts.all_cores_workers and self._has_time_for_all_cores:
             yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale, workers=self._facts.all_cores_workers)
         trials_s = TRIALS_FRACTION * (self._end_s - self._begin_s)
@@ -238,14 +241,6 @@ class Schedule:
         )
         if self._last:
             self._pace_s[role] = self._last.step_s
-
-    @property
-    def _has_short_epochs(self) -> bool:
-        """Whether a window of the script's own loader, or of a trial, consists of whole epochs."""
-        if self._last is None or not self._facts.epoch_batches:
-            return False
-        own_step_s = self._pace_s.get(BASELINE, self._last.step_s)
-        return self._facts.epoch_batches * own_step_s <= MAX_EPOCH_S * self._scale
 
     def _with_unsteady(self, measured: int, prefetched: int) -> int:
         """Batches of a window of which ``measured`` count, since epochs end meanwhile."""

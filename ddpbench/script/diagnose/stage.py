@@ -48,7 +48,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     unmeasured: Count = 0
     workers: Count = 0  # of the loader that makes its batches; 0 without one, and in a benchmark for the script's own
     prefetched: Count = 0  # batches that these workers load ahead
-    whole_epochs: bool = False  # the round consists of whole epochs, with the starts of their workers
+    whole_epochs: bool = False  # epochs are short: the round consists of whole ones, with the starts of their workers
     is_profiled: bool = False  # rank 0 sums the time of its kernels in the window
     times_layers: bool = False  # and that of each layer of its model
     seconds: Seconds = 0.0  # of a benchmark
