@@ -109,7 +109,8 @@ def _cells(training: Training, truth: Truth) -> Iterator[str]:
     yield _interval(advised.predicted if advised else None)
     yield (advised.failure if advised else "") or _interval(advised.measured if advised else None)
     yield "failed" if proof and proof.failure else _interval(proof.gain if proof else None)
-    yield f"{found.ms_per_step / as_is:.2f}x" if found.ms_per_step and as_is else "-"
+    elsewhere = "" if found.machine == truth.machine else ", on another machine"
+    yield f"{found.ms_per_step / as_is:.2f}x{elsewhere}" if found.ms_per_step and as_is else "-"
 
 
 def _said(found: Diagnosed) -> str:

@@ -28,6 +28,7 @@ from ddpbench.record.verdict import NextStep, Verdict
 from ddpbench.report.layout import Page
 from ddpbench.report.messages.verdict import next_step_text
 from ddpbench.report.pages.remedies import is_next_step_tried, recommendation_lines
+from ddpbench.script.protect.scratch import PREFIX as SCRATCH
 from trainings.kept import Diagnosed
 from trainings.listing import Training
 from trainings.pinned import Ended, run_pinned, script_words, started
@@ -174,6 +175,7 @@ def _step(record: Record) -> dict[str, float]:
 def _problems(job: Job | None, ended: Ended) -> Iterator[str]:
     """What went wrong, one line each."""
     yield from (record.fault.message for record in (job.records if job else []) if record.fault and record.fault.arm_index is None)
-    yield from (line for line in ended.lines if line.startswith(("ddpbench: error:", "ddpbench: warning:", "ddpbench: note:")))
+    told = (line for line in ended.lines if line.startswith(("ddpbench: error:", "ddpbench: warning:", "ddpbench: note:")))
+    yield from (line for line in told if SCRATCH not in line)  # a folder that every diagnosis names
     if job is None:
         yield from ended.lines[-MAX_PROBLEMS:]

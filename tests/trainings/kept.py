@@ -87,11 +87,12 @@ class Truth(msgspec.Struct, kw_only=True):
         return min(tried)[1] if tried else ""
 
     def add(self, other: Truth) -> None:
-        """Add what ``other`` has beside this. Of two proofs of a change, the one with more pairs is kept."""
-        for title, runs in other.runs.items():
-            _append(self.runs.setdefault(title, []), runs)
-        self.failures = {title: text for title, text in (self.failures | other.failures).items() if not self.runs.get(title)}
-        self.machine = self.machine or other.machine
+        """Add what ``other`` has beside this, except timed runs of another machine. Of two proofs of a change, the longer one is kept."""
+        if other.machine == self.machine or not self.runs:
+            for title, runs in other.runs.items():
+                _append(self.runs.setdefault(title, []), runs)
+            self.failures = {title: text for title, text in (self.failures | other.failures).items() if not self.runs.get(title)}
+            self.machine = other.machine or self.machine
         _append(self.diagnosed, other.diagnosed)
         for title, proof in other.proofs.items():
             if title not in self.proofs or len(proof.gains) > len(self.proofs[title].gains):

@@ -32,7 +32,8 @@ from ddpbench.record.verdict import ChangeDataLoader, RunCommand
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "watch"
-ENDED = Ended(["epoch 1", "ddpbench: note: nothing of this is saved", "bye"], 0, 80.5)
+SCRATCH_NOTE = "ddpbench: note: what train.py writes goes to /tmp/ddpbench-scratch-a"
+ENDED = Ended(["epoch 1", SCRATCH_NOTE, "ddpbench: note: its process ends now", "bye"], 0, 80.5)
 
 
 def training(**fields: Any) -> Training:
@@ -100,7 +101,7 @@ def test_change_that_was_faster_is_advised_with_both_gains() -> None:
     assert kept.advised.measured is not None
     assert kept.advised.measured[0] == pytest.approx(2100 / 1230, rel=0.02)
     assert kept.gains == [kept.advised]
-    assert kept.problems == ["ddpbench: note: nothing of this is saved"]
+    assert kept.problems == ["ddpbench: note: its process ends now"]
     assert kept.sources == sources()
 
 
@@ -247,6 +248,7 @@ def test_merging_adds_what_is_new_and_nothing_twice() -> None:
     here = Truth(name="unet", machine="a", runs={AS_IS: [timing(10.0)]}, failures={"--workers 2": "killed"}, diagnosed=[kept("right")])
     there = Truth(
         name="unet",
+        machine="a",
         runs={AS_IS: [timing(10.0), timing(11.0)], "--workers 2": [timing(5.0)]},
         diagnosed=[kept("right"), kept("WRONG")],
         proofs={"num_workers=4": Proof(as_is=[timing(10.0)], changed=[timing(5.0)])},
@@ -257,7 +259,8 @@ def test_merging_adds_what_is_new_and_nothing_twice() -> None:
         assert here.failures == {}
         assert [each.said.score for each in here.diagnosed] == ["right", "WRONG"]
         assert here.proofs == there.proofs
-    here.add(Truth(name="unet", proofs={"num_workers=4": Proof()}))
+    here.add(Truth(name="unet", machine="b", runs={AS_IS: [timing(99.0)]}, proofs={"num_workers=4": Proof()}))
+    assert here.runs == there.runs, "medians of one machine"
     assert here.proofs == there.proofs
 
 
@@ -328,6 +331,8 @@ def test_row_shows_advice_with_predicted_measured_and_proved_gain() -> None:
         "| `unet` | compute-bound | right: data-bound: storage; earlier: WRONG | `DataLoader(..., num_workers=8)` | 1.70x (1.60 to 1.80) | "
         "1.65x (1.60 to 1.70) | 1.73x (1.67 to 1.80) | 0.95x |"
     ) in rows
+    truth.machine = "another"
+    assert any(row.endswith(" | 0.95x, on another machine |") for row in diagnosed_parts({"unet": truth}))
     assert any(row.startswith("| `nanogpt` | compute-bound | no verdict: ") and row.endswith(" | - | - | - | - | - |") for row in rows)
     assert "| `dcgan` | compute-bound | - | - | - | - | - | - |" in rows
 
