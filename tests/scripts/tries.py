@@ -77,10 +77,10 @@ def try_script(script: Script, folder: Path) -> Try:
 
 def gains_of(job: Job | None) -> list[Gain]:
     """The changes that ``job`` has tried."""
-    return [_gain(each) for each in outcomes(job) if each.measured or each.failed] if job else []
+    return [gain_of(each) for each in outcomes(job) if each.measured or each.failed] if job else []
 
 
-def _gain(outcome: PredictionOutcome) -> Gain:
+def gain_of(outcome: PredictionOutcome) -> Gain:
     found, measured = outcome.prediction, outcome.measured
     is_predicted = found.gain is not None and found.low is not None and found.high is not None
     return Gain(

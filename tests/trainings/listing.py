@@ -72,6 +72,12 @@ class Training:
         return self.repository.startswith(PYPI)
 
     @property
+    def right(self) -> str:
+        """The right answer in words."""
+        named = f"{self.kind}: {' or '.join(self.causes)}" if self.causes else self.kind
+        return ", or ".join((named, *self.also))
+
+    @property
     def folder_name(self) -> str:
         return self.repository.rstrip("/").rsplit("/", 1)[-1]
 

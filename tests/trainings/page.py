@@ -1,10 +1,13 @@
-"""The page of the trainings and their truths."""
+"""The page of the trainings, their truths, and what their diagnoses said."""
 
 from __future__ import annotations
 
-from ddpbench.record.bottleneck import Bottleneck
+from collections.abc import Mapping
+
+from trainings.diagnosed_page import diagnosed_parts
+from trainings.kept import AS_IS, REPEATED, Truth
 from trainings.listing import TRAININGS, Training
-from trainings.truths import AS_IS, REPEATED, Truth
+from trainings.truths import BATCHES
 
 HEADER = """# Trainings on which no rule was tuned, and the limit of each
 
@@ -18,13 +21,15 @@ argument that every DataLoader of the script gets. The record is `trainings.json
 ```sh
 python results/watch/trainings.py truth --repositories FOLDER            # all trainings; a second call goes on where the first stopped
 python results/watch/trainings.py truth --repositories FOLDER NAME...    # only these
+python results/watch/trainings.py diagnose --repositories FOLDER         # one diagnosis per version of ddpbench
+python results/watch/trainings.py prove --repositories FOLDER            # the changes that they advise, in plain runs
 ```
 """
 
 
-def page(truths: dict[str, Truth], batches: int) -> str:
+def page(truths: Mapping[str, Truth]) -> str:
     public = sum(training.is_public for training in TRAININGS)
-    parts = [HEADER.format(count=len(TRAININGS), public=public, own=len(TRAININGS) - public, batches=batches)]
+    parts = [HEADER.format(count=len(TRAININGS), public=public, own=len(TRAININGS) - public, batches=BATCHES)]
     parts += [
         "| training | source | subjects | limit | as it is | best change | with it | compute | gain |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -32,6 +37,7 @@ def page(truths: dict[str, Truth], batches: int) -> str:
     parts += [_row(training, truths.get(training.name) or Truth(name=training.name)) for training in TRAININGS]
     parts += ["", "| training | truth | outside of steps | all changes that were measured |", "|---|---|---|---|"]
     parts += [_truth(training, truths.get(training.name) or Truth(name=training.name)) for training in TRAININGS]
+    parts += ["", *diagnosed_parts(truths)]
     parts += ["", "| training | command | packages |", "|---|---|---|"]
     parts += [_command(training) for training in TRAININGS]
     machines = sorted({truth.machine for truth in truths.values() if truth.machine})
@@ -42,12 +48,6 @@ def page(truths: dict[str, Truth], batches: int) -> str:
     return "\n".join(parts) + "\n"
 
 
-def limit(training: Training) -> str:
-    kind: Bottleneck = training.kind
-    named = f"{kind}: {' or '.join(training.causes)}" if training.causes else kind
-    return ", or ".join((named, *training.also))
-
-
 def _row(training: Training, truth: Truth) -> str:
     as_is, best = truth.ms(AS_IS), truth.best_change
     changed = truth.ms(best) if best else None
@@ -56,7 +56,7 @@ def _row(training: Training, truth: Truth) -> str:
         source = f"[{training.folder_name}]({training.repository}) {training.version[:8]}"
     else:
         source = f"own, after [a report]({training.report})"
-    cells = [f"`{training.name}`", source, ", ".join(training.subjects), limit(training), _ms(as_is), f"`{best}`" if best else ""]
+    cells = [f"`{training.name}`", source, ", ".join(training.subjects), training.right, _ms(as_is), f"`{best}`" if best else ""]
     return f"| {' | '.join([*cells, _ms(changed), _ms(truth.ms(REPEATED)), gain])} |"
 
 

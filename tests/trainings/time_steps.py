@@ -95,7 +95,10 @@ def set_arguments(words: list[str]) -> None:
     given = {name: ast.literal_eval(value) for name, value in (word.split("=", 1) for word in words)}
 
     def init(loader, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
-        real_init(loader, *args, **kwargs | given)
+        wanted = kwargs | given
+        if not wanted.get("num_workers"):  # a DataLoader without workers refuses these
+            wanted = {name: value for name, value in wanted.items() if name not in ("persistent_workers", "prefetch_factor")}
+        real_init(loader, *args, **wanted)
 
     DataLoader.__init__ = init  # type: ignore[method-assign]
 

@@ -14,8 +14,9 @@ TESTS = Path(__file__).parents[1]
 sys.path[:0] = [path for path in [str(TESTS)] if path not in sys.path]
 
 from trainings import data  # noqa: E402
+from trainings.kept import AS_IS, REPEATED  # noqa: E402
 from trainings.listing import FOLDER, TRAININGS, Training  # noqa: E402
-from trainings.truths import AS_IS, REPEATED, command, planned  # noqa: E402
+from trainings.truths import command, planned  # noqa: E402
 
 SUBJECTS = {
     *("detection", "segmentation", "audio", "text fine-tuning", "graphs", "tabular data", "volumes", "streaming"),

@@ -75,6 +75,7 @@ class Observer:
         self._iterator: Callable[[], WatchedIterator | None] = lambda: None  # weak: whether the script still has it
         self._foreign_batches = 0  # of other loaders, since the last batch of the training loader
         self._marks_before_foreign, self._foreign_since = 0, 0.0
+        self._other_created: tuple[int, float] | None = None  # marks, and the time, when an iterator of another loader was created
         self._epoch_batches = 0  # batches that the script has got from the last iterator of the training loader
         self._has_inner_batch = False  # the loader has taken a batch from the one that it wraps, for the present request
         self._is_exhausted = False  # the script has left the last epoch of the training loader
@@ -138,9 +139,13 @@ class Observer:
     @contained
     def begin_epoch(self, loader: Any) -> bool | None:
         """The script is about to create an iterator of ``loader``. Returns whether that can wait until one is asked for a batch."""
-        if not (self.steering and self.is_active):
+        if not self.is_active:
             return False
-        return self.steering.begin_epoch(loader, self._sources.get(loader) or self._possible_wrappers.get(loader))
+        source = self._sources.get(loader) or self._possible_wrappers.get(loader)
+        if self.clock.is_open and self._requested is None and not self._foreign_batches and source is not self.training:
+            self.clock.mark(SCRIPT)  # if it is for validation, the start of its workers belongs to that
+            self._other_created = self.clock.num_marks, perf_counter()
+        return self.steering.begin_epoch(loader, source) if self.steering else False
 
     @contained
     def watch(self, loader: Any, iterator: Any, may_wrap: bool, restart: Callable[[], Any], creation_s: float = 0.0) -> Any:
@@ -179,7 +184,7 @@ class Observer:
                 self._iterator = ref(iterator)
             self._begin_step(iterator)
         else:
-            self._begin_foreign_batch()
+            self._begin_foreign_batch(is_first=iterator.received == 0)
         return True
 
     def _begin_reporting(self) -> None:
@@ -258,7 +263,7 @@ class Observer:
             self._last.paired_steps += 1
         if is_first and self._epoch_batches > 1 and not self._is_exhausted:
             self._leave_epoch()
-        self._foreign_batches = 0
+        self._foreign_batches, self._other_created = 0, None
         creation_s = iterator.creation_s if is_first else 0.0
         if clock.is_open and clock.num_marks:
             self.steps.end_with(SCRIPT, creation_s)
@@ -300,11 +305,13 @@ class Observer:
         """Gradients are computed: the present iteration over the training loader trains."""
         self.steps.train()
 
-    def _begin_foreign_batch(self) -> None:
+    def _begin_foreign_batch(self, is_first: bool) -> None:
+        """A batch of another loader is requested. ``is_first`` says that it is the first of its iterator."""
         self._foreign_batches += 1
         if self._foreign_batches == 1:
             self.clock.mark(SCRIPT)
-            self._marks_before_foreign, self._foreign_since = self.clock.num_marks, perf_counter()
+            created, self._other_created = self._other_created, None
+            self._marks_before_foreign, self._foreign_since = (created if is_first else None) or (self.clock.num_marks, perf_counter())
             return
         if self.clock.is_open:  # the second in a row: the step had ended before the first
             self.clock.truncate(self._marks_before_foreign)

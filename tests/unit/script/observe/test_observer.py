@@ -445,6 +445,19 @@ def test_evaluation_on_a_new_loader_of_the_same_dataset_is_validation() -> None:
     assert seen.observer.epochs == 3
 
 
+def test_start_of_workers_that_validate_is_validation() -> None:
+    training, batches = Training(), loader(24)
+    with watched() as seen:
+        for index, batch in enumerate(batches):
+            training.step(batch)
+            if index % 8 == 7:
+                for x, _ in DataLoader(points(4), BATCH, num_workers=2):
+                    training.model(x)
+    assert len(seen.rows) == 24
+    assert phase_ms(seen.rows, SCRIPT).max() < 5.0
+    assert seen.observer.outside.seconds["validation"] > 0.02
+
+
 def test_start_of_workers_and_wait_for_their_first_batch_are_the_start_of_the_epoch() -> None:
     training, batches = Training(), DataLoader(SlowToOpen(8), 1, num_workers=2)
     with watched() as seen:
