@@ -2,7 +2,7 @@
 # Runs the tests in the environment of local.sh. Takes the arguments of pytest.
 #
 #   bash launch/test.sh            the default suite; skips GPU tests without a GPU
-#   bash launch/test.sh -m slow    slow tests; installs lightning, transformers, torchdata and timm
+#   bash launch/test.sh -m slow    slow tests; installs frameworks such as lightning and transformers
 #   bash launch/test.sh -m cuda    GPU tests
 set -euo pipefail
 # shellcheck source=launch/setup.sh

@@ -389,7 +389,7 @@ OWN = (
         outside="24 workers start in every epoch of 100 steps",
         kind="loader-contends-cpu",
         causes=("oversubscribed",),
-        also=("data-bound",),
+        also=("data-bound", "epoch-start-bound"),
         truth="24 workers on two cores prepare their first batches all at once, which the trainer waits for in every epoch, and take cores "
         "from it afterwards.",
         changes=workers("many_workers.py", 1, 2),
@@ -401,7 +401,8 @@ OWN = (
         words="spawned_epochs.py",
         every=20,
         outside="two workers are spawned in every epoch of 20 steps",
-        kind="data-bound",
+        kind="epoch-start-bound",
+        also=("data-bound",),
         truth="Each epoch of 20 short steps waits for two workers that start a new interpreter and import torch.",
         changes=(
             Change(title="--persistent", words="spawned_epochs.py --persistent"),
