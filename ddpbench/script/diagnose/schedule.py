@@ -27,8 +27,11 @@ MAX_REPEATED_STEPS = 100
 """Steps of a round on repeated batches if steps mostly wait for data: they count as the script's own, and use up its epochs."""
 
 MIN_TURNS, MAX_TURNS = 3, 8
-MAX_EPOCH_S = 4.0
-"""Epochs up to this length are measured whole, by the first steps of the script: with starts of workers they may take longer."""
+MAX_EPOCH_S, MIN_EPOCH_START_FRACTION = 4.0, 0.05
+"""Epochs up to this length are measured whole if their start takes at least this fraction; shorter ones under a short time limit."""
+
+MIN_SCALE = 0.25
+"""Least factor of that length."""
 
 MIN_TRIAL_TURNS, MAX_TRIAL_TURNS = 3, 6
 """Rounds per record: without the smaller numbers there is no verdict, and no interval of a gain."""
@@ -75,6 +78,7 @@ class ScriptFacts:
     batches_per_update: int
     look_ahead: int  # batches that it takes before it trains on the first of them
     epoch_batches: int | None  # None if unknown
+    epoch_start_s: float  # until its workers have loaded a batch; 0 without workers
     on_gpu: bool
     reads_files: bool  # and their paths are known
     is_stream: bool  # its dataset is iterable
@@ -134,7 +138,7 @@ class Schedule:
 
     def _all_stages(self) -> Iterator[Stage]:
         yield from self._settle("own", BASELINE)
-        self._has_short_epochs = self._last is not None and 0 < (self._facts.epoch_batches or 0) * self._last.step_s <= MAX_EPOCH_S
+        self._has_short_epochs = self._are_epochs_short(self._last)
         own = {"kind": "benchmark", "seconds": BENCHMARK_S * self._scale, "whole_epochs": self._has_short_epochs}
         yield self._at_once(**own)
         if self._facts.ranks > 1:
@@ -241,6 +245,15 @@ class Schedule:
         )
         if self._last:
             self._pace_s[role] = self._last.step_s
+
+    def _are_epochs_short(self, pace: WindowPace | None) -> bool:
+        """Whether epochs are measured whole, by the first steps of the script: with the starts of workers they may take longer."""
+        if pace is None or not self._facts.epoch_batches:
+            return False
+        steps_s, start_s = self._facts.epoch_batches * pace.step_s, self._facts.epoch_start_s
+        prefetched = self._facts.workers * self._facts.prefetch
+        has_costly_start = start_s >= MIN_EPOCH_START_FRACTION * (start_s + steps_s)
+        return steps_s <= MAX_EPOCH_S * max(MIN_SCALE, self._scale) and (has_costly_start or self._facts.epoch_batches < 2 * prefetched)
 
     def _with_unsteady(self, measured: int, prefetched: int) -> int:
         """Batches of a window of which ``measured`` count, since epochs end meanwhile."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -20,14 +21,21 @@ class Script:
     """A script whose steps take ``own_s`` on its own batches and ``compute_s`` on others, on a clock that only they move."""
 
     def __init__(
-        self, own_s: float = 0.1, compute_s: float = 0.02, limit_s: float = 180.0, scenarios: Sequence[Scenario] = (), **facts: int | bool
+        self, own_s: float = 0.1, compute_s: float = 0.02, limit_s: float = 180.0, scenarios: Sequence[Scenario] = (), **facts: float | bool
     ) -> None:
         self.now_s, self.stage = 0.0, None
         self.failing: Sequence[Scenario] = ()  # from their first batch on
         self.tried: list[Scenario] = []
         self.own_s, self.compute_s, self.scenarios = own_s, compute_s, scenarios
-        usual: dict[str, int | bool | None] = {"ranks": 1, "workers": 2, "prefetch": 2, "batches_per_update": 1, "look_ahead": 0}
-        usual |= {"epoch_batches": None, "on_gpu": False, "reads_files": False, "is_stream": False, "all_cores_workers": None}
+        usual: dict[str, float | bool | None] = {"ranks": 1, "workers": 2, "prefetch": 2, "batches_per_update": 1, "look_ahead": 0}
+        usual |= {
+            "epoch_batches": None,
+            "epoch_start_s": 1.0,
+            "on_gpu": False,
+            "reads_files": False,
+            "is_stream": False,
+            "all_cores_workers": None,
+        }
         self.facts, self.limit_s = ScriptFacts(**{**usual, **facts}), limit_s  # type: ignore[arg-type]
 
     def step_times(self, first: int, end: int) -> WindowPace:
@@ -211,5 +219,13 @@ def test_windows_of_short_epochs_are_whole_epochs(epoch_batches: int) -> None:
     assert not any(each.whole_epochs for each in stages if each.kind == "window" and each not in whole)
 
 
-def test_long_epochs_are_not_measured_whole() -> None:
-    assert not any(each.whole_epochs for each in Script(own_s=0.1, epoch_batches=50).stages())
+@pytest.mark.parametrize(
+    "facts", [{"epoch_batches": 50}, {"epoch_batches": 36, "epoch_start_s": 0.1}, {"epoch_batches": 20, "limit_s": 25.0}]
+)
+def test_long_epochs_and_those_with_a_short_start_are_not_measured_whole(facts: dict[str, Any]) -> None:
+    """Nor those of two seconds under a short time limit."""
+    assert not any(each.whole_epochs for each in Script(own_s=0.1, **facts).stages())
+
+
+def test_epochs_whose_batches_are_all_prefetched_are_measured_whole() -> None:
+    assert any(each.whole_epochs for each in Script(own_s=0.1, epoch_batches=7, epoch_start_s=0.0).stages())
