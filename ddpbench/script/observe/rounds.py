@@ -73,7 +73,7 @@ def cut_rounds(rows_of_rank: Sequence[Rows], loader: LoaderShape, engine: str, m
     last = min(rows[-1, NUMBER] if len(rows) else -1.0 for rows in rows_of_rank)  # of the rank that has ended, or sent steps, first
     common = rows_of_rank[0][rows_of_rank[0][:, NUMBER] <= last]
     starts_ms = [epoch_start_ms(rows, loader) for rows in rows_of_rank]
-    for spans in _spread(list(_round_spans(common, loader))):
+    for spans in _spread(_round_spans(common, loader)):
         parts = [_part_of(rows, spans, start_ms) for rows, start_ms in zip(rows_of_rank, starts_ms, strict=True)]
         if all(part is not None for part in parts):
             traces = [make_trace(rank, part, memory.get(rank, Memory())) for rank, part in enumerate(parts) if part is not None]
@@ -125,29 +125,26 @@ def epoch_start_ms(rows: Rows, loader: LoaderShape) -> float:
     return float(starts[len(starts) > 1 :, EPOCH_START_MS].mean() / epoch_steps)
 
 
-def _round_spans(rows: Rows, loader: LoaderShape) -> Iterator[list[Span]]:
+def _round_spans(rows: Rows, loader: LoaderShape) -> list[list[Span]]:
     """The steps of each round on rank 0: whole stretches, or a part of one. At least one round if there are 20 steps."""
     stretches = _split_stretches(rows)
     round_ms = min(ROUND_MS, step_ms(rows[WARMUP_STEPS:]) / MIN_ROUNDS)
-    has_round, pending, pending_ms = False, list[Span](), 0.0
+    found, pending, pending_ms = list[list[Span]](), list[Span](), 0.0
     for index, stretch in enumerate(stretches):
-        is_first = bool(stretch[0, NUMBER] == 0)
-        if step_ms(stretch) > WHOLE_STRETCH_MS or len(stretches) == 1 or _has_gap(stretches, index):
-            for span in _cut_steady(stretch, WARMUP_STEPS if is_first else 1, loader, round_ms):
-                has_round = True
-                yield [span]
-        elif not is_first and _is_complete(stretches, index):
+        if step_ms(stretch) > WHOLE_STRETCH_MS or _has_gap(stretches, index):
+            found += [[span] for span in _cut_steady(stretch, loader, round_ms)]
+        elif stretch[0, NUMBER] > 0 and _is_complete(stretches, index):
             pending.append(_span(stretch))
             pending_ms += step_ms(stretch)
         if pending_ms >= round_ms and _length(pending) >= MIN_ROUND_STEPS:
-            has_round = True
-            yield pending
+            found.append(pending)
             pending, pending_ms = [], 0.0
-    if not has_round:  # of a short training whatever follows its warm-up
-        rest = [stretch[stretch[:, NUMBER] >= min(WARMUP_STEPS, rows[-1, NUMBER] // 2)] for stretch in stretches]
-        spans = [_span(each) for each in rest if len(each)]
-        if _length(spans) >= MIN_ROUND_STEPS:
-            yield spans
+    if not found:  # no short stretch is complete
+        found = [[span] for stretch in stretches for span in _cut_steady(stretch, loader, round_ms)]
+    if not found and len(rows) >= 2 * WARMUP_STEPS:  # nor is one long enough for a round
+        late = [stretch[stretch[:, NUMBER] >= WARMUP_STEPS] for stretch in stretches]
+        found = [[_span(each) for each in late if len(each)]]
+    return found
 
 
 def _split_stretches(rows: Rows) -> list[Rows]:
@@ -167,9 +164,13 @@ def _is_complete(stretches: Sequence[Rows], index: int) -> bool:
     return index + 1 < len(stretches) or len(stretches[index]) >= len(stretches[index - 1])
 
 
-def _cut_steady(stretch: Rows, warmup: int, loader: LoaderShape, round_ms: float) -> Iterator[Span]:
-    """Rounds of ``round_ms``, without the batches at the start of the stretch that workers had ready; a short stretch is one round."""
-    rows = stretch[min(max(warmup, loader.prefetched), len(stretch) // 2) :]
+def _cut_steady(stretch: Rows, loader: LoaderShape, round_ms: float) -> Iterator[Span]:
+    """Rounds of ``round_ms``, without the warm-up and the batches at the start of the stretch that workers had ready.
+
+    A short stretch is one round.
+    """
+    warmup = WARMUP_STEPS if len(stretch) and stretch[0, NUMBER] == 0 else 1
+    rows = stretch[max(warmup, min(loader.prefetched, len(stretch) // 2)) :]
     min_steps = min(loader.min_round_steps, max(MIN_ROUND_STEPS, len(rows)))
     end_ms = np.cumsum(rows[:, FIRST_PHASE:].sum(axis=1))
     first = 0
