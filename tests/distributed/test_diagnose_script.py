@@ -194,7 +194,7 @@ def test_ranks_without_a_loader_end_at_the_same_update(launch: Launch, results: 
 @pytest.mark.parametrize(("batches", "status"), [(200, "ok"), (12, "failed")])
 def test_script_without_a_loader_that_ends_itself(launch: Launch, results: Path, batches: int, status: str) -> None:
     done = launch([*PLAIN, "diagnose", "-o", str(results), TRAIN, "--data", "list", "--batches", str(batches)])
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == int(status == "failed"), done.stderr
     assert "weights" in done.stdout
     record = only_record(results)
     assert (record.status, bool(record.rounds)) == (status, status == "ok")
@@ -202,10 +202,10 @@ def test_script_without_a_loader_that_ends_itself(launch: Launch, results: Path,
 
 
 def test_script_that_trains_in_other_processes_ends_at_the_start_limit(launch: Launch, results: Path) -> None:
-    flags = ["--start-limit", "4", "-o", str(results)]
+    flags = ["--start-limit", "12", "-o", str(results)]
     done = launch([*PLAIN, "diagnose", *flags, str(SUPPORT / "scripts" / "spawned.py"), "100"], timeout=60)
     assert done.returncode == 1, done.stderr
-    assert "spawned.py has made no step with an optimizer for 4 s: spawned.py:" in done.stderr
+    assert "spawned.py has made no step with an optimizer for 12 s: spawned.py:" in done.stderr
     assert "processes that a script starts are not watched" in done.stderr
     assert (only_record(results).status, only_record(results).rounds) == ("failed", [])
 
@@ -238,7 +238,7 @@ def test_limit_that_is_over_before_the_first_window_leaves_a_page(launch: Launch
 def test_script_that_ends_itself(launch: Launch, results: Path) -> None:
     done = launch([*PLAIN, "diagnose", "-o", str(results), TRAIN, "--batches", "4"])
     assert done.returncode == 1
-    assert re.search(r"^ddpbench: note: 4 batches in 1 epoch: no epoch is long enough", done.stderr, re.MULTILINE)
+    assert re.search(r"^ddpbench: note: 4 batches in 1 epoch are too few for a round", done.stderr, re.MULTILINE)
     assert "weights" in done.stdout
     assert only_record(results).status == "failed"
 
