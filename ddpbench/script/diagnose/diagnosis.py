@@ -31,7 +31,7 @@ from ddpbench.script.diagnose.stage import RankResults, Stage, end_stage
 from ddpbench.script.diagnose.windows import Windows, noted_failure
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rounds import batches_per_update
-from ddpbench.script.observe.rows import FIRST_PHASE, HOST_DATA_MS, to_rows
+from ddpbench.script.observe.rows import EPOCH_START_MS, FIRST_PHASE, HOST_DATA_MS, to_rows
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 from ddpbench.script.ranks.observation import Observation
 from ddpbench.script.ranks.progress import RankProgress
@@ -197,7 +197,8 @@ class ScriptDiagnosis:
         rows = self.windows.rows(first, end)
         steps_s = rows[:, FIRST_PHASE:].sum(axis=1) / 1000
         waits_s = rows[:, HOST_DATA_MS] / 1000
-        return WindowPace(float(steps_s.mean()), float(waits_s.mean()), float(waits_s.max()))
+        starts_s = rows[:, EPOCH_START_MS] / 1000
+        return WindowPace(float(steps_s.mean()), float(waits_s.mean()), float(waits_s.max()), float(starts_s.mean()))
 
     def _share_results(self, stage: int, timeout_s: float | None = None) -> None:
         """Publish this rank's results; on rank 0 receive those of the others."""

@@ -28,7 +28,12 @@ MAX_REPEATED_STEPS = 100
 
 MIN_TURNS, MAX_TURNS = 3, 8
 MAX_EPOCH_S, MIN_EPOCH_START_FRACTION = 4.0, 0.05
-"""Epochs up to this length are measured whole if their start takes at least this fraction; shorter ones under a short time limit."""
+"""Epochs with steps of up to these seconds are measured whole if their start takes at least this fraction.
+
+Shorter ones under a short time limit. The start may take ``MAX_START_FACTOR`` times as long.
+"""
+
+MAX_START_FACTOR = 3.0
 
 MIN_SCALE = 0.25
 """Least factor of that length."""
@@ -51,6 +56,9 @@ OVERTIME_FRACTION = 0.5
 MIN_STEP_S = 1e-3
 
 
+KEPT_WORKERS = Scenario(persistent_workers=True)
+"""Nothing but the starts of epochs changes: only windows of whole epochs show its gain."""
+
 Arm = tuple[Role, BatchSource]
 """What a window is for, and the batches that it hands out."""
 
@@ -62,6 +70,7 @@ class WindowPace:
     step_s: float
     data_wait_s: float  # mean
     max_data_wait_s: float
+    epoch_start_s: float = 0.0  # mean, the part of a step in which workers start
 
     @property
     def has_waited(self) -> bool:
@@ -156,7 +165,7 @@ class Schedule:
         if self._facts.is_stream:  # whether its workers yield the same samples decides what to suggest
             yield self._compare_samples()
         yield self._at_once(kind="collect")
-        scenarios = self._candidates()
+        scenarios = [each for each in self._candidates() if each != KEPT_WORKERS or self._has_short_epochs]
         if not self._facts.is_stream and any(each.workers for each in scenarios):
             yield self._compare_samples()
         if scenarios := [each for each in scenarios if not self._has_failed(each)]:
@@ -250,10 +259,11 @@ class Schedule:
         """Whether epochs are measured whole, by the first steps of the script: with the starts of workers they may take longer."""
         if pace is None or not self._facts.epoch_batches:
             return False
-        steps_s, start_s = self._facts.epoch_batches * pace.step_s, self._facts.epoch_start_s
-        prefetched = self._facts.workers * self._facts.prefetch
+        steps_s, start_s = self._facts.epoch_batches * (pace.step_s - pace.epoch_start_s), self._facts.epoch_start_s
+        longest_s, prefetched = MAX_EPOCH_S * max(MIN_SCALE, self._scale), self._facts.workers * self._facts.prefetch
         has_costly_start = start_s >= MIN_EPOCH_START_FRACTION * (start_s + steps_s)
-        return steps_s <= MAX_EPOCH_S * max(MIN_SCALE, self._scale) and (has_costly_start or self._facts.epoch_batches < 2 * prefetched)
+        is_short = steps_s <= longest_s and start_s <= MAX_START_FACTOR * longest_s
+        return is_short and (has_costly_start or self._facts.epoch_batches < 2 * prefetched)
 
     def _with_unsteady(self, measured: int, prefetched: int) -> int:
         """Batches of a window of which ``measured`` count, since epochs end meanwhile."""

@@ -85,7 +85,8 @@ def _tensor(value: Tensor) -> Iterator[bytes]:
     if value.layout != torch.strided or value.is_quantized:
         raise NotComparable(f"{type(value).__name__} ({value.layout})")
     yield f"{value.dtype}{tuple(value.shape)}".encode()
-    yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    flat = value.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format)  # a single element may have any stride otherwise
+    yield flat.view(torch.uint8).numpy().tobytes()
 
 
 def attributes(value: Any) -> dict[str, Any] | None:

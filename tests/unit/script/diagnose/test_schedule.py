@@ -229,3 +229,9 @@ def test_long_epochs_and_those_with_a_short_start_are_not_measured_whole(facts: 
 
 def test_epochs_whose_batches_are_all_prefetched_are_measured_whole() -> None:
     assert any(each.whole_epochs for each in Script(own_s=0.1, epoch_batches=7, epoch_start_s=0.0).stages())
+
+
+@pytest.mark.parametrize(("epoch_batches", "is_tried"), [(20, True), (500, False)])
+def test_kept_workers_are_tried_only_in_whole_epochs(epoch_batches: int, is_tried: bool) -> None:
+    stages = Script(own_s=0.1, scenarios=[Scenario(persistent_workers=True)], epoch_batches=epoch_batches).stages()
+    assert any(each.source == "trial" for each in stages) == is_tried

@@ -119,7 +119,8 @@ def test_batches_of_a_diagnosis_have_the_samples_that_were_drawn(case: str, work
     assert [iterator.samples for _ in iterator] == expected(case, workers)
     stats = iterator.steered.pop_stats()
     assert stats is not None
-    assert stats.samples == sum(expected(case, workers)), "costs per sample divide by the same number"
+    timed = expected(case, workers)[workers:]  # the first batch of each worker is not typical
+    assert stats.samples == sum(timed), "costs per sample divide by the same number"
     again = SteeredIterator(loader, iter(loader), iterator.source, iterator.steered, loader.__iter__, Own())
     assert [again.drop_own() for _ in range(3)] == expected(case, workers)[:3]
     assert again.samples is None, "of a batch that the script did not get"
