@@ -233,7 +233,8 @@ class Schedule:
         whole_epochs = source in ("own", "trial") and self._has_short_epochs
         if whole_epochs and self._facts.epoch_batches:
             epoch = self._facts.epoch_batches
-            unmeasured, batches = -self._epoch_position() % epoch, epoch * ceil(max(MIN_ROUND_STEPS, wanted) / epoch)
+            starts = epoch if role.scenario and turn == 0 else 0  # its first epoch starts workers that the later ones keep
+            unmeasured, batches = -self._epoch_position() % epoch or starts, epoch * ceil(max(MIN_ROUND_STEPS, wanted) / epoch)
         else:
             measured = max(MIN_ROUND_STEPS, MIN_BATCHES_PER_PRODUCER * workers, wanted)
             unmeasured, batches = self._unmeasured, self._rounded(self._with_unsteady(measured, workers * prefetch))

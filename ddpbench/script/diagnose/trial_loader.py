@@ -37,11 +37,15 @@ class OpenTrial:
 
     def __init__(self, loader: DataLoader[Any], whole_epochs: bool) -> None:
         self.whole_epochs, self._loader = whole_epochs, loader
-        self._batches: Any = iter(loader)  # timed
+        self._batches: Any = None if whole_epochs else iter(loader)  # timed
+
+    def is_between_epochs(self, is_first_batch: bool) -> bool:
+        """Whether an epoch is yet to begin, before a batch that may be the first of the script's epoch."""
+        return self._batches is None or (self.whole_epochs and is_first_batch)
 
     def restart(self) -> None:
         """Begin an epoch, unless the sampler has no end. Workers that are kept stay."""
-        if _length(self._loader):
+        if self._batches is None or _length(self._loader):
             self._batches = iter(self._loader)
 
     def __next__(self) -> Any:
@@ -53,10 +57,10 @@ class OpenTrial:
         return getattr(self._batches, "samples", None)
 
     def worker_pids(self) -> list[int]:
-        return self._batches.worker_pids()  # type: ignore[no-any-return]
+        return [] if self._batches is None else self._batches.worker_pids()
 
     def pop_stats(self) -> LoaderStats | None:
-        return self._batches.pop_stats()  # type: ignore[no-any-return]
+        return None if self._batches is None else self._batches.pop_stats()
 
 
 def open_trial(
@@ -64,13 +68,14 @@ def open_trial(
     scenario: Scenario,
     memory: WorkerMemory,
     files: SharedFiles,
-    keeps_workers: bool = True,
+    is_rebuilt: bool = False,
     whole_epochs: bool = False,
 ) -> DataLoader[Any]:
     """A copy of ``loader`` with the arguments of ``scenario``. Raises ConfigFailed if it cannot work.
 
     Unless it has ``whole_epochs``, its batches never end, except those of an IterableDataset, and it begins in the middle of an epoch: what
-    ``loader`` has just read is in the page cache. ``files`` are those that its workers must not share with this process.
+    ``loader`` has just read is in the page cache. ``files`` are those that its workers must not share with this process. Its workers live
+    for longer than an epoch if the advised call keeps them, which a loader that ``is_rebuilt`` for every epoch cannot.
     """
     workers, dataset = loader.num_workers if scenario.workers is None else scenario.workers, loader.dataset
     if workers:
@@ -86,7 +91,7 @@ def open_trial(
     if workers:
         worker_arguments = {
             "prefetch_factor": prefetch,
-            "persistent_workers": keeps_workers,
+            "persistent_workers": not is_rebuilt and bool(loader.num_workers or scenario.persistent_workers),
             "multiprocessing_context": loader.multiprocessing_context,
             "timeout": batch_timeout_s(loader),
             "worker_init_fn": files.worker_init(loader),

@@ -57,8 +57,8 @@ class Trials:
             try:
                 with _quietly(observer):
                     memory = measure_worker_memory(loader, self._ranks_per_node)
-                    keeps_workers = not iterator.source.is_rebuilt
-                    trial = open_trial(iterator.loader, scenario, memory, self._files, keeps_workers, stage.whole_epochs)
+                    is_rebuilt = iterator.source.is_rebuilt
+                    trial = open_trial(iterator.loader, scenario, memory, self._files, is_rebuilt, stage.whole_epochs)
                     self._results.has_forked |= trial.num_workers > 0
                     loader.trials[scenario] = OpenTrial(trial, stage.whole_epochs)
             except Exception as problem:
@@ -70,7 +70,7 @@ class Trials:
         trial = self.open_loader(stage, iterator, observer)
         if trial is not None:
             try:
-                if stage.whole_epochs and iterator.num_given == 0:
+                if trial.is_between_epochs(is_first_batch=iterator.num_given == 0):
                     with _quietly(observer):
                         trial.restart()
                 return self._next_of(trial, stage, iterator, observer)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from itertools import islice
 from typing import Any
 
 import msgspec
 import pytest
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
 from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.shared_files import SharedFiles
-from ddpbench.script.diagnose.trial_loader import BATCH_TIMEOUT_S, EndlessSampler, open_trial
+from ddpbench.script.diagnose.trial_loader import BATCH_TIMEOUT_S, EndlessSampler, OpenTrial, open_trial
 
 NUMBERS, FILES = TensorDataset(torch.arange(12)), SharedFiles()
 ROOM = WorkerMemory(batch_bytes=0, shm_bytes=2**30, memory_bytes=2**40)
@@ -44,6 +45,45 @@ def test_arguments_are_those_of_the_scenario_and_else_of_the_script() -> None:
     assert open_trial(own, Scenario(prefetch=6, pin_memory=True), ROOM, FILES).prefetch_factor == 6
     assert open_trial(own, Scenario(workers=0), ROOM, FILES).prefetch_factor is None
     assert open_trial(DataLoader(NUMBERS), Scenario(workers=1), ROOM, FILES).prefetch_factor == 2
+
+
+@pytest.mark.parametrize(
+    ("own_workers", "scenario", "is_rebuilt", "is_kept"),
+    [
+        (1, Scenario(workers=2), False, True),
+        (1, Scenario(workers=2), True, False),
+        (0, Scenario(workers=2), False, False),
+        (2, Scenario(persistent_workers=True), False, True),
+        (2, Scenario(persistent_workers=True), True, False),
+    ],
+)
+def test_workers_are_kept_as_in_the_advised_call(own_workers: int, scenario: Scenario, is_rebuilt: bool, is_kept: bool) -> None:
+    own = DataLoader(NUMBERS, num_workers=own_workers)
+    assert open_trial(own, scenario, ROOM, FILES, is_rebuilt).persistent_workers == is_kept
+
+
+class ProcessIds(Dataset[int]):
+    """Samples that say which process loaded them."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> int:
+        return os.getpid()
+
+
+@pytest.mark.parametrize("keeps_workers", [True, False])
+def test_trial_of_whole_epochs_starts_its_workers_with_the_epoch(keeps_workers: bool) -> None:
+    trial = OpenTrial(DataLoader(ProcessIds(), num_workers=1, persistent_workers=keeps_workers), whole_epochs=True)
+    assert trial.worker_pids() == []
+    assert trial.is_between_epochs(is_first_batch=False)
+    pids = []
+    for _ in range(2):
+        trial.restart()
+        pids.append({int(next(trial)) for _ in range(2)})
+        assert not trial.is_between_epochs(is_first_batch=False)
+        assert trial.is_between_epochs(is_first_batch=True)
+    assert (pids[0] == pids[1]) == keeps_workers
 
 
 @pytest.mark.parametrize("timeout", [0, 5, 300])
