@@ -124,7 +124,9 @@ class Observation:
             message = f"{self.name} made {pluralize(updates, 'update')}, not from batches of a DataLoader"
             return Fault(message=message, hint="too few for a round")
         batches = f"{pluralize(self.observer.num_batches, 'batch', 'es')} in {pluralize(self.observer.epochs, 'epoch')}"
-        return Fault(message=f"{batches} are too few for a round", hint=f"{2 * WARMUP_STEPS} batches are enough")
+        is_cut_off = record.script is not None and record.script.ended_early
+        hint = "a longer --time-limit" if is_cut_off and self.observer.steering else f"{2 * WARMUP_STEPS} batches are enough"
+        return Fault(message=f"{batches} are too few for a round", hint=hint)
 
     @property
     def loader_shape(self) -> LoaderShape:
