@@ -11,6 +11,7 @@ from ddpbench.machine.host import cpu_seconds
 from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.script.diagnose.own_loader import SteeredLoader
 from ddpbench.script.diagnose.stage import Stage, WindowResult
+from ddpbench.script.observe.outside import CpuTime, OutsideTime
 
 
 class LoaderInUse(Protocol):
@@ -85,10 +86,10 @@ class DrainedLoader:
 
 
 class Measurement:
-    """Measures from construction, at the request for batch ``first``, until ``finish``."""
+    """Measures from construction, at the request for batch ``first``, until ``finish``, without what the script does ``outside``."""
 
-    def __init__(self, stage: Stage, first: int, loader: LoaderInUse) -> None:
-        self._stage, self._batches, self._loader = stage, stage.end - first, loader
+    def __init__(self, stage: Stage, first: int, loader: LoaderInUse, outside: OutsideTime) -> None:
+        self._stage, self._batches, self._loader, self._outside = stage, stage.end - first, loader, outside
         loader.pop_stats()  # reset: statistics count from here
         self._monitor = CpuMonitor()
         self._monitor.start()
@@ -106,8 +107,8 @@ class Measurement:
 
     def _cpu_seconds(self) -> float:
         """CPU seconds of this process, its workers, and those of the script's own that have ended with an epoch."""
-        found = cpu_seconds([os.getpid(), *self._loader.worker_pids()])
+        outside = self._outside.cpu
+        found = cpu_seconds([os.getpid(), *self._loader.worker_pids()]) - outside.own_s
         if isinstance(self._loader, SteeredLoader | DrainedLoader):  # others do not have the workers whose end is counted here
-            times = os.times()
-            found += times.children_user + times.children_system
+            found += CpuTime.now().ended_s - outside.ended_s
         return found

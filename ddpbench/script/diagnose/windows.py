@@ -235,7 +235,7 @@ class Windows:
         stage = self._stage
         if stage and stage.is_timed and not (self._measurement or self._has_failed) and number + 1 >= stage.first_measured:
             # one batch before the round: starting takes a few milliseconds
-            self._measurement = Measurement(stage, number, self._loader)
+            self._measurement = Measurement(stage, number, self._loader, self.observer.outside)
         return stage
 
     def _begin(self, stage: Stage, iterator: SteeredIterator) -> None:

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -24,7 +23,7 @@ from ddpbench.machine.variables import EnvVar
 from ddpbench.record.script import OutsideKind
 from ddpbench.script.observe.batch_sizes import DrawnSizes
 from ddpbench.script.observe.contained import contained
-from ddpbench.script.observe.outside import OutsideTime
+from ddpbench.script.observe.outside import Moment, OutsideTime
 from ddpbench.script.observe.repeated_batches import RepeatedWorkers
 from ddpbench.script.observe.source import LoaderSource, num_elements
 from ddpbench.script.observe.steering import Steering
@@ -74,8 +73,8 @@ class Observer:
         self._last: LoaderSource | None = None  # of the last batch
         self._iterator: Callable[[], WatchedIterator | None] = lambda: None  # weak: whether the script still has it
         self._foreign_batches = 0  # of other loaders, since the last batch of the training loader
-        self._marks_before_foreign, self._foreign_since = 0, 0.0
-        self._other_created: tuple[int, float] | None = None  # marks, and the time, when an iterator of another loader was created
+        self._marks_before_foreign, self._foreign_since = 0, Moment.now()
+        self._other_created: tuple[int, Moment] | None = None  # marks, and when an iterator of another loader was created
         self._epoch_batches = 0  # batches that the script has got from the last iterator of the training loader
         self._has_inner_batch = False  # the loader has taken a batch from the one that it wraps, for the present request
         self._is_exhausted = False  # the script has left the last epoch of the training loader
@@ -144,7 +143,7 @@ class Observer:
         source = self._sources.get(loader) or self._possible_wrappers.get(loader)
         if self.clock.is_open and self._requested is None and not self._foreign_batches and source is not self.training:
             self.clock.mark(SCRIPT)  # if it is for validation, the start of its workers belongs to that
-            self._other_created = self.clock.num_marks, perf_counter()
+            self._other_created = self.clock.num_marks, Moment.now()
         return self.steering.begin_epoch(loader, source) if self.steering else False
 
     @contained
@@ -277,7 +276,7 @@ class Observer:
 
     def _open_step(self, creation_s: float = 0.0) -> None:
         """Begin a step. It took ``creation_s`` of the time since the last one to create the iterator of its batch."""
-        self.outside.leave(perf_counter() - creation_s)
+        self.outside.leave(creation_s)
         self.steps.open(self._exhaustion_s + creation_s)
         self._exhaustion_s = 0.0
 
@@ -286,7 +285,7 @@ class Observer:
         if self.clock.num_marks:
             if self._foreign_batches:  # of a loader that is zipped with the training loader
                 self.clock.truncate(self._marks_before_foreign - 1)
-            self.outside.enter("between-epochs", self.clock.last_s)
+            self.outside.enter("between-epochs", Moment.now()._replace(time_s=self.clock.last_s))
             self.steps.end_at_last_mark()
         self._end_epoch()
 
@@ -311,7 +310,7 @@ class Observer:
         if self._foreign_batches == 1:
             self.clock.mark(SCRIPT)
             created, self._other_created = self._other_created, None
-            self._marks_before_foreign, self._foreign_since = (created if is_first else None) or (self.clock.num_marks, perf_counter())
+            self._marks_before_foreign, self._foreign_since = (created if is_first else None) or (self.clock.num_marks, Moment.now())
             return
         if self.clock.is_open:  # the second in a row: the step had ended before the first
             self.clock.truncate(self._marks_before_foreign)

@@ -2,9 +2,43 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+import os
+from time import perf_counter, process_time
+from typing import NamedTuple
 
 from ddpbench.record.script import OutsideKind
+
+
+class CpuTime(NamedTuple):
+    """CPU seconds, user and system."""
+
+    own_s: float = 0.0  # of this process
+    ended_s: float = 0.0  # of its children that have ended
+
+    @classmethod
+    def now(cls) -> CpuTime:
+        """What has been used so far."""
+        times = os.times()
+        return cls(process_time(), times.children_user + times.children_system)
+
+    def since(self, earlier: CpuTime) -> CpuTime:
+        """What was used between ``earlier`` and this."""
+        return CpuTime(self.own_s - earlier.own_s, self.ended_s - earlier.ended_s)
+
+    def plus(self, other: CpuTime) -> CpuTime:
+        """The sum of both."""
+        return CpuTime(self.own_s + other.own_s, self.ended_s + other.ended_s)
+
+
+class Moment(NamedTuple):
+    """A time on the clock of time.perf_counter, and the CPU time used until then."""
+
+    time_s: float
+    cpu: CpuTime
+
+    @classmethod
+    def now(cls) -> Moment:
+        return cls(perf_counter(), CpuTime.now())
 
 
 class OutsideTime:
@@ -12,7 +46,8 @@ class OutsideTime:
 
     def __init__(self) -> None:
         self.seconds: dict[OutsideKind, float] = {}
-        self._present: tuple[OutsideKind, float] | None = None  # since when the script has been outside
+        self.cpu = CpuTime()  # of validation and checkpoints, which take CPU time as no step does
+        self._present: tuple[OutsideKind, Moment] | None = None  # since when the script has been outside
         self.is_counted = False  # it has begun to train
 
     @property
@@ -24,21 +59,27 @@ class OutsideTime:
     @property
     def present_s(self) -> float:
         """For how long the script has been outside of steps; 0 in a step."""
-        return perf_counter() - self._present[1] if self._present else 0.0
+        return perf_counter() - self._present[1].time_s if self._present else 0.0
 
-    def enter(self, kind: OutsideKind, since_s: float | None = None) -> None:
-        """The script does ``kind`` from now on, or has done so since ``since_s``."""
-        now_s = perf_counter() if since_s is None else since_s
+    def enter(self, kind: OutsideKind, since: Moment | None = None) -> None:
+        """The script does ``kind`` from now on, or has done so ``since`` then."""
+        begin = Moment.now() if since is None else since
         if self._present:
-            now_s = max(now_s, self._present[1])  # of one kind directly after another
-        self.leave(now_s)
-        self._present = kind, now_s
+            begin = max(begin, self._present[1])  # of one kind directly after another
+        self._leave(begin)
+        self._present = kind, begin
 
-    def leave(self, now_s: float | None = None) -> None:
-        """The script has begun a step."""
+    def leave(self, creation_s: float = 0.0) -> None:
+        """The script has begun a step, ``creation_s`` ago."""
+        now = Moment.now()
+        self._leave(now._replace(time_s=now.time_s - creation_s))
+
+    def _leave(self, end: Moment) -> None:
         if self._present:
-            kind, since_s = self._present
-            self.add(kind, max(0.0, (perf_counter() if now_s is None else now_s) - since_s))
+            kind, begin = self._present
+            self.add(kind, max(0.0, end.time_s - begin.time_s))
+            if kind != "between-epochs":
+                self.cpu = self.cpu.plus(end.cpu.since(begin.cpu))
         self._present = None
 
     def add(self, kind: OutsideKind, seconds: float) -> None:
