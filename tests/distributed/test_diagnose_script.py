@@ -149,7 +149,7 @@ def test_validation_with_a_loader_that_accelerate_wraps_ends(launch: Launch, res
 
 def test_batches_that_rank_0_loads_for_all_ranks_are_only_watched(launch: Launch, results: Path) -> None:
     script = [TRAIN, "--accelerate", "--data", "stream", "--epochs", "100000", "--batches", "2000"]
-    done = launch([*LAUNCHERS["accelerate"], "-m", "ddpbench", "diagnose", "--time-limit", "12", "-o", str(results), *script])
+    done = launch([*LAUNCHERS["accelerate"], "-m", "ddpbench", "diagnose", "--time-limit", "30", "-o", str(results), *script])
     assert done.returncode == 0, done.stderr
     record = only_record(results)
     assert (record.status, record.world_size, record.sample_unit) == ("ok", 2, "sample")
