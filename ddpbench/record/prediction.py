@@ -63,6 +63,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(to_argv(self, flag_fields(Scenario)))
 
     @property
+    def keeps_workers(self) -> bool:
+        """Whether the DataLoader that it stands for has ``persistent_workers=True``, unless it cannot keep its workers."""
+        return bool(self.persistent_workers or self.workers)
+
+    @property
     def only_workers(self) -> int | None:
         """The number of workers, if ``workers`` is all that changes."""
         return self.workers if self == Scenario(workers=self.workers) else None

@@ -226,6 +226,11 @@ class Record(msgspec.Struct, kw_only=True):
         return self.workers == self.config.workers
 
     @property
+    def rebuilds_loader(self) -> bool:
+        """Whether a script creates its DataLoader again for every epoch: that cannot keep its workers."""
+        return self.data is not None and self.data.is_rebuilt
+
+    @property
     def traces(self) -> list[Trace]:
         """The traces of every rank and round."""
         return [trace for timed in self.rounds for trace in timed.traces]

@@ -59,6 +59,11 @@ class SampleComparison(msgspec.Struct, frozen=True, kw_only=True):
     error: FreeText = ""  # if it failed
 
     @property
+    def repeats_samples(self) -> bool:
+        """Whether workers yield each other's samples: the stream is not divided among them."""
+        return self.is_stream and self.different > 0
+
+    @property
     def changes_samples(self) -> bool:
         """Whether more workers give a script other samples."""
         return self.different > 0 or self.not_compared in ("failed", "repetitive")

@@ -26,7 +26,7 @@ def check_shared_handles(record: Record) -> SharedHandles | None:
 
 def check_repeated_samples(record: Record) -> RepeatedSamples | None:
     compared = record.script.sample_comparison if record.script else None
-    if compared is None or not compared.is_stream or not compared.different or record.workers <= 1:
+    if compared is None or not compared.repeats_samples or record.workers <= 1:
         return None
     return RepeatedSamples(workers=record.workers)
 

@@ -18,11 +18,6 @@ SCRIPT_FIELDS = (*DATALOADER_FIELDS, "fused_kernels")
 """Fields of a scenario that a script can make."""
 
 
-def is_rebuilt(record: Record) -> bool:
-    """Whether a script creates its DataLoader again for every epoch: that cannot keep its workers."""
-    return record.data is not None and record.data.is_rebuilt
-
-
 def is_script_change(scenario: Scenario) -> bool:
     """Whether arguments of a DataLoader, or fused kernels, can express all of ``scenario``."""
     return all(getattr(scenario, name) is None or name in SCRIPT_FIELDS for name in scenario.__struct_fields__)
@@ -62,16 +57,15 @@ def script_change(scenario: Scenario, record: Record) -> ChangeDataLoader | Fuse
 
 def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
     """The arguments that turn the DataLoader of ``record`` into that of ``scenario``, in the spelling of a script."""
-    workers = record.workers if scenario.workers is None else scenario.workers
     compared = other_samples(scenario, record)
     return ChangeDataLoader(
         num_workers=scenario.workers,
         prefetch_factor=scenario.prefetch,
         pin_memory=scenario.pin_memory,
-        persistent_workers=True if scenario.persistent_workers or (scenario.workers and workers and not is_rebuilt(record)) else None,
+        persistent_workers=True if scenario.keeps_workers and not record.rebuilds_loader else None,
         in_order=scenario.in_order,
         shared_handles=shared_in_workers(scenario, record),
-        divide_samples=compared is not None and compared.is_stream and compared.different > 0,
+        divide_samples=compared is not None and compared.repeats_samples,
     )
 
 
@@ -85,7 +79,7 @@ def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
     match verdict.kind:
         case "data-bound":
             return _more_workers(inputs)
-        case "epoch-start-bound" if not is_rebuilt(inputs.record):
+        case "epoch-start-bound" if not inputs.record.rebuilds_loader:
             return ChangeDataLoader(persistent_workers=True)
         case "host-to-device-bound" if not inputs.record.config.pin_memory:
             return pinned_memory_change(inputs.record)
@@ -113,7 +107,7 @@ def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | N
 def _has_other_samples(scenario: Scenario, record: Record) -> bool:
     """Whether its workers read other samples. Those of a stream can be divided among them."""
     compared = other_samples(scenario, record)
-    return compared is not None and not (compared.is_stream and compared.different)
+    return compared is not None and not compared.repeats_samples
 
 
 def pinned_memory_change(record: Record) -> ChangeDataLoader:

@@ -30,5 +30,5 @@ class WhatIfContext:
     @property
     def can_keep_workers(self) -> bool:
         """Whether the loader of a script can, in epochs of a known length."""
-        script, data = self.inputs.record.script, self.inputs.record.data
-        return script is not None and bool(script.epoch_batches) and not (data is not None and data.is_rebuilt)
+        record = self.inputs.record
+        return record.script is not None and bool(record.script.epoch_batches) and not record.rebuilds_loader

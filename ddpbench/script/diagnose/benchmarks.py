@@ -62,7 +62,7 @@ class Benchmarks:
         if stage.whole_epochs and iterator.source.workers:
             with suppress(Exception), observer.paused():  # of a copy that cannot work
                 memory = measure_worker_memory(iterator.steered, self._ranks_per_node)
-                copied = open_trial(iterator.loader, Scenario(), memory, self._shared_files)
+                copied = open_trial(iterator.loader, Scenario(persistent_workers=True), memory, self._shared_files)
                 self._results.has_forked = True
                 return msgspec.structs.replace(benchmark_with_workers(copied, iterator, self._rank, stage.seconds), workers=None)
         return benchmark_own(iterator, self._rank, stage.seconds)

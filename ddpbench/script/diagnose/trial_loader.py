@@ -75,7 +75,7 @@ def open_trial(
 
     Unless it has ``whole_epochs``, its batches never end, except those of an IterableDataset, and it begins in the middle of an epoch: what
     ``loader`` has just read is in the page cache. ``files`` are those that its workers must not share with this process. Its workers live
-    for longer than an epoch if the advised call keeps them, which a loader that ``is_rebuilt`` for every epoch cannot.
+    for longer than an epoch as those of the advised call do, but not if the script creates its loader again for every epoch.
     """
     workers, dataset = loader.num_workers if scenario.workers is None else scenario.workers, loader.dataset
     if workers:
@@ -91,7 +91,7 @@ def open_trial(
     if workers:
         worker_arguments = {
             "prefetch_factor": prefetch,
-            "persistent_workers": not is_rebuilt and bool(loader.num_workers or scenario.persistent_workers),
+            "persistent_workers": not is_rebuilt and (scenario.keeps_workers or loader.persistent_workers),
             "multiprocessing_context": loader.multiprocessing_context,
             "timeout": batch_timeout_s(loader),
             "worker_init_fn": files.worker_init(loader),

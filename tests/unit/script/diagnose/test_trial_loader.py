@@ -52,7 +52,8 @@ def test_arguments_are_those_of_the_scenario_and_else_of_the_script() -> None:
     [
         (1, Scenario(workers=2), False, True),
         (1, Scenario(workers=2), True, False),
-        (0, Scenario(workers=2), False, False),
+        (0, Scenario(workers=2), False, True),
+        (1, Scenario(prefetch=4), False, False),
         (2, Scenario(persistent_workers=True), False, True),
         (2, Scenario(persistent_workers=True), True, False),
     ],
