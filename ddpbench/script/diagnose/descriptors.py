@@ -40,10 +40,14 @@ def positions() -> list[Position]:
     return found
 
 
+def is_readable(descriptor: int) -> bool:
+    """Whether it is open for reading. Raises OSError if it is not open."""
+    return fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
+
+
 def _position(descriptor: int) -> Position | None:
     status, path = os.fstat(descriptor), os.readlink(f"{DESCRIPTORS}/{descriptor}")
-    is_read = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
-    if not stat.S_ISREG(status.st_mode) or not is_read or path.startswith(NOT_DATA) or not path.startswith("/"):
+    if not stat.S_ISREG(status.st_mode) or not is_readable(descriptor) or path.startswith(NOT_DATA) or not path.startswith("/"):
         return None
     return Position(descriptor, status.st_ino, path, os.lseek(descriptor, 0, os.SEEK_CUR))
 

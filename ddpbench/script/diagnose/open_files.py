@@ -5,7 +5,6 @@ Archives, HDF5 files, databases and connections count as files. Arrays, tensors,
 
 from __future__ import annotations
 
-import fcntl
 import io
 import mmap
 import os
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ddpbench.record.script import HandleKind
+from ddpbench.script.diagnose.descriptors import is_readable
 from ddpbench.script.diagnose.object_parts import Link, is_leaf, is_opaque, is_truncated, parts
 
 MAX_OBJECTS, MAX_DEPTH = 20_000, 8
@@ -137,7 +137,7 @@ def _open_kinds(value: Any) -> Iterator[HandleKind]:
     try:
         descriptor = value.fileno()
         mode = os.fstat(descriptor).st_mode
-        is_read = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
+        is_read = is_readable(descriptor)
     except (AttributeError, OSError, ValueError):  # of one in memory, or closed
         inner = getattr(value, "fileobj", None) or getattr(value, "_fp", None)
         if inner is not None and inner is not value:

@@ -18,6 +18,7 @@ from ddpbench.record.script import WatchedScript
 from ddpbench.record.text import pluralize
 from ddpbench.record.trace import Memory
 from ddpbench.script.observe.hooks import Hooks
+from ddpbench.script.observe.models import is_compiled
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rounds import WARMUP_STEPS, LoaderShape, batches_per_update, cut_rounds, usual_batch_size
 from ddpbench.script.observe.rows import Rows, to_rows
@@ -148,12 +149,10 @@ class Observation:
 
         There are none in compiled code, and where gradients are differentiated again, which the kernels cannot.
         """
-        from torch._dynamo.eval_frame import OptimizedModule  # not before the script has set what it reads
-
         modules = [module for model in self.models for module in model.modules()]
-        is_compiled = any(isinstance(each, OptimizedModule) or each._compiled_call_impl is not None for each in modules)
+        cannot_fuse = any(map(is_compiled, self.models)) or self._hooks.differentiates_twice
         self._fusable_norms = 0
-        if not (is_compiled or self._hooks.differentiates_twice) and any(isinstance(each, nn.BatchNorm2d) for each in modules):
+        if not cannot_fuse and any(isinstance(each, nn.BatchNorm2d) for each in modules):
             from ddpbench.kernels.fusion import count_fusable_norms  # Triton, which it imports, takes a second
 
             with self.observer.paused():
