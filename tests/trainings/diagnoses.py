@@ -159,7 +159,7 @@ def _use(job: Job, best: PredictionOutcome | None) -> str:
 
 
 def _change(outcome: PredictionOutcome, record: Record) -> NextStep | None:
-    """What to write in the script for the change of ``outcome``; None if it is none of the script."""
+    """What to write in the script for the change of ``outcome``; None if no line of the script expresses it."""
     scenario = outcome.prediction.scenario
     return script_change(scenario, record) if is_script_change(scenario) else None
 
@@ -175,7 +175,7 @@ def _step(record: Record) -> dict[str, float]:
 def _problems(job: Job | None, ended: Ended) -> Iterator[str]:
     """What went wrong, one line each."""
     yield from (record.fault.message for record in (job.records if job else []) if record.fault and record.fault.arm_index is None)
-    told = (line for line in ended.lines if line.startswith(("ddpbench: error:", "ddpbench: warning:", "ddpbench: note:")))
-    yield from (line for line in told if SCRATCH not in line)  # a folder that every diagnosis names
+    notes = (line for line in ended.lines if line.startswith(("ddpbench: error:", "ddpbench: warning:", "ddpbench: note:")))
+    yield from (line for line in notes if SCRATCH not in line)  # a folder that every diagnosis names
     if job is None:
         yield from ended.lines[-MAX_PROBLEMS:]

@@ -18,7 +18,6 @@ FOLDER = Path(__file__).parent
 CORES: tuple[Cause, ...] = ("too-few-workers", "too-few-cores", "oversubscribed")
 """Work in a loader that more workers share, until the cores are busy."""
 
-PYPI = "https://pypi.org/project/"
 ISSUE = "https://github.com/{}"
 
 
@@ -48,6 +47,7 @@ class Training:
     truth: str
     changes: tuple[Change, ...] = ()
     repository: str = ""  # "" if the script is of this folder and trains itself
+    is_package: bool = False  # installed from its index; a script of this folder starts its trainer
     version: str = ""  # commit, or version of the package
     report: str = ""  # the public report after which a script of this folder was written
     folder: str = "."  # in the repository, in which the script starts
@@ -65,11 +65,6 @@ class Training:
     @property
     def is_public(self) -> bool:
         return bool(self.repository)
-
-    @property
-    def is_package(self) -> bool:
-        """Whether a script of this folder starts the trainer of a package."""
-        return self.repository.startswith(PYPI)
 
     @property
     def right(self) -> str:
@@ -202,7 +197,8 @@ PUBLIC = (
     Training(
         name="yolo_detection",
         subjects=("detection", "images"),
-        repository=f"{PYPI}ultralytics",
+        repository="https://github.com/ultralytics/ultralytics",
+        is_package=True,
         version="8.3.160",
         words="yolo_detection.py {data}",
         prepare="boxes",
@@ -219,7 +215,8 @@ PUBLIC = (
     Training(
         name="trl_sft",
         subjects=("text fine-tuning", "transformers Trainer", "text"),
-        repository=f"{PYPI}trl",
+        repository="https://github.com/huggingface/trl",
+        is_package=True,
         version="1.16.0",
         words=SFT,
         prepare="language_model",
@@ -296,7 +293,8 @@ PUBLIC = (
     Training(
         name="tabnet_income",
         subjects=("tabular data",),
-        repository=f"{PYPI}pytorch-tabnet",
+        repository="https://github.com/dreamquark-ai/tabnet",
+        is_package=True,
         version="4.1.0",
         words="tabnet_income.py",
         packages=("pytorch-tabnet", "scikit-learn"),
@@ -309,7 +307,8 @@ PUBLIC = (
     Training(
         name="store_forecast",
         subjects=("time series", "Lightning", "tabular data"),
-        repository=f"{PYPI}pytorch-forecasting",
+        repository="https://github.com/sktime/pytorch-forecasting",
+        is_package=True,
         version="1.8.0",
         words="store_forecast.py",
         packages=("pytorch-forecasting", "lightning", "pandas", "scikit-learn"),
