@@ -243,15 +243,20 @@ def test_script_that_ends_itself(launch: Launch, results: Path) -> None:
     assert only_record(results).status == "failed"
 
 
-HOARDER = """
-import os, torch
-from pathlib import Path
+FOUR_BATCHES = """
+import torch
 model = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 for batch in torch.utils.data.DataLoader(torch.ones(8, 2), batch_size=2):
     model(batch).sum().backward()
     optimizer.step()
-Path(f"model-{os.environ['RANK']}.pt").write_bytes(bytes(60_000_000))
+"""
+
+HOARDER = f"""{FOUR_BATCHES}
+import os
+from pathlib import Path
+rank = os.environ["RANK"]
+Path(f"model-{{rank}}.pt").write_bytes(bytes(120_000_000 if rank == "0" else 30_000_000))  # rank 0 may report before the others write
 """
 
 
@@ -268,14 +273,8 @@ def test_ranks_share_a_scratch_folder_whose_size_is_named_and_that_can_be_remove
     assert (cleaned.startswith("removed 1 scratch folder of "), folder.exists()) == (True, False)
 
 
-TOUCHER = """
+TOUCHER = f"""{FOUR_BATCHES}
 import subprocess
-import torch
-model = torch.nn.Linear(2, 2)
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-for batch in torch.utils.data.DataLoader(torch.ones(8, 2), batch_size=2):
-    model(batch).sum().backward()
-    optimizer.step()
 subprocess.run(["touch", "best.pt"])
 open("kept.pt", "w").write("new")
 """
@@ -293,14 +292,8 @@ def test_files_that_a_program_has_changed_nevertheless_are_named(launch: Launch,
     assert (tmp_path / "kept.pt").read_text() == "old"
 
 
-DENIED = """
+DENIED = f"""{FOUR_BATCHES}
 import ctypes, os
-import torch
-model = torch.nn.Linear(2, 2)
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-for batch in torch.utils.data.DataLoader(torch.ones(8, 2), batch_size=2):
-    model(batch).sum().backward()
-    optimizer.step()
 if ctypes.CDLL(None, use_errno=True).open(b"best.pt", os.O_WRONLY) < 0:
     raise OSError(ctypes.get_errno(), "cannot save", "best.pt")
 """
