@@ -172,6 +172,7 @@ class PhaseShares(Evidence, frozen=True, kw_only=True, tag="phase-shares"):
     backward_ms: Milliseconds
     optimizer_ms: Milliseconds
     step_ms: Milliseconds
+    unavoidable_wait_ms: Milliseconds | None = None  # for data, which no change of the loader is known to shorten
 
 
 class OversubscribedRanks(Evidence, frozen=True, kw_only=True, tag="oversubscribed-ranks"):

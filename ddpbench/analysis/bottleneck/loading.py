@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import sqrt
 
-from ddpbench.analysis.bottleneck.training import launch_bound
+from ddpbench.analysis.bottleneck.training import launch_bound, sync_bound
+from ddpbench.analysis.collective_wait import exposed_comm_ms
 from ddpbench.analysis.controls import step_s, step_time_ratio
 from ddpbench.analysis.cpu_demand import MIN_FAIR_FRACTION, cpu_demand, starved_ranks
 from ddpbench.analysis.inputs import AnalysisInput
@@ -56,7 +57,7 @@ def noisy_neighbour(inputs: AnalysisInput) -> Verdict | None:
 def epoch_start_bound(inputs: AnalysisInput) -> Verdict | None:
     """The workers of a script start at every epoch, and what it waits for that is more than for other batches."""
     record, start_ms = inputs.record, inputs.summary.epoch_start_ms
-    if start_ms < max(BOTTLENECK_FRACTION * inputs.step_ms, inputs.data_wait_ms):
+    if start_ms < max(BOTTLENECK_FRACTION * inputs.step_ms, inputs.data_wait_ms) or _communicates_longer(inputs, start_ms):
         return None
     batches = record.script.epoch_batches if record.script else None
     evidence = EpochStarts(
@@ -79,6 +80,7 @@ def data_bound(inputs: AnalysisInput) -> Verdict | None:
         wait_fraction is None
         or wait_fraction < BOTTLENECK_FRACTION
         or (slowdown is not None and slowdown.center < 1 + BOTTLENECK_FRACTION / 2)
+        or _communicates_longer(inputs, inputs.data_wait_ms)
     ):
         return _trainer_bound(inputs)
     if decodes_on_device(record) and inputs.controls.compute_only is None:
@@ -117,6 +119,11 @@ def host_to_device_bound(inputs: AnalysisInput) -> Verdict | None:
     extra_ms = 1000 * device_s * (slowdown.center - 1)
     host_batches = HostBatches(slowdown_fraction=slowdown.center - 1, extra_ms=extra_ms, step_ms=1000 * device_s + extra_ms)
     return Verdict(kind="host-to-device-bound", evidence=host_batches)
+
+
+def _communicates_longer(inputs: AnalysisInput, wait_ms: float) -> bool:
+    """Whether gradient sync, waits for late ranks aside, takes more of a step than ``wait_ms``."""
+    return inputs.record.uses_ddp and exposed_comm_ms(inputs.record.rounds) > wait_ms and sync_bound(inputs) is not None
 
 
 def _trainer_bound(inputs: AnalysisInput) -> Verdict | None:

@@ -33,19 +33,22 @@ from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.compare import COMPARABLE_STATUSES
 from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns, step_time_ratio
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.remedies.recommend import next_remedy
+from ddpbench.analysis.remedies.recommend import is_rejected, next_remedy, recommend
 from ddpbench.analysis.remedies.remedy import FewerRanks
 from ddpbench.analysis.remedies.script import script_step
 from ddpbench.analysis.run_length import MIN_STEPS, is_too_short_for_verdict, timed_steps
 from ddpbench.analysis.straggler import suspected_straggler
 from ddpbench.analysis.summary import Summary, compute_phases_ms
-from ddpbench.record.bottleneck import RuleEvidence, TooShort, Undecided
+from ddpbench.record.bottleneck import DataWait, PhaseShares, RuleEvidence, TooShort, Undecided
 from ddpbench.record.record import Record
 from ddpbench.record.root_cause import UndecidedCause
 from ddpbench.record.verdict import PROBABLE_FRACTION, NextStep, ReduceRanks, RepeatedVerdict, RunCommand, Verdict
 
 MAX_IDLE_FRACTION = 0.05
 """A round that waits, or is outside of the phases of training, for at most this fraction has no other bottleneck than computing."""
+
+MAX_UNAVOIDABLE_FRACTION = 0.25
+"""A longer wait for data, as a fraction of the step, is the bottleneck, also if no change of the loader is known to shorten it."""
 
 
 def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (), controls: ControlRuns = NO_CONTROLS) -> Verdict | None:
@@ -58,21 +61,39 @@ def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (),
     if summary.step_ms is None:
         return None
     inputs = AnalysisInput(record, summary, controls.with_intervals())
-    found = first_bottleneck(inputs)
+    unavoidable_ms = unavoidable_wait_ms(inputs)
+    rules = BOTTLENECKS if unavoidable_ms is None else tuple(rule for rule in BOTTLENECKS if rule is not data_bound)
+    found = first_bottleneck(inputs, rules)
     if found.kind == "compute-bound" and computes_in_every_round(inputs):
         found = msgspec.structs.replace(found, repeatability=1.0)
     elif is_too_short_for_verdict(record):
         evidence = TooShort(rounds=len(record.rounds), steps=timed_steps(record), likely_kind=found.kind, likely=_rule_evidence(found))
         found = Verdict(kind="inconclusive", evidence=evidence, rank=found.rank)
     elif found.kind != "inconclusive":
-        resampled = resampled_verdicts(inputs, found)
+        resampled = resampled_verdicts(inputs, found, rules)
         found = with_repeatability(found, resampled, partial(_undecided, has_controls=inputs.controls.compute_only is not None))
         if found.kind != "inconclusive":
             found = with_cause_repeatability(found, resampled)
+    if isinstance(found.evidence, PhaseShares):
+        found = msgspec.structs.replace(found, evidence=msgspec.structs.replace(found.evidence, unavoidable_wait_ms=unavoidable_ms))
     if record.script is not None:
         return msgspec.structs.replace(found, next=script_step(inputs, found))
     builder = CommandBuilder(record, "diagnose" if controls.diagnosis else "run", swept)
     return msgspec.structs.replace(found, next=_next_step(builder, AnalysisInput(record, summary, controls), found))
+
+
+def unavoidable_wait_ms(inputs: AnalysisInput) -> float | None:
+    """The wait for data per step, if it is short and no change of the loader that a diagnosis knows shortens it; None if one does.
+
+    Such a run is bound by what takes the rest of its steps: a worker may cost the trainer as much as it takes over.
+    """
+    if inputs.controls.diagnosis is None or inputs.data_wait_ms >= MAX_UNAVOIDABLE_FRACTION * inputs.step_ms:
+        return None
+    found = data_bound(inputs)
+    if found is None or not isinstance(found.evidence, DataWait):
+        return None
+    remedies = recommend(CommandBuilder(inputs.record, "diagnose"), inputs, found)
+    return inputs.data_wait_ms if all(is_rejected(remedy, inputs) for remedy in remedies) else None
 
 
 def computes_in_every_round(inputs: AnalysisInput) -> bool:
@@ -100,18 +121,18 @@ def _only_computes(inputs: AnalysisInput) -> bool:
     return idle <= MAX_IDLE_FRACTION and first_bottleneck(inputs).kind == "compute-bound"
 
 
-def resampled_verdicts(inputs: AnalysisInput, verdict: Verdict) -> list[Verdict]:
-    """The bottleneck of each resample, or of each single round if that is enough.
+def resampled_verdicts(inputs: AnalysisInput, verdict: Verdict, rules: Sequence[BottleneckRule]) -> list[Verdict]:
+    """The bottleneck of each resample by ``rules``, or of each single round if that is enough.
 
     Single rounds are enough if all agree with ``verdict`` and are all the evidence: control runs and the profiler window have their own
     uncertainty, and a single round does not show whether a rank is slow by chance.
     """
     by_rounds = inputs.controls.diagnosis is None and inputs.record.kernel_activity is None
     if by_rounds and suspected_straggler(inputs.record, inputs.summary.ranks) is None:
-        per_round = [first_bottleneck(each) for each in inputs.each_round()]
+        per_round = [first_bottleneck(each, rules) for each in inputs.each_round()]
         if {(each.kind, each.cause) for each in per_round} == {(verdict.kind, verdict.cause)}:
             return per_round
-    return [first_bottleneck(each) for each in inputs.resampled()]
+    return [first_bottleneck(each, rules) for each in inputs.resampled()]
 
 
 Repeated = TypeVar("Repeated", bound=RepeatedVerdict)
@@ -209,5 +230,5 @@ BOTTLENECKS: tuple[BottleneckRule, ...] = (
 """The first that applies is the verdict; the last always applies."""
 
 
-def first_bottleneck(inputs: AnalysisInput) -> Verdict:
-    return next(verdict for rule in BOTTLENECKS if (verdict := rule(inputs)))
+def first_bottleneck(inputs: AnalysisInput, rules: Sequence[BottleneckRule] = BOTTLENECKS) -> Verdict:
+    return next(verdict for rule in rules if (verdict := rule(inputs)))

@@ -174,7 +174,7 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
             return Explanation(
                 compute_share(evidence),
                 f"forward {format_3sig(evidence.forward_ms)}, backward {format_3sig(evidence.backward_ms)}, "
-                f"optimizer {format_3sig(evidence.optimizer_ms)} of {format_3sig(evidence.step_ms)} ms",
+                f"optimizer {format_3sig(evidence.optimizer_ms)} of {format_3sig(evidence.step_ms)} ms{_unavoidable_wait(evidence)}",
             )
         case OversubscribedRanks():
             return Explanation(
@@ -218,6 +218,11 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
             )
         case _:
             assert_never(evidence)
+
+
+def _unavoidable_wait(evidence: PhaseShares) -> str:
+    wait_ms = evidence.unavoidable_wait_ms
+    return f"; no tried or predicted change of the loader shortens the wait for data, {format_3sig(wait_ms)} ms" if wait_ms else ""
 
 
 def compute_share(evidence: PhaseShares) -> str:

@@ -1,0 +1,66 @@
+"""Runs that wait a little for data, where something else takes more of a step or no loader would be faster."""
+
+from __future__ import annotations
+
+import pytest
+import records
+from script_diagnoses import benchmark, rates, script_diagnosis
+
+from ddpbench.analysis.judge import judge
+from ddpbench.record.bottleneck import DataWait, PhaseShares
+from ddpbench.record.prediction import Scenario
+from ddpbench.record.record import Job
+from ddpbench.record.verdict import Verdict
+from ddpbench.report.messages.bottlenecks import explain_bottleneck
+
+WORK = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
+
+
+def verdict_of(job: Job) -> Verdict:
+    found = job.records[0].verdict
+    assert found is not None
+    return found
+
+
+def fetching_trainer(wait: float, sample_ms: float, **changes: object) -> Job:
+    """A trainer without workers, of which each sample takes ``sample_ms`` in the loader and 0.47 ms in training."""
+    return script_diagnosis(
+        rates((1 - wait) * 2100.0),
+        rates(2100.0),
+        wait=wait,
+        workers=0,
+        loader=benchmark(1000.0 / sample_ms, cpu_ms=sample_ms),
+        all_cores=benchmark(1000.0 / sample_ms, cpu_ms=sample_ms, workers=8),
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(("sync_ms", "kind"), [(5.0, "data-bound"), (11.0, "data-bound"), (25.0, "sync-bound")])
+def test_longer_of_data_wait_and_gradient_sync_is_the_bottleneck(sync_ms: float, kind: str) -> None:
+    record = records.record([{**WORK, "data": 14.0, "sync": sync_ms}] * 4)
+    judge(record)
+    assert record.verdict is not None
+    assert record.verdict.kind == kind
+
+
+def test_wait_that_a_worker_shortens_is_the_bottleneck() -> None:
+    found = verdict_of(fetching_trainer(0.18, 0.09))
+    assert (found.kind, found.cause) == ("data-bound", "too-few-workers")
+
+
+def test_rest_of_the_step_is_the_bottleneck_if_the_only_change_was_slower() -> None:
+    found = verdict_of(fetching_trainer(0.18, 0.09, trials={Scenario(workers=1): rates(1500.0, 9)[3:]}))
+    assert found.kind == "compute-bound"
+    assert isinstance(found.evidence, PhaseShares)
+    assert found.evidence.unavoidable_wait_ms == pytest.approx(0.18 * 1000 * 64 / (0.82 * 2100), rel=0.03)
+
+
+def test_long_wait_is_the_bottleneck_also_if_nothing_shortens_it() -> None:
+    found = verdict_of(fetching_trainer(0.45, 0.38, trials={Scenario(workers=1): rates(900.0, 9)[3:]}))
+    assert found.kind == "data-bound"
+    assert isinstance(found.evidence, DataWait)
+
+
+def test_page_says_that_the_wait_stays() -> None:
+    job = fetching_trainer(0.18, 0.09, trials={Scenario(workers=1): rates(1500.0, 9)[3:]})
+    assert "shortens the wait for data" in explain_bottleneck(verdict_of(job).evidence, job.records[0]).reason
