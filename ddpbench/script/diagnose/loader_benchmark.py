@@ -24,18 +24,25 @@ def benchmark_own(iterator: SteeredIterator, rank: int, seconds: float) -> Loade
 
 
 def benchmark_with_workers(copied: DataLoader[Any], iterator: SteeredIterator, rank: int, seconds: float) -> LoaderBenchmark:
-    """Drain ``copied``, a copy of the script's loader with other workers, which end with it.
+    """Drain ``copied``, a copy of the script's loader with other workers, which it keeps; a stream that ends begins again.
 
     Raises ConfigFailed if the copy cannot work.
     """
     begin_s, workers = perf_counter(), copied.num_workers
-    with suppress_worker_count_warning(), no_torch_sigchld_handler():
-        batches: Any = iter(copied)  # timed
+
+    def begin() -> Any:
+        with suppress_worker_count_warning(), no_torch_sigchld_handler():
+            return iter(copied)  # timed; the same one again, since it keeps its workers
+
+    batches = begin()
 
     def drop_next() -> int:
-        batch = next(batches, None)
+        try:
+            batch = next(batches)
+        except StopIteration:
+            batch = next(begin(), None)
         if batch is None:
-            raise ConfigFailed("the dataset ended during the benchmark")
+            raise ConfigFailed("the dataset is empty in a worker")
         return iterator.source.num_samples_in(batch, batches.samples)
 
     drop_next()

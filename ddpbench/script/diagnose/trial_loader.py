@@ -44,9 +44,8 @@ class OpenTrial:
         return self._batches is None or (self.whole_epochs and is_first_batch)
 
     def restart(self) -> None:
-        """Begin an epoch, unless the sampler has no end. Workers that are kept stay."""
-        if self._batches is None or _length(self._loader):
-            self._batches = iter(self._loader)
+        """Begin an epoch. Workers that are kept stay."""
+        self._batches = iter(self._loader)
 
     def __next__(self) -> Any:
         return next(self._batches)

@@ -32,9 +32,12 @@ class Numbers(Dataset[int]):
 
 
 class ShortStream(IterableDataset[int]):
+    def __init__(self, samples: int = 8) -> None:
+        self.samples = samples
+
     def __iter__(self) -> Iterator[int]:
         info = get_worker_info()
-        yield from range(info.id if info else 0, 8, info.num_workers if info else 1)
+        yield from range(info.id if info else 0, self.samples, info.num_workers if info else 1)
 
 
 class Large(Numbers):
@@ -90,9 +93,16 @@ def test_copy_has_its_own_workers_which_end_with_the_benchmark() -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_dataset_that_ends_has_no_benchmark() -> None:
+def test_stream_that_ends_begins_again() -> None:
     iterator = steered(ShortStream())
-    with pytest.raises(ConfigFailed, match="the dataset ended"):
+    found = benchmark_with_workers(two_workers(iterator), iterator, rank=0, seconds=0.3)
+    assert found.samples > 8, "more than one pass"
+    assert multiprocessing.active_children() == []
+
+
+def test_stream_without_a_sample_has_no_benchmark() -> None:
+    iterator = steered(ShortStream(samples=0))
+    with pytest.raises(ConfigFailed, match="the dataset is empty"):
         benchmark_with_workers(two_workers(iterator), iterator, rank=0, seconds=1.0)
     assert multiprocessing.active_children() == []
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import msgspec
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
 
 from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.errors import ConfigFailed
@@ -85,6 +86,22 @@ def test_trial_of_whole_epochs_starts_its_workers_with_the_epoch(keeps_workers: 
         assert not trial.is_between_epochs(is_first_batch=False)
         assert trial.is_between_epochs(is_first_batch=True)
     assert (pids[0] == pids[1]) == keeps_workers
+
+
+class Pair(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        yield from (3, 4)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_trial_of_a_stream_goes_on_after_its_end(workers: int) -> None:
+    own: DataLoader[int] = DataLoader(Pair(), batch_size=None)
+    trial = OpenTrial(open_trial(own, Scenario(workers=workers), ROOM, FILES), whole_epochs=False)
+    for _ in range(2):
+        assert [int(next(trial)) for _ in range(2)] == [3, 4]
+        with pytest.raises(StopIteration):
+            next(trial)
+        trial.restart()
 
 
 @pytest.mark.parametrize("timeout", [0, 5, 300])
