@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import getpass
 import glob
+import multiprocessing
+import multiprocessing.util
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +23,17 @@ CACHES = {
     **dict.fromkeys(("TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR"), ""),
 }
 """Environment variables that name a cache, and the cache if they are not set; "" if that needs no folder of its own."""
+
+MAX_SOCKET_BYTES = 107
+"""Of the path of a Unix socket (``man 7 unix``)."""
+
+SHORT_TEMP = "/tmp"
+
+LAST = -100
+"""Priority at the exit of the process of what multiprocessing removes itself, such as its folder of sockets."""
+
+SOCKET_NAME = "/pymp-xxxxxxxx/listener-xxxxxxxx"
+"""What multiprocessing calls a socket in the temporary folder. Workers of a DataLoader hand over tensors through one."""
 
 PARTS = {"HF_HOME": ("hub", "datasets", "modules", "xet", "assets"), "TORCH_HOME": ("hub",)}
 """The caches in such a folder: it may be the volume on which everything else is, too."""
@@ -43,6 +57,8 @@ def prepare_folders(scratch: str) -> list[str]:
             for cache in [f"{folder}/{part}" for part in PARTS[variable]] if variable in PARTS else [folder]:
                 folders += [cache, *_linked_folders(cache)]
     _use_temp(f"{scratch}/tmp")
+    if len(os.fsencode(f"{tempfile.tempdir}{SOCKET_NAME}")) > MAX_SOCKET_BYTES:
+        folders.append(_use_short_socket_names())
     sys.dont_write_bytecode = True
     os.environ[EnvVar.PYTHONDONTWRITEBYTECODE] = "1"
     os.environ[EnvVar.GIT_OPTIONAL_LOCKS] = "0"  # git status would renew the index
@@ -73,6 +89,14 @@ def _user_name() -> str:
     except (KeyError, OSError):  # a container, in which the user has no name
         user = f"uid_{os.getuid()}"
     return re.sub(r'[\\/:*?"<>|]', "_", user)
+
+
+def _use_short_socket_names() -> str:
+    """Have multiprocessing make its sockets in a folder of a short path, as Python does from 3.14 on, and return that folder."""
+    folder = tempfile.mkdtemp(prefix="ddpbench-", dir=SHORT_TEMP)
+    multiprocessing.util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=LAST)
+    multiprocessing.current_process()._config["tempdir"] = folder  # type: ignore[attr-defined] # children inherit it
+    return folder
 
 
 def _use_temp(temp: str) -> None:

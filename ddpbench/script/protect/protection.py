@@ -59,7 +59,7 @@ class FileProtection:
         on_copy: Callable[[str, int], None] = print_copy,
         use_landlock: bool = True,
     ) -> None:
-        """``scratch`` is a folder with a short path, since sockets are in it. Ranks of one node share it.
+        """Ranks of one node share the folder ``scratch``.
 
         ``on_refusal`` is called before the script's error, in the thread that is refused something, ``on_copy`` with the path and the
         size of a large file of which a copy was made. In a spawned worker the first is not called, and copies are printed.

@@ -19,7 +19,7 @@ from ddpbench.machine.variables import EnvVar
 from ddpbench.record.errors import UsageError
 
 PREFIX = "ddpbench-scratch-"
-"""Begin of the names of scratch folders. Short: the names of sockets below them must have at most 107 bytes."""
+"""Begin of the names of scratch folders."""
 
 LOCK_FILE = "lock"
 """A process that uses the folder has a shared lock on this file as long as it lives."""

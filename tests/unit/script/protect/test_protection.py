@@ -487,6 +487,23 @@ print(Path(os.environ["TMPDIR"], "data.bin").read_text(), len(tempfile.mkdtemp()
     assert ((volume / "hub" / "model").read_text(), (volume / "last-run").read_text()) == ("weights", "mine")
 
 
+def test_sockets_of_multiprocessing_have_short_names(scratch: Path, tmp_path: Path) -> None:
+    code = """
+import multiprocessing.connection
+import multiprocessing.util
+folder = multiprocessing.util.get_temp_dir()
+with multiprocessing.connection.Listener() as listener:
+    with multiprocessing.connection.Client(listener.address):
+        print(folder, os.path.isdir(folder))
+"""
+    script, user, deep = write_script(tmp_path, code), user_folder(tmp_path / "protected"), scratch / ("d" * 90)
+    deep.mkdir()
+    done = run_protected(script, user, deep, "landlock")
+    folder, is_there = done.stdout.split()
+    assert (is_there, folder.startswith(str(deep))) == ("True", False), done.stderr
+    assert not Path(folder).exists(), "it ends with the process"
+
+
 TRACKERS = {
     "wandb.py": "def init(project=None, mode=None):\n    print(project, mode)\n",
     "mlflow.py": """
