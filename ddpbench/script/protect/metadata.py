@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 
 from ddpbench.script.protect.overlay import MEMORY_FOLDER
+from ddpbench.script.protect.scratch import PREFIX
 
 MAX_FILES = 5000
 """Files of which the state is known, the nearest to the given folders first."""
@@ -65,7 +66,8 @@ def _files(folders: Iterable[str]) -> list[str]:
             continue
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                queue.append(entry.path)
+                if not entry.name.startswith(PREFIX):
+                    queue.append(entry.path)
             elif entry.is_file(follow_symlinks=False):
                 found.append(entry.path)
         if len(found) >= MAX_FILES or time.monotonic() > end:

@@ -35,6 +35,17 @@ def run(*words: str | Path) -> None:
     subprocess.run(words, check=True)
 
 
+def test_scratch_folders_of_a_diagnosis_are_left_out(tmp_path: Path) -> None:
+    """The script may be started in the temporary folder."""
+    script, *_ = files(tmp_path)
+    own = tmp_path / "ddpbench-scratch-1" / "generation"
+    own.parent.mkdir()
+    own.write_text("0")
+    states = FileStates([str(tmp_path)])
+    run("touch", script, own)
+    assert states.changed() == [str(script)]
+
+
 def test_modes_times_and_attributes_are_compared(tmp_path: Path) -> None:
     script, first, second, log = files(tmp_path)
     states = FileStates([str(tmp_path), str(tmp_path)])
