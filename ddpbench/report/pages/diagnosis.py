@@ -13,7 +13,7 @@ from ddpbench.analysis.disturbance import disturbances
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.pipeline.part_rates import pipeline_rates
-from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.summary import BOTTLENECK_FRACTION, summarize
 from ddpbench.analysis.whatif.outcome import best_outcome, outcomes
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_for, print_lines, print_sections
@@ -116,6 +116,7 @@ def diagnosis_findings(job: Job) -> list[str]:
 
 
 def _loader_keeps_up_line(inputs: AnalysisInput, page: Page) -> Iterator[Text]:
-    if inputs.record.verdict and inputs.record.verdict.kind in NOT_LIMITED_BY_DATA:
+    waits = inputs.data_wait_ms >= BOTTLENECK_FRACTION * inputs.step_ms
+    if inputs.record.verdict and inputs.record.verdict.kind in NOT_LIMITED_BY_DATA and not waits:
         data_wait = f"{format_percent(inputs.data_wait_ms / inputs.step_ms, 2)} of a step"
         yield from styled(wrap_text("", f"the loader keeps up: data wait is {data_wait}", page), GOOD)

@@ -86,11 +86,11 @@ def _remedy_line(name: str, parts: Sequence[str], page: Page) -> list[Text]:
 def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -> Iterator[Text]:
     """The command to use from now on, and its gain: of ``best``, the ``best_outcome`` of ``job``.
 
-    Empty without predictions, or until one that can be tried has been tried. The present settings of a data-bound run are not recommended
-    if nothing could be tried.
+    Empty without predictions, except after the diagnosis of a script, or until one that can be tried has been tried. The present settings
+    of a data-bound run are not recommended if nothing could be tried.
     """
     predictions, baseline = outcomes(job), baseline_of(job)
-    if not predictions or baseline is None:
+    if baseline is None or not (predictions or _needs_a_remedy(baseline)):
         return
     if best is None or best.measured is None:
         if choice := _choice_without_gain(predictions, baseline):
@@ -103,7 +103,7 @@ def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -
 
 def _choice_without_gain(predictions: Sequence[PredictionOutcome], baseline: Record) -> str:
     """What to use if no trial has gained anything; empty if one that is worth it has not been tried yet."""
-    is_data_bound = baseline.verdict is not None and baseline.verdict.kind in ("data-bound", "epoch-start-bound")
+    is_data_bound = _waits_for_data(baseline)
     if any(each.measured and each.measured.has_interval for each in predictions):
         return f"the current settings: {TOO_NOISY if any(map(_may_gain, predictions)) else NOTHING_FASTER}"
     if any(each.failed for each in predictions):
@@ -111,6 +111,15 @@ def _choice_without_gain(predictions: Sequence[PredictionOutcome], baseline: Rec
     if any(_is_worth_trying(each, baseline) for each in predictions):
         return ""
     return f"undecided: {NOTHING_TRIED}" if is_data_bound else f"the current settings: {NO_GAIN_PREDICTED}"
+
+
+def _needs_a_remedy(baseline: Record) -> bool:
+    """Whether a script waits for data, and nothing is suggested."""
+    return baseline.script is not None and _waits_for_data(baseline) and baseline.verdict is not None and baseline.verdict.next is None
+
+
+def _waits_for_data(baseline: Record) -> bool:
+    return baseline.verdict is not None and baseline.verdict.kind in ("data-bound", "epoch-start-bound")
 
 
 def _is_worth_trying(outcome: PredictionOutcome, baseline: Record) -> bool:
