@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ddpbench.analysis.collective_wait import exposed_comm_ms
 from ddpbench.analysis.controls import WorkersTrial, step_s
-from ddpbench.analysis.cpu_demand import cpu_demand
+from ddpbench.analysis.cpu_demand import all_cores_workers, cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import NodeCpuUsage, busiest_node
 from ddpbench.analysis.pipeline import rates
@@ -26,6 +26,14 @@ MAX_WORKERS_PER_CORE = 16
 
 MIN_WAIT_MS = 1.0
 """Minimum time to get a batch that counts as a wait, as in ``data/batch_timing.py``; the loader reports the handoff over waits only."""
+
+
+@dataclass(frozen=True)
+class MoreLoaded:
+    """A loader benchmark of ``workers`` per rank; ``gain`` is its throughput as a multiple of that of the run's loader."""
+
+    workers: int
+    gain: float
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ class PipelineModel:
     storage_rate: float | None
     single_rank_speedup: float | None  # loader rate with one rank loading, over its rate with all ranks loading
     more_workers: WorkersTrial | None  # what more workers gained in a trial
+    more_loaded: MoreLoaded | None  # what more workers gained in a loader benchmark
 
     @property
     def sample_cpu_s(self) -> float | None:
@@ -222,7 +231,21 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
         single_rank_speedup=_single_rank_speedup(diagnosis),
         storage_rate=_storage_rate(diagnosis, node.ranks),
         more_workers=inputs.controls.more_workers,
+        more_loaded=_more_loaded(diagnosis, node.workers),
     )
+
+
+def more_workers_to_benchmark(usable_cores: float, ranks: int, workers: int, cost: LoaderCost | None, batches_ahead: float) -> int | None:
+    """Workers per rank of a second loader benchmark, which shows what more than ``workers`` cost; None if the run shows it itself.
+
+    One for every core of a node with ``ranks`` or, if those with ``cost`` mostly wait for something else, as many as load ``batches_ahead``
+    batches in the time in which a rank trains on one: nothing but such a benchmark shows whether they share what they wait for.
+    """
+    for_cores = all_cores_workers(usable_cores, ranks, workers)
+    if cost is None or not cost.is_mostly_blocked:
+        return for_cores
+    needed = min(ceil(batches_ahead), int(MAX_WORKERS_PER_CORE * usable_cores / ranks))
+    return max(for_cores or 0, needed) if needed > workers else for_cores
 
 
 def slowest_rate(benchmarks: Sequence[LoaderBenchmark]) -> float | None:
@@ -284,6 +307,14 @@ def _storage_rate(diagnosis: Diagnosis | None, ranks: int) -> float | None:
     if storage is None or storage.cached_fraction is None:
         return None
     return rates.storage_rate(ranks, storage.cached_fraction, storage.warm_files_per_s, storage.cold_files_per_s)
+
+
+def _more_loaded(diagnosis: Diagnosis | None, workers: int) -> MoreLoaded | None:
+    if diagnosis is None or not (diagnosis.all_cores_loader_benchmarks and diagnosis.loader_benchmarks):
+        return None
+    own, more = slowest_rate(diagnosis.loader_benchmarks), slowest_rate(diagnosis.all_cores_loader_benchmarks)
+    number = diagnosis.all_cores_loader_benchmarks[0].workers or 0
+    return MoreLoaded(number, more / own) if own and more and number > workers else None
 
 
 def _single_rank_speedup(diagnosis: Diagnosis | None) -> float | None:

@@ -150,7 +150,7 @@ def slow_storage(pipeline: PipelineModel) -> RootCause | None:
 def blocked_workers(pipeline: PipelineModel) -> RootCause | None:
     """Workers that wait for neither a core nor a known file read.
 
-    Judged by a trial with more workers, else by whether a single rank alone loads faster.
+    Judged by a trial with more workers, else by a loader benchmark with more, else by whether a single rank alone loads faster.
     """
     cost, speedup = pipeline.cost, pipeline.single_rank_speedup
     if cost is None or not cost.is_mostly_blocked or READ_STAGE in cost.wall_s_by_stage:
@@ -164,6 +164,16 @@ def blocked_workers(pipeline: PipelineModel) -> RootCause | None:
             sample_ms=sample_ms, blocked_ms=blocked_ms, workers=pipeline.workers, more_workers=trial.workers, gain=trial.gain.center
         )
         return RootCause("too-few-workers" if is_enough else None, evidence)
+    if pipeline.more_loaded and pipeline.more_loaded.gain >= _least_gain(pipeline, pipeline.more_loaded.workers):
+        evidence = TriedWorkers(
+            sample_ms=sample_ms,
+            blocked_ms=blocked_ms,
+            workers=pipeline.workers,
+            more_workers=pipeline.more_loaded.workers,
+            gain=pipeline.more_loaded.gain,
+            loads_alone=True,
+        )
+        return RootCause("too-few-workers", evidence)
     if speedup is not None and speedup <= CLEARLY_GREATER:
         return None
     return RootCause(None, BlockedWorkers(sample_ms=sample_ms, blocked_ms=blocked_ms, single_rank_speedup=speedup))
@@ -171,11 +181,15 @@ def blocked_workers(pipeline: PipelineModel) -> RootCause | None:
 
 def _is_enough_gain(pipeline: PipelineModel, trial: WorkersTrial) -> bool | None:
     """Whether ``trial`` saved a good part of the time that it saves with ideal scaling; None if it varied too much to tell."""
-    ideal_gain = min(trial.workers / max(1, pipeline.workers), pipeline.device_rate / pipeline.achieved_rate)
-    least_gain = 1 / (1 - EXPLAINED_FRACTION * (1 - 1 / ideal_gain))
+    least_gain = _least_gain(pipeline, trial.workers)
     if trial.gain.is_above_one and trial.gain.center >= least_gain:
         return True
     return False if trial.gain.high < least_gain else None
+
+
+def _least_gain(pipeline: PipelineModel, workers: int) -> float:
+    ideal_gain = min(workers / max(1, pipeline.workers), pipeline.device_rate / pipeline.achieved_rate)
+    return 1 / (1 - EXPLAINED_FRACTION * (1 - 1 / ideal_gain))
 
 
 def idle_workers(pipeline: PipelineModel) -> RootCause | None:

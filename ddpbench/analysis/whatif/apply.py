@@ -76,6 +76,7 @@ def with_data_in_memory(state: PipelineState, wanted: bool, context: WhatIfConte
         state,
         batch_times_s=scale_times(state.batch_times_s, 1 - state.read_wait_fraction),
         read_wait_fraction=0.0,
+        blocked_curve=None,
         files_per_s=storage.warm_files_per_s if storage and state.files_per_s else None,
     ).with_assumptions(Assumption(code="no-read-wait"))
 

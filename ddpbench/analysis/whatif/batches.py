@@ -71,6 +71,19 @@ def sample_cpu_s(benchmarks: Sequence[LoaderBenchmark]) -> float:
     return cost.cpu_s if cost else fmean(each.loader_cpu_s / each.samples for each in benchmarks)
 
 
+def blocked_s(benchmarks: Sequence[LoaderBenchmark], workers: int) -> float | None:
+    """Seconds per image for which a worker waits for something else than a core, by what all of them deliver; None if unknown.
+
+    ``workers`` are those of the run, which a benchmark has that names none. The times of single batches leave out the first of each worker,
+    and so may miss the wait of many workers that begin at once.
+    """
+    cost = loader_cost(each.loader_stats for each in benchmarks)
+    if cost is None or cost.blocked_s is None:
+        return None
+    delivered_s = fmean(max(1, workers if each.workers is None else each.workers) * each.elapsed_s / each.samples for each in benchmarks)
+    return max(cost.blocked_s, delivered_s - cost.cpu_s - (cost.runqueue_wait_s or 0.0))
+
+
 def handoff_cpu_s(benchmarks: Sequence[LoaderBenchmark]) -> float:
     """CPU seconds of the handoff per image: in the trainer, and in the worker apart from the stages."""
     cost = loader_cost(each.loader_stats for each in benchmarks)

@@ -34,8 +34,10 @@ MIN_SIMULATED_STEPS = 300
 MODEL_ERROR = 0.03
 """Minimum standard deviation of the log gain."""
 
-GAIN_ERROR_FRACTION = 0.12
-"""Additional standard deviation, as a fraction of the log gain."""
+GAIN_ERROR_FRACTION, BENCHMARKED_GAIN_ERROR_FRACTION = 0.12, 0.06
+"""Additional standard deviation, as a fraction of the log gain. It is smaller for workers that mostly wait, if the loader was benchmarked
+with about as many.
+"""
 
 MAX_RESIDUAL = 1.5
 """If the model misses the measured run by more than this factor, it predicts nothing."""
@@ -83,7 +85,11 @@ def estimate_gain(before: PipelineState, after: PipelineState, measured_step_s: 
     center, residual = exp(fmean(map(log, gains))), _residual(before, measured_step_s)
     error = hypot(
         stdev(map(log, gains)),
-        model_error(ratio * sim_before.step_s / sim_after.step_s if before.epoch_start_s else center, residual),
+        model_error(
+            ratio * sim_before.step_s / sim_after.step_s if before.epoch_start_s else center,
+            residual,
+            BENCHMARKED_GAIN_ERROR_FRACTION if after.has_benchmarked_waits else GAIN_ERROR_FRACTION,
+        ),
         total_log_error(set(assumptions) - set(before.all_assumptions)),
         OTHER_CORES_ERROR_FRACTION * before.other_cores / (before.cores or 1.0) * bias_weight(center),
     )
@@ -111,12 +117,12 @@ def point_gain(before: PipelineState, after: PipelineState, measured_step_s: flo
     return _replica_gain(before, after, after.ranks * after.batch_size / (before.ranks * before.batch_size), measured_step_s, None)
 
 
-def model_error(gain: float, residual: float) -> float:
+def model_error(gain: float, residual: float, gain_error_fraction: float = GAIN_ERROR_FRACTION) -> float:
     """Standard deviation of the log gain due to the model.
 
     The residual has no effect on a change that gains nothing.
     """
-    return hypot(MODEL_ERROR, GAIN_ERROR_FRACTION * log(gain), RESIDUAL_ERROR_FRACTION * log(residual) * bias_weight(gain))
+    return hypot(MODEL_ERROR, gain_error_fraction * log(gain), RESIDUAL_ERROR_FRACTION * log(residual) * bias_weight(gain))
 
 
 def bias_weight(gain: float) -> float:

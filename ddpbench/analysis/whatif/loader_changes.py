@@ -58,7 +58,10 @@ def with_hw_decoder_load(state: PipelineState, share: float, context: WhatIfCont
 
 
 def with_handoff(state: PipelineState, context: WhatIfContext) -> PipelineState:
-    """Add what it costs the trainer to receive batches from workers, as measured with a worker for every core; nothing if it was not."""
+    """Add what it costs the trainer to receive batches from workers, as measured with more workers; nothing if it was not.
+
+    Each batch takes its CPU time. The wait in that benchmark is longer: its workers are ahead, and their batches in a queue.
+    """
     diagnosis = context.inputs.controls.diagnosis
     benchmarks = diagnosis.all_cores_loader_benchmarks if diagnosis else []
     if not benchmarks:
@@ -66,9 +69,10 @@ def with_handoff(state: PipelineState, context: WhatIfContext) -> PipelineState:
     config = context.inputs.record.config
     wire = _wire_bytes_ratio(config.loader, state.loader) if state.loader != config.loader else 1.0
     cpu_s = wire * state.batch_size * handoff_cpu_s(benchmarks)
+    received_s = fmean(each.main_process_cpu_s / each.samples for each in benchmarks)
     return replace(
         state,
-        handoff_s=wire * state.batch_size / config.batch_size * _handoff_s(drop_none(each.loader_stats for each in benchmarks)),
+        handoff_s=wire * state.batch_size * received_s,
         handoff_cpu_s=cpu_s,
         trainer_cpu_curve=state.trainer_cpu_curve.shifted(cpu_s) if state.trainer_cpu_curve else None,
     )
@@ -117,6 +121,7 @@ def _with_candidate(state: PipelineState, name: str, hw_decoder_load: float | No
         handoff_s=_handoff_s(stats),
         sample_cpu_curve=sample_cpu,
         trainer_cpu_curve=trainer_cpu,
+        blocked_curve=None,
         files_per_s=None if loader.device_resident else state.files_per_s,
     ).with_assumptions(
         Assumption(code="background-loader", loader=name, hw_decoder_load=hw_decoder_load, log_error=0.05), *times.assumptions

@@ -17,7 +17,7 @@ from ddpbench.analysis.pipeline.rates import storage_rate
 from ddpbench.analysis.ranks import COMPUTE_PHASES, drop_none, mean_or_none
 from ddpbench.analysis.simulation.simulator import core_bound_step_s, simulate
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
-from ddpbench.analysis.whatif.batches import ProducerTimes, handoff_cpu_s, round_robin_times, sample_cpu_s, worker_times
+from ddpbench.analysis.whatif.batches import ProducerTimes, blocked_s, handoff_cpu_s, round_robin_times, sample_cpu_s, worker_times
 from ddpbench.analysis.whatif.state import LoadCurve, PipelineState
 from ddpbench.record.diagnosis import LoaderBenchmark
 from ddpbench.record.loaders import loader_spec
@@ -82,6 +82,7 @@ def measured_state(inputs: AnalysisInput) -> PipelineState:
         trainer_threads=node.trainer_cores // node.ranks,
         sample_cpu_curve=sample_cpu,
         trainer_cpu_curve=trainer_cpu,
+        blocked_curve=_blocked_curve(inputs, loading_load),
         handoff_cpu_s=handoff_cpu,
         measured_load=loading_load,
         read_wait_fraction=batches.read_wait_fraction,
@@ -252,17 +253,33 @@ def _handoff_s(inputs: AnalysisInput) -> float:
 
 
 def _sample_cpu_curve(inputs: AnalysisInput, load: float) -> LoadCurve | None:
-    diagnosis, node = inputs.controls.diagnosis, cpu_demand(inputs.record)
-    points: list[tuple[float, float]] = []
-    if diagnosis and diagnosis.single_rank_loader_benchmark:
-        points.append((node.workers / node.usable_cores, sample_cpu_s([diagnosis.single_rank_loader_benchmark])))
-    if diagnosis and diagnosis.loader_benchmarks:
-        points.append((node.ranks * node.workers / node.usable_cores, sample_cpu_s(diagnosis.loader_benchmarks)))
-    if diagnosis and (benchmarks := diagnosis.all_cores_loader_benchmarks):
-        points.append((node.ranks * (benchmarks[0].workers or 0) / node.usable_cores, sample_cpu_s(benchmarks)))
+    points = [(at, sample_cpu_s(benchmarks)) for at, benchmarks in _benchmarks_by_load(inputs)]
     if cost := loader_cost(trace.loader_stats for trace in inputs.record.traces):
         points.append((load, cost.cpu_s))
     return LoadCurve.from_points(points) if points and min(value for _, value in points) > 0 else None
+
+
+def _blocked_curve(inputs: AnalysisInput, load: float) -> LoadCurve | None:
+    """None unless the workers of the run mostly wait for something else than a core: more of them may share what they wait for."""
+    cost, workers = loader_cost(trace.loader_stats for trace in inputs.record.traces), cpu_demand(inputs.record).workers
+    if cost is None or cost.blocked_s is None or not cost.is_mostly_blocked:
+        return None
+    points = [(at, blocked_s(benchmarks, workers)) for at, benchmarks in _benchmarks_by_load(inputs)]
+    return LoadCurve.from_points([*((at, seconds) for at, seconds in points if seconds is not None), (load, cost.blocked_s)])
+
+
+def _benchmarks_by_load(inputs: AnalysisInput) -> list[tuple[float, Sequence[LoaderBenchmark]]]:
+    """The loader benchmarks of the run's loader that were made, with the loads of their workers."""
+    diagnosis, node = inputs.controls.diagnosis, cpu_demand(inputs.record)
+    if diagnosis is None:
+        return []
+    single, more = diagnosis.single_rank_loader_benchmark, diagnosis.all_cores_loader_benchmarks
+    found = (
+        (node.workers, [single] if single else []),
+        (node.ranks * node.workers, diagnosis.loader_benchmarks),
+        (node.ranks * (more[0].workers or 0) if more else 0, more),
+    )
+    return [(workers / node.usable_cores, benchmarks) for workers, benchmarks in found if benchmarks]
 
 
 def _trainer_cpu_curve(inputs: AnalysisInput, load: float) -> tuple[LoadCurve | None, float]:

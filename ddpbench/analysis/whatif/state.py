@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import fsum
 from random import Random
 
 from ddpbench.analysis.simulation.simulator import SimParams
@@ -40,6 +41,7 @@ class PipelineState:
     trainer_threads: int
     sample_cpu_curve: LoadCurve | None  # CPU seconds per image in the workers, by load
     trainer_cpu_curve: LoadCurve | None  # CPU seconds per step in a trainer, handoff included, by load
+    blocked_curve: LoadCurve | None  # seconds per image for which workers that mostly wait are blocked, by load; None for others
     handoff_cpu_s: float  # part of the trainer's CPU time that disappears without workers
     measured_load: float  # load at which ``batch_times_s`` was measured
     read_wait_fraction: float | None  # fraction of a batch's time in which its worker waits for files
@@ -66,6 +68,11 @@ class PipelineState:
     def all_assumptions(self) -> tuple[Assumption, ...]:
         shared = [Assumption(code="other-processes", cores=self.other_cores)] if self.other_cores else []
         return (*self.assumptions, *shared, *self._load_assumptions)
+
+    @property
+    def has_benchmarked_waits(self) -> bool:
+        """Whether workers mostly wait, and it is known for how long under about this load, or a higher one."""
+        return self.blocked_curve is not None and self.blocked_curve.covers(self.target_load)
 
     @property
     def _load_assumptions(self) -> list[Assumption]:
@@ -117,7 +124,9 @@ class PipelineState:
     def _batch_times_at_load(self) -> BatchSeconds:
         if self.sample_cpu_curve is None:
             return self.batch_times_s
-        return scale_times(self.batch_times_s, self.sample_cpu_curve.at(self.target_load) / self.sample_cpu_curve.at(self.measured_load))
+        curves = [curve for curve in (self.sample_cpu_curve, self.blocked_curve) if curve]
+        target_s, measured_s = (fsum(curve.at(load) for curve in curves) for load in (self.target_load, self.measured_load))
+        return scale_times(self.batch_times_s, target_s / measured_s)
 
 
 MAX_EXTRAPOLATION = 1.25

@@ -152,7 +152,8 @@ def _read_wait(evidence: ReadWait | ReadWaitOrCores, record: Record) -> str:
 
 def _tried_workers(evidence: TriedWorkers, record: Record) -> str:
     instead = f"{pluralize(evidence.more_workers, 'worker')} instead of {evidence.workers}"
-    return f"{_blocked(evidence, record)}; {instead} trained {format_3sig(evidence.gain)} times as fast"
+    did = "load" if evidence.loads_alone else "trained"
+    return f"{_blocked(evidence, record)}; {instead} {did} {format_3sig(evidence.gain)} times as fast"
 
 
 def _blocked(evidence: ReadAndDecodeWait | BlockedWorkers | TriedWorkers, record: Record) -> str:

@@ -29,7 +29,7 @@ MEASUREMENT_NAMES: dict[Measurement, str] = {
     "node_states": "node state",
     "loader_benchmarks": "loader benchmark",
     "single_rank_loader_benchmark": "loader benchmark on one rank",
-    "all_cores_loader_benchmarks": "loader benchmark with a worker for every core",
+    "all_cores_loader_benchmarks": "loader benchmark with more workers",
     "stage_cpu_s": "CPU time by stage",
     "alternative_loaders": "other loaders",
     "storage": "storage",

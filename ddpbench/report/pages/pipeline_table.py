@@ -124,7 +124,7 @@ def _pipeline_rows(record: Record, rates: PipelineRates, diagnosis: Diagnosis) -
         ("copies, pageable" + ("" if record.config.pin_memory else ", in use"), rates.pageable_copy, ""),
         ("loader alone", rates.loader_only, "slowest rank"),
         ("loader on one rank", rates.loader_only_single_rank if record.world_size > 1 else None, "other ranks idle"),
-        (f"loader, {pluralize(_all_cores_workers(diagnosis), 'worker')}", rates.loader_only_all_cores, "alone, a worker for every core"),
+        (f"loader, {pluralize(_all_cores_workers(diagnosis), 'worker')}", rates.loader_only_all_cores, "alone, with more workers"),
         ("files in page cache", rates.cached_files, _cached_note(diagnosis)),
         ("files on storage", rates.uncached_files, _file_system_note(diagnosis)),
     ]

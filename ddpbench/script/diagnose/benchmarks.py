@@ -41,7 +41,7 @@ class Benchmarks:
             results.worker_memory = measure_worker_memory(iterator.steered, self._ranks_per_node)
         elif stage.kind == "benchmark" and stage.workers:
             with observer.paused():
-                self._benchmark_all_cores(stage, iterator)
+                self._benchmark_more_workers(stage, iterator)
         elif stage.kind == "benchmark" and not stage.single_rank:
             with observer.paused():
                 results.has_forked |= probe_shared_files(iterator.loader, self._shared_files)
@@ -67,7 +67,7 @@ class Benchmarks:
                 return msgspec.structs.replace(benchmark_with_workers(copied, iterator, self._rank, stage.seconds), workers=None)
         return benchmark_own(iterator, self._rank, stage.seconds)
 
-    def _benchmark_all_cores(self, stage: Stage, iterator: SteeredIterator) -> None:
+    def _benchmark_more_workers(self, stage: Stage, iterator: SteeredIterator) -> None:
         try:
             memory = measure_worker_memory(iterator.steered, self._ranks_per_node)
             prefetch = iterator.loader.prefetch_factor or DEFAULT_PREFETCH

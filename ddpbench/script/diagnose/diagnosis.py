@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from ddpbench.analysis.cpu_demand import all_cores_workers
+from ddpbench.analysis.pipeline.costs import loader_cost
+from ddpbench.analysis.pipeline.model import more_workers_to_benchmark
 from ddpbench.analysis.remedies.script import is_tried_unpredicted, may_try, script_change
 from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.diagnose.verify import MAX_TRIALS, predict_after_trials, predict_remedies
@@ -26,7 +27,7 @@ from ddpbench.script.diagnose.channel import StageChannel
 from ddpbench.script.diagnose.deadline import Deadline
 from ddpbench.script.diagnose.job import build_records, update_diagnosis
 from ddpbench.script.diagnose.only_watched import WatchSchedule, watched_record
-from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, WindowPace
+from ddpbench.script.diagnose.schedule import MIN_STEP_S, Schedule, ScriptFacts, WindowPace
 from ddpbench.script.diagnose.stage import RankResults, Stage, end_stage
 from ddpbench.script.diagnose.windows import Windows, noted_failure
 from ddpbench.script.observe.observer import Observer
@@ -147,6 +148,7 @@ class ScriptDiagnosis:
             self._facts(),
             end_s,
             self._step_times,
+            self._more_workers,
             self._candidates,
             self.windows.trials.has_failed,
             lambda: self.observer.updates,
@@ -190,8 +192,16 @@ class ScriptDiagnosis:
             on_gpu=self.observer.device is not None and self.observer.device.type == "cuda",
             reads_files=bool(self.windows.dataset_files),
             is_stream=training.is_stream,
-            all_cores_workers=all_cores_workers(self._placement.usable_cores, self._rank_env.local_world_size, training.workers),
         )
+
+    def _more_workers(self, pace: WindowPace) -> int | None:
+        """Workers per rank with which to benchmark the loader, by that of the script's own and the pace of its steps; None for none."""
+        training, ranks = self.observer.training, self._rank_env.local_world_size
+        assert training is not None, "stages begin in the training"
+        cost = loader_cost(each.loader_stats for each in self.windows.results.benchmarks)
+        batch_s = training.workers * pace.step_s if training.workers else pace.data_wait_s
+        batches_ahead = batch_s / max(MIN_STEP_S, pace.step_s - pace.data_wait_s)
+        return more_workers_to_benchmark(self._placement.usable_cores, ranks, training.workers, cost, batches_ahead)
 
     def _step_times(self, first: int, end: int) -> WindowPace:
         rows = self.windows.rows(first, end)

@@ -1,4 +1,4 @@
-"""Benchmarks of the script's loader while its loop waits: as it is, and with a worker for every core."""
+"""Benchmarks of the script's loader while its loop waits: as it is, and with more workers."""
 
 from __future__ import annotations
 

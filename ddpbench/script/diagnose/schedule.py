@@ -47,8 +47,8 @@ TRIALS_FRACTION = 0.4
 """Fraction of the time that is kept for trials."""
 
 
-MAX_ALL_CORES_FRACTION = 0.25
-"""Fraction of the time left that the loader benchmark with a worker for every core may take."""
+MAX_MORE_WORKERS_FRACTION = 0.25
+"""Fraction of the time left that the loader benchmark with more workers may take."""
 
 OVERTIME_FRACTION = 0.5
 """Fraction of the time limit that the first two turns, without which there is no verdict, may take on top of it."""
@@ -91,7 +91,6 @@ class ScriptFacts:
     on_gpu: bool
     reads_files: bool  # and their paths are known
     is_stream: bool  # its dataset is iterable
-    all_cores_workers: int | None  # workers per rank for every core; None if the script keeps the cores busy
 
 
 def unsteady_batches(prefetched: int, epoch_batches: int, batches_per_update: int) -> int:
@@ -106,9 +105,10 @@ def unsteady_batches(prefetched: int, epoch_batches: int, batches_per_update: in
 class Schedule:
     """The stages in their order, each of which begins where the one before ended.
 
-    ``step_times`` returns the times of the steps from one batch to another. ``candidates`` are the scenarios to try, asked for when all
-    ranks have sent their measurements; a trial that ``has_failed`` is not continued. ``num_updates`` returns rank 0's updates so far,
-    ``epoch_position`` its batches of the present epoch.
+    ``step_times`` returns the times of the steps from one batch to another. ``more_workers`` returns, for steps of that pace, with how many
+    workers per rank to benchmark the loader once more; None if nothing is learned from it. ``candidates`` are the scenarios to try, asked
+    for when all ranks have sent their measurements; a trial that ``has_failed`` is not continued. ``num_updates`` returns rank 0's updates
+    so far, ``epoch_position`` its batches of the present epoch.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class Schedule:
         facts: ScriptFacts,
         end_s: float,
         step_times: Callable[[int, int], WindowPace],
+        more_workers: Callable[[WindowPace], int | None],
         candidates: Callable[[], Sequence[Scenario]],
         has_failed: Callable[[Scenario], bool],
         num_updates: Callable[[], int],
@@ -124,7 +125,7 @@ class Schedule:
         self._facts, self._end_s = facts, end_s
         self._begin_s = monotonic()
         self._last_end_s = end_s + OVERTIME_FRACTION * (end_s - self._begin_s)
-        self._step_times, self._candidates = step_times, candidates
+        self._step_times, self._more_workers, self._candidates = step_times, more_workers, candidates
         self._has_failed, self._num_updates, self._epoch_position = has_failed, num_updates, epoch_position
         self._first = 0  # batch at which the next stage begins
         self._last: WindowPace | None = None  # of the last window
@@ -152,8 +153,9 @@ class Schedule:
         yield self._at_once(**own)
         if self._facts.ranks > 1:
             yield self._at_once(**own, single_rank=True)
-        if self._facts.all_cores_workers and self._has_time_for_all_cores:
-            yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale, workers=self._facts.all_cores_workers)
+        workers = self._more_workers(self._last) if self._last else None
+        if workers and self._has_time_for_more_workers:
+            yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale, workers=workers)
         trials_s = TRIALS_FRACTION * (self._end_s - self._begin_s)
         yield from self._turns(self._controls(), MIN_TURNS, MAX_TURNS, self._end_s - trials_s)
         if self._facts.on_gpu:
@@ -300,10 +302,10 @@ class Schedule:
             self._mostly_waits = self._last.data_wait_s > self._last.step_s / 2
 
     @property
-    def _has_time_for_all_cores(self) -> bool:
-        """Whether the benchmark with a worker for every core is short: about four batches of each worker, besides its usual time."""
+    def _has_time_for_more_workers(self) -> bool:
+        """Whether the benchmark with more workers is short: about four batches of each worker, besides its usual time."""
         batch_s = max(1, self._facts.workers) * (self._last.step_s if self._last else 0.0)
-        return 4 * batch_s + 2 * BENCHMARK_S * self._scale < MAX_ALL_CORES_FRACTION * (self._end_s - monotonic())
+        return 4 * batch_s + 2 * BENCHMARK_S * self._scale < MAX_MORE_WORKERS_FRACTION * (self._end_s - monotonic())
 
     def _compare_samples(self) -> Stage:
         return self._at_once(kind="samples", seconds=max(MIN_SAMPLES_S, SAMPLES_S * self._scale))

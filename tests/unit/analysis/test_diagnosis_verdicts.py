@@ -252,6 +252,22 @@ def test_blocked_workers_are_too_few_if_more_are_faster_in_a_trial(gain: float, 
     assert found.cause_evidence.gain == pytest.approx(gain)
 
 
+@pytest.mark.parametrize(("gain", "cause"), [(2.6, "too-few-workers"), (1.2, None)])
+def test_blocked_workers_are_too_few_if_more_load_faster_alone(gain: float, cause: Cause | None) -> None:
+    job = far_away(sharing=2.0)
+    assert job.diagnosis is not None
+    job.diagnosis.all_cores_loader_benchmarks = [
+        replace(each, workers=12, elapsed_s=each.elapsed_s / gain) for each in job.diagnosis.loader_benchmarks
+    ]
+    judge_all(job)
+    found = verdict_of(job)
+    assert found.cause == cause
+    if cause:
+        assert isinstance(found.cause_evidence, TriedWorkers)
+        assert (found.cause_evidence.more_workers, found.cause_evidence.loads_alone) == (12, True)
+        assert found.cause_evidence.gain == pytest.approx(gain)
+
+
 def test_trial_that_varies_does_not_decide_on_blocked_workers() -> None:
     job = far_away(sharing=2.0)
     real = job.records[0]

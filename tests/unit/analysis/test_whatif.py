@@ -31,7 +31,8 @@ from msgspec.structs import replace
 from ddpbench.analysis.controls import baseline_of, step_s
 from ddpbench.analysis.cpu_demand import all_cores_workers
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.pipeline.model import PipelineModel, pipeline_model
+from ddpbench.analysis.pipeline.costs import LoaderCost
+from ddpbench.analysis.pipeline.model import PipelineModel, more_workers_to_benchmark, pipeline_model
 from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
@@ -93,12 +94,20 @@ def test_more_workers_gain_linearly_until_the_device_limits() -> None:
     assert many.estimate.bottleneck == "device"
 
 
-def with_all_cores(job: Job, workers: int, cpu_ms: Mapping[str, float], **stats: Any) -> Job:
-    """``job`` with a loader benchmark of ``workers`` workers per rank, in which an image costs ``cpu_ms``."""
+def with_all_cores(job: Job, workers: int, cpu_ms: Mapping[str, float], received_ms: float = 0.02, **stats: Any) -> Job:
+    """``job`` with a loader benchmark of ``workers`` workers per rank.
+
+    In it, an image costs ``cpu_ms``, and the trainer takes ``received_ms`` of CPU time to receive a batch.
+    """
     assert job.diagnosis is not None
     rate, batch = 1000 * workers / fsum(cpu_ms.values()), job.records[0].config.batch_size
     job.diagnosis.all_cores_loader_benchmarks = [
-        replace(benchmark_of(rank, rate, batch, cpu_ms), workers=workers, loader_stats=make_loader_stats(40 * batch, cpu_ms, **stats))
+        replace(
+            benchmark_of(rank, rate, batch, cpu_ms),
+            workers=workers,
+            main_process_cpu_s=40 * received_ms / 1000,
+            loader_stats=make_loader_stats(40 * batch, cpu_ms, **stats),
+        )
         for rank in range(job.records[0].world_size)
     ]
     return job
@@ -137,13 +146,14 @@ def test_first_workers_cost_the_trainer_their_handoff() -> None:
     """Steps of 62.4 ms for which batches are ready, and 10 ms to receive each from a worker."""
     cost, common = {"decode": 4.0, "augment": 0.9}, {"settings": {"workers": 0}, "cores": 64.0, "busy": 2 / 64}
     free = gain(cpu_diagnosis(8 / 0.1016, cpu_ms=cost, **common), workers=8)
-    job = with_all_cores(cpu_diagnosis(8 / 0.1016, cpu_ms=cost, **common), 32, cost, handoff_ms=10.0)
+    job = with_all_cores(cpu_diagnosis(8 / 0.1016, cpu_ms=cost, **common), 32, cost, received_ms=10.0)
     assert gain(job, workers=8) == pytest.approx(free * 62.4 / 72.4, rel=0.05)
 
 
 def test_handoff_of_first_workers_is_that_of_the_batch_asked_for() -> None:
+    """Not the wait in the benchmark, in which batches of workers that are ahead lie in a queue."""
     cost = {"decode": 4.0, "augment": 0.9}
-    job = with_all_cores(cpu_diagnosis(8 / 0.1016, cpu_ms=cost, settings={"workers": 0}), 2, cost, handoff_ms=10.0)
+    job = with_all_cores(cpu_diagnosis(8 / 0.1016, cpu_ms=cost, settings={"workers": 0}), 2, cost, received_ms=10.0, handoff_ms=30.0)
     assert whatif(job, workers=1).after.handoff_s == pytest.approx(0.010)
     larger = whatif(job, workers=1, batch_size=32).after
     assert larger.handoff_s == pytest.approx(0.040)
@@ -158,6 +168,53 @@ def test_no_workers_are_recommended_if_receiving_a_batch_takes_longer_than_loadi
     [first, *others] = job.diagnosis.all_cores_loader_benchmarks
     job.diagnosis.all_cores_loader_benchmarks = [replace(each, main_process_cpu_s=each.samples * 0.05) for each in (first, *others)]
     assert pipeline_model(diagnosed_input(job)[0]).recommended_workers is None
+
+
+def waiting_workers(shared: float) -> Job:
+    """Four workers per rank wait 11.8 of 12.1 ms per image; 32 wait ``shared`` times as long, since they share what they wait for."""
+    many = {"sample": 0.2 + 11.8 * shared, "collate": 0.1}
+    job = with_all_cores(far_away(busy=0.05), 32, many)
+    assert job.diagnosis is not None
+    job.diagnosis.all_cores_loader_benchmarks = [
+        replace(each, loader_stats=make_loader_stats(each.samples, {"sample": 0.2, "collate": 0.1}, wall_ms=many, runqueue_wait_s=0.0))
+        for each in job.diagnosis.all_cores_loader_benchmarks
+    ]
+    return job
+
+
+@pytest.mark.parametrize(("shared", "expected"), [(1.0, 8.0), (2.0, 4.0)])
+def test_more_workers_wait_as_long_as_in_their_benchmark(shared: float, expected: float) -> None:
+    found = whatif(waiting_workers(shared), workers=32)
+    assert found.estimate.gain == pytest.approx(expected, rel=0.05)
+    assert found.after.has_benchmarked_waits
+    fewer = whatif(waiting_workers(shared), workers=16).estimate.gain
+    assert fewer == pytest.approx(4.0 if shared == 1 else 2.8, rel=0.1), "each waits less than 32 do"
+    guessed = whatif(far_away(busy=0.05), workers=32)
+    assert not guessed.after.has_benchmarked_waits
+    assert guessed.estimate.gain == pytest.approx(8.0, rel=0.05)
+    assert log(guessed.estimate.high / guessed.estimate.low) > 1.3 * log(found.estimate.high / found.estimate.low)
+
+
+WAITS = LoaderCost({"sample": 0.001}, {"sample": 0.020}, runqueue_wait_s=0.0)
+COMPUTES = LoaderCost({"sample": 0.019}, {"sample": 0.020}, runqueue_wait_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("cost", "workers", "batches_ahead", "expected"),
+    [
+        (COMPUTES, 2, 20.0, 8),
+        (None, 2, 20.0, 8),
+        (WAITS, 2, 20.0, 20),
+        (WAITS, 2, 900.0, 128),
+        (WAITS, 0, 5.0, 8),
+        (WAITS, 8, 20.0, 20),
+        (WAITS, 8, 5.0, None),
+    ],
+)
+def test_workers_that_wait_are_benchmarked_in_numbers_that_keep_up(
+    cost: LoaderCost | None, workers: int, batches_ahead: float, expected: int | None
+) -> None:
+    assert more_workers_to_benchmark(8.0, 1, workers, cost, batches_ahead) == expected
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,18 @@ class Script:
     """A script whose steps take ``own_s`` on its own batches and ``compute_s`` on others, on a clock that only they move."""
 
     def __init__(
-        self, own_s: float = 0.1, compute_s: float = 0.02, limit_s: float = 180.0, scenarios: Sequence[Scenario] = (), **facts: float | bool
+        self,
+        own_s: float = 0.1,
+        compute_s: float = 0.02,
+        limit_s: float = 180.0,
+        scenarios: Sequence[Scenario] = (),
+        more_workers: int | None = None,
+        **facts: float | bool,
     ) -> None:
         self.now_s, self.stage = 0.0, None
         self.failing: Sequence[Scenario] = ()  # from their first batch on
         self.tried: list[Scenario] = []
-        self.own_s, self.compute_s, self.scenarios = own_s, compute_s, scenarios
+        self.own_s, self.compute_s, self.scenarios, self.more_workers = own_s, compute_s, scenarios, more_workers
         usual: dict[str, float | bool | None] = {"ranks": 1, "workers": 2, "prefetch": 2, "batches_per_update": 1, "look_ahead": 0}
         usual |= {
             "epoch_batches": None,
@@ -34,7 +40,6 @@ class Script:
             "on_gpu": False,
             "reads_files": False,
             "is_stream": False,
-            "all_cores_workers": None,
         }
         self.facts, self.limit_s = ScriptFacts(**{**usual, **facts}), limit_s  # type: ignore[arg-type]
 
@@ -55,6 +60,7 @@ class Script:
                 self.facts,
                 self.limit_s,
                 self.step_times,
+                lambda pace: self.more_workers,
                 lambda: self.scenarios,
                 lambda scenario: scenario in self.failing and scenario in self.tried,
                 lambda: number,
@@ -101,10 +107,10 @@ def test_loader_is_benchmarked_before_all_rounds() -> None:
     assert [kind for kind in kinds if kind != "window"] == ["benchmark", "benchmark", "copies", "decoding", "storage", "collect", "end"]
 
 
-def test_loader_is_benchmarked_with_a_worker_for_every_core_if_the_script_leaves_cores_idle() -> None:
-    found = [(each.workers, each.single_rank) for each in Script(ranks=2, all_cores_workers=8).stages() if each.kind == "benchmark"]
+def test_loader_is_benchmarked_with_more_workers_if_there_is_time() -> None:
+    found = [(each.workers, each.single_rank) for each in Script(ranks=2, more_workers=8).stages() if each.kind == "benchmark"]
     assert found == [(0, False), (0, True), (8, False)]
-    slow = Script(own_s=6.0, all_cores_workers=8)
+    slow = Script(own_s=6.0, more_workers=8)
     assert all(each.workers == 0 for each in slow.stages() if each.kind == "benchmark"), "four batches of a worker would take 48 s"
 
 
