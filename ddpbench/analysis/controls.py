@@ -38,6 +38,7 @@ class ControlRuns:
     has_background_loader: bool = False  # loader_in_background was measured, even if for too few rounds
     more_workers: WorkersTrial | None = None  # the fastest trial with more workers than the baseline
     rejected: frozenset[Scenario] = frozenset()  # scenarios whose trial failed, or was slower than the baseline
+    without_gain: frozenset[Scenario] = frozenset()  # these, and those whose trial was not faster, beyond the noise
     is_contradicted: bool = False  # the training was faster than compute only: neither that nor what is compared with it is here
 
     def rejects(self, scenario: Scenario | None, workers: int) -> bool:
@@ -73,26 +74,24 @@ def controls_of(job: Job) -> ControlRuns:
     """
     by_role = {record.role: without_disturbed(record) for record in job.records if record.rounds}
     compute_only, independent, replay, background = map(by_role.get, (COMPUTE_ONLY, INDEPENDENT, REPLAY, LOADER_IN_BACKGROUND))
-    found = ControlRuns(diagnosis=job.diagnosis, more_workers=_more_workers(by_role), rejected=_rejected(job))
+    rejected, without_gain = _tried_in_vain(job)
+    found = ControlRuns(
+        diagnosis=job.diagnosis, more_workers=_more_workers(by_role), rejected=rejected, without_gain=rejected | without_gain
+    )
     if _contradicts(by_role.get(BASELINE), compute_only):
         return replace(found, is_contradicted=True)
     return replace(found, compute_only=compute_only, independent=independent, replay=replay, loader_in_background=background)
 
 
-def _rejected(job: Job) -> frozenset[Scenario]:
+def _tried_in_vain(job: Job) -> tuple[frozenset[Scenario], frozenset[Scenario]]:
+    """The scenarios whose trial failed or was slower than the baseline, and those whose trial was not faster, beyond the noise."""
     repeat = next((record for record in job.records if record.role == BASELINE_REPEAT), None)
     trials = {record.role.scenario: record for record in job.records if record.role.kind == "trial" and record.role.scenario}
-    return frozenset(scenario for scenario, record in trials.items() if _has_failed(record) or _is_slower(record, repeat))
-
-
-def _has_failed(trial: Record) -> bool:
-    return trial.status not in COMPARABLE_STATUSES
-
-
-def _is_slower(trial: Record, baseline: Record | None) -> bool:
-    """Whether ``trial`` was slower than ``baseline``, beyond the noise."""
-    gain = throughput_ratio(trial, baseline) if baseline else None
-    return gain is not None and gain.has_interval and gain.high < 1
+    failed = {scenario for scenario, record in trials.items() if record.status not in COMPARABLE_STATUSES}
+    ratios = {scenario: throughput_ratio(record, repeat) for scenario, record in trials.items() if repeat and scenario not in failed}
+    gains = {scenario: gain for scenario, gain in ratios.items() if gain and gain.has_interval}
+    slower = {scenario for scenario, gain in gains.items() if gain.high < 1}
+    return frozenset(failed | slower), frozenset(scenario for scenario, gain in gains.items() if not gain.is_above_one)
 
 
 def _contradicts(baseline: Record | None, compute_only: Record | None) -> bool:

@@ -83,7 +83,7 @@ def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (),
 
 
 def unavoidable_wait_ms(inputs: AnalysisInput) -> float | None:
-    """The wait for data per step, if it is short and no change of the loader that a diagnosis knows shortens it; None if one does.
+    """The wait for data per step, if it is short and no change of the loader is predicted or was seen to shorten it; None if one may.
 
     Such a run is bound by what takes the rest of its steps: a worker may cost the trainer as much as it takes over.
     """
@@ -93,7 +93,8 @@ def unavoidable_wait_ms(inputs: AnalysisInput) -> float | None:
     if found is None or not isinstance(found.evidence, DataWait):
         return None
     remedies = recommend(CommandBuilder(inputs.record, "diagnose"), inputs, found)
-    return inputs.data_wait_ms if all(is_rejected(remedy, inputs) for remedy in remedies) else None
+    is_in_vain = all(is_rejected(remedy, inputs) or remedy.scenario in inputs.controls.without_gain for remedy in remedies)
+    return inputs.data_wait_ms if is_in_vain else None
 
 
 def computes_in_every_round(inputs: AnalysisInput) -> bool:
