@@ -188,7 +188,7 @@ class ScriptDiagnosis:
             batches_per_update=group,
             look_ahead=max(0, self.windows.given_before_training - group),
             epoch_batches=self.windows.epoch_batches,
-            epoch_start_s=max(self.windows.epoch_starts_s, default=0.0),
+            epoch_start_s=max(self.windows.epoch_starts_s[1:] or self.windows.epoch_starts_s, default=0.0),
             on_gpu=self.observer.device is not None and self.observer.device.type == "cuda",
             reads_files=bool(self.windows.dataset_files),
             is_stream=training.is_stream,

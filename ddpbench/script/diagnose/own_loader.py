@@ -145,7 +145,7 @@ class SteeredLoader:
     present: Callable[[], SteeredIterator | None] = lambda: None  # weak: the script decides how long its iterator and the workers live
     repeated: RepeatedBatches = field(default_factory=RepeatedBatches)
     timings: BatchTimings = field(default_factory=BatchTimings)  # of its iterators, one after another
-    epoch_starts_s: list[float] = field(default_factory=list)  # from the creation of an iterator with workers to its first batch
+    epoch_starts_s: list[float] = field(default_factory=list)  # from the creation of workers to their first batch; 0 if they were kept
     trials: dict[Scenario, Any] = field(default_factory=dict)  # an OpenTrial each
 
     @property
@@ -196,7 +196,8 @@ class SteeredIterator:
         self._restart, self._chooser = restart, chooser
         steered.present = ref(self)
         length = None if own is None else _length(own)
-        if length is None and steered.num_batches is None:
+        may_end = source.is_stream or not isinstance(own, TimedIterator)  # torch's iterator has no length if its sampler never ends
+        if length is None and steered.num_batches is None and may_end:
             length = source.epoch_batches  # of a loader whose iterator is a generator
         if length is not None:
             steered.num_batches = length
@@ -217,11 +218,16 @@ class SteeredIterator:
 
     def _next_of_own(self) -> Any:
         own = self._created_own()
-        is_first = self.source.workers > 0 and isinstance(own, TimedIterator) and own.first_batch_s is None
+        starts = isinstance(own, TimedIterator) and own.first_batch_s is None
         batch = next(own)
-        if is_first:
-            self.steered.epoch_starts_s.append(own.first_batch_s)
+        if self.source.workers and isinstance(own, TimedIterator) and (starts or self._is_between_epochs):
+            self.steered.epoch_starts_s.append(own.first_batch_s or 0.0 if starts else 0.0)
         return batch
+
+    @property
+    def _is_between_epochs(self) -> bool:
+        """Whether the next batch is the first of an epoch of its loader, which may go on with an iterator that never ends."""
+        return self._num_own % (self.source.epoch_batches or self._num_own + 1) == 0
 
     def __iter__(self) -> SteeredIterator:
         return self

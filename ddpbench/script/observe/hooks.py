@@ -118,14 +118,14 @@ class Hooks:
             self._replace(cls, "_get_iterator", self.observer.steering.timed(get_iterator))
         if "__iter__" not in vars(cls):
             return
-        iterate, observer = vars(cls)["__iter__"], self.observer
+        iterate, observer, may_wrap = vars(cls)["__iter__"], self.observer, cls is not DataLoader
 
         @wraps(iterate)
         def watched_iter(loader: Any) -> Any:
-            can_wait = observer.begin_epoch(loader)
+            can_wait = observer.begin_epoch(loader, may_wrap)
             begin_s = perf_counter()
             iterator = None if can_wait else iterate(loader)
-            watched = observer.watch(loader, iterator, cls is not DataLoader, partial(iterate, loader), perf_counter() - begin_s)
+            watched = observer.watch(loader, iterator, may_wrap, partial(iterate, loader), perf_counter() - begin_s)
             if watched is not None:
                 return watched
             return iterate(loader) if iterator is None else iterator

@@ -136,12 +136,13 @@ class Observer:
     # batches
 
     @contained
-    def begin_epoch(self, loader: Any) -> bool | None:
-        """The script is about to create an iterator of ``loader``. Returns whether that can wait until one is asked for a batch."""
+    def begin_epoch(self, loader: Any, may_wrap: bool) -> bool | None:
+        """The script is about to create an iterator of ``loader``, as in ``watch``. Returns whether that can wait for the first batch."""
         if not self.is_active:
             return False
-        source = self._sources.get(loader) or self._possible_wrappers.get(loader)
-        if self.clock.is_open and self._requested is None and not self._foreign_batches and source is not self.training:
+        source = self._sources_of(may_wrap).get(loader)
+        made_by = source and (source.inner or source)
+        if self.clock.is_open and self._requested is None and not self._foreign_batches and made_by is not self.training:
             self.clock.mark(SCRIPT)  # if it is for validation, the start of its workers belongs to that
             self._other_created = self.clock.num_marks, Moment.now()
         return self.steering.begin_epoch(loader, source) if self.steering else False
@@ -156,7 +157,7 @@ class Observer:
             return iterator
         if self.is_active and self._requested is not None and not self._requested.may_wrap:  # created in the script's dataset
             return iterator
-        sources = self._possible_wrappers if may_wrap else self._sources  # a loader may be in both: its class calls super().__iter__()
+        sources = self._sources_of(may_wrap)
         source = sources.get(loader)
         if source is None:
             source = sources[loader] = LoaderSource.of(loader)
@@ -165,6 +166,10 @@ class Observer:
             iterator = self.steering.steer(loader, iterator, source, restart)
             counted = partial(getattr, iterator, "samples")
         return WatchedIterator(iterator, source, self, may_wrap, counted, creation_s)
+
+    def _sources_of(self, may_wrap: bool) -> WeakKeyDictionary[Any, LoaderSource]:
+        """A loader may be in both: its class calls ``super().__iter__()``."""
+        return self._possible_wrappers if may_wrap else self._sources
 
     @contained
     def begin_batch(self, iterator: WatchedIterator) -> bool | None:

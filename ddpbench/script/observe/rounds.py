@@ -116,9 +116,12 @@ def step_ms(rows: Rows) -> float:
 
 
 def epoch_start_ms(rows: Rows, loader: LoaderShape) -> float:
-    """What the starts of epochs take per step, in ms: their mean, but for the first one if there are others, over the steps of an epoch."""
+    """What the starts of epochs take per step, in ms: their mean, but for the first one if there are others, over the steps of an epoch.
+
+    0 if there was only one, and epochs of the same iterator after it.
+    """
     starts = rows[rows[:, EPOCH_START_MS] > 0]
-    if not len(starts):
+    if not len(starts) or (len(starts) == 1 and loader.epoch_batches and rows[-1, NUMBER] - starts[0, NUMBER] > loader.epoch_batches):
         return 0.0
     distances = np.diff(starts[:, NUMBER])
     epoch_steps = loader.epoch_batches or (float(np.median(distances)) if len(distances) else len(rows))

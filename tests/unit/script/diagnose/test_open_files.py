@@ -23,6 +23,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorD
 
 from ddpbench.script.diagnose.object_parts import MAX_ITEMS
 from ddpbench.script.diagnose.open_files import MAX_OBJECTS, find_open_files
+from ddpbench.script.diagnose.own_loader import timed_get_iterator
 from ddpbench.script.diagnose.shared_files import SharedFiles
 
 OPENED: list[Any] = []
@@ -102,6 +103,16 @@ def test_file_that_a_cached_function_has_opened_is_found(data: Path) -> None:
     assert found(dataset) == []
     with opened(data):
         assert found(dataset) == [("Holder.opened", "file")]
+
+
+def test_functions_of_a_diagnosis_are_not_searched(file: Any) -> None:
+    """In a protected script, ``os.listdir`` and others are functions of ddpbench."""
+
+    def of_the_user(function: Any) -> Any:
+        return lambda: function
+
+    assert found(Holder(listdir=of_the_user(file))) == [("Holder.listdir.function", "file")]
+    assert found(Holder(listdir=timed_get_iterator(file))) == []
 
 
 def test_archives_databases_and_connections(data: Path, tmp_path: Path) -> None:

@@ -87,16 +87,48 @@ def test_loader_without_length_ends_where_it_would_until_it_must_not() -> None:
     assert len(list(islice(unknown, 10))) == 10
 
 
-def test_iterator_that_never_ends_is_not_cut_off() -> None:
-    """As of loaders that keep one iterator for all epochs."""
+class Endless:
+    def __iter__(self) -> Iterator[list[int]]:
+        while True:
+            yield [0, 1]
 
-    class Endless:
-        def __iter__(self) -> Iterator[list[int]]:
-            while True:
-                yield [0, 1]
 
-    loader: DataLoader[Any] = DataLoader(Numbers(), batch_sampler=Endless())  # type: ignore[arg-type]
-    assert len(list(islice(steered(loader, Chooser()), 50))) == 50
+class WithEpochs(DataLoader[Any]):
+    """Takes the batches of its epochs from one iterator that never ends."""
+
+    def __len__(self) -> int:
+        return 6
+
+
+@pytest.mark.parametrize("loader_class", [DataLoader, WithEpochs])
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.usefixtures("timed_loaders")
+def test_iterator_that_never_ends_is_not_cut_off(loader_class: type[DataLoader[Any]], workers: int) -> None:
+    loader = loader_class(Numbers(), batch_sampler=Endless(), num_workers=workers)  # type: ignore[arg-type]
+    assert len(list(islice(steered(loader, Chooser(1, 2)), 50))) == 50
+
+
+@pytest.mark.parametrize(("persistent", "is_kept"), [(True, True), (False, False)])
+@pytest.mark.usefixtures("timed_loaders")
+def test_epoch_starts_only_once_if_its_workers_are_kept(persistent: bool, is_kept: bool) -> None:
+    loader: DataLoader[Any] = DataLoader(Numbers(), batch_size=2, num_workers=1, persistent_workers=persistent)
+    source, steered_loader = LoaderSource.of(loader), SteeredLoader()
+    for _ in range(2):
+        list(SteeredIterator(loader, iter(loader), source, steered_loader, loader.__iter__, Chooser()))
+    first, second = steered_loader.epoch_starts_s
+    assert first > 0
+    assert (second == 0) == is_kept
+
+
+@pytest.mark.usefixtures("timed_loaders")
+def test_epochs_of_an_endless_iterator_have_one_start() -> None:
+    loader = WithEpochs(Numbers(), batch_sampler=Endless(), num_workers=1)  # type: ignore[arg-type]
+    iterator = steered(loader, Chooser())
+    for _ in range(13):
+        next(iterator)
+    first, *others = iterator.steered.epoch_starts_s
+    assert first > 0
+    assert others == [0, 0], "of the second and third six batches"
 
 
 def test_workers_end_with_the_iterator_of_the_script() -> None:

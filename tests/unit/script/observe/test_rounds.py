@@ -88,6 +88,13 @@ def test_start_of_a_long_epoch_is_spread_over_its_steps() -> None:
     assert {round(timed.wall_s / timed.traces[0].steps, 4) for timed in in_progress} == {0.058}
 
 
+def test_start_of_an_iterator_for_all_epochs_is_none_of_theirs() -> None:
+    rows = steps(1500, 40.0, stretch_length=500)
+    rows[0, EPOCH_START_MS] = 9000.0
+    found = cut(rows, loader=LoaderShape(4, 8, epoch_batches=500))
+    assert {round(timed.wall_s / timed.traces[0].steps, 4) for timed in found} == {0.04}
+
+
 def test_iterator_per_batch_keeps_its_own_starts() -> None:
     rows = steps(400, 40.0)
     rows[:, EPOCH_START_MS] = 10.0
