@@ -222,8 +222,10 @@ class Schedule:
         end_s = monotonic() + SETTLE_S * self._scale
         for _ in range(1 if source == "own" and self._own_outpaces else MAX_DRAINS):
             yield from self._run(Stage(kind="window", first=self._first, batches=batches, source=source, role=role))
-            if (self._last and self._last.has_waited) or monotonic() > end_s:
+            if self._last and self._last.has_waited:
                 return
+            if monotonic() > end_s:
+                break
         self._own_outpaces = self._own_outpaces or source == "own"
 
     def _window(self, source: BatchSource, role: Role, turn: int) -> Iterator[Stage]:
@@ -238,7 +240,8 @@ class Schedule:
             starts = epoch if role.scenario and turn == 0 else 0  # its first epoch starts workers that the later ones keep
             unmeasured, batches = -self._epoch_position() % epoch or starts, epoch * ceil(max(MIN_ROUND_STEPS, wanted) / epoch)
         else:
-            measured = max(MIN_ROUND_STEPS, MIN_BATCHES_PER_PRODUCER * workers, wanted)
+            bursting = 0 if role == BASELINE and self._own_outpaces else workers  # whose bursts a round averages out
+            measured = max(MIN_ROUND_STEPS, MIN_BATCHES_PER_PRODUCER * bursting, wanted)
             unmeasured, batches = self._unmeasured, self._rounded(self._with_unsteady(measured, workers * prefetch))
         yield from self._run(
             Stage(

@@ -11,7 +11,7 @@ import pytest
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role, trial_role
 from ddpbench.script.diagnose import schedule as module
-from ddpbench.script.diagnose.schedule import Schedule, ScriptFacts, WindowPace
+from ddpbench.script.diagnose.schedule import MIN_TURNS, Schedule, ScriptFacts, WindowPace
 from ddpbench.script.diagnose.stage import FIRST_BATCH, Stage
 
 MORE_WORKERS = Scenario(workers=4)
@@ -120,6 +120,15 @@ def test_trials_take_turns_with_the_present_loader() -> None:
     order = [stage.role for stage in stages[collected:] if stage.is_timed]
     assert order[:4] == [BASELINE_REPEAT, trial_role(MORE_WORKERS), trial_role(MORE_WORKERS), BASELINE_REPEAT]
     assert all(stage.unmeasured >= 2 for stage in stages if stage.is_timed)
+
+
+@pytest.mark.parametrize(("own_s", "is_short"), [(0.08, True), (0.16, False)])
+def test_round_of_many_workers_is_short_if_no_step_waits_for_them(own_s: float, is_short: bool) -> None:
+    """Else it has four batches of each, so that their bursts average out."""
+    script = Script(own_s=own_s, compute_s=0.08, workers=24, epoch_batches=100, limit_s=75.0)
+    timed = [each for each in script.stages() if each.is_timed and each.role == BASELINE]
+    assert (max(each.batches - each.unmeasured for each in timed) < 96) == is_short
+    assert (len(timed) >= MIN_TURNS) == is_short, "enough for a verdict"
 
 
 def kinds(stages: Sequence[Stage]) -> list[str]:
