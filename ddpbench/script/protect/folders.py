@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from ddpbench.machine.variables import EnvVar
+from ddpbench.script.protect.overlay import MEMORY_FOLDER
 
 CACHES = {
     "XDG_CACHE_HOME": "~/.cache",
@@ -26,8 +27,6 @@ CACHES = {
 
 MAX_SOCKET_BYTES = 107
 """Of the path of a Unix socket (``man 7 unix``)."""
-
-SHORT_TEMP = "/tmp"
 
 LAST = -100
 """Priority at the exit of the process of what multiprocessing removes itself, such as its folder of sockets."""
@@ -57,7 +56,7 @@ def prepare_folders(scratch: str) -> list[str]:
             for cache in [f"{folder}/{part}" for part in PARTS[variable]] if variable in PARTS else [folder]:
                 folders += [cache, *_linked_folders(cache)]
     _use_temp(f"{scratch}/tmp")
-    if len(os.fsencode(f"{tempfile.tempdir}{SOCKET_NAME}")) > MAX_SOCKET_BYTES:
+    if len(os.fsencode(f"{tempfile.tempdir}{SOCKET_NAME}")) > MAX_SOCKET_BYTES and os.path.isdir(MEMORY_FOLDER):
         folders.append(_use_short_socket_names())
     sys.dont_write_bytecode = True
     os.environ[EnvVar.PYTHONDONTWRITEBYTECODE] = "1"
@@ -92,8 +91,11 @@ def _user_name() -> str:
 
 
 def _use_short_socket_names() -> str:
-    """Have multiprocessing make its sockets in a folder of a short path, as Python does from 3.14 on, and return that folder."""
-    folder = tempfile.mkdtemp(prefix="ddpbench-", dir=SHORT_TEMP)
+    """Have multiprocessing make its sockets in a folder of a short path, as Python does from 3.14 on, and return that folder.
+
+    It is where the process may remove it again: in ``/tmp``, nobody could.
+    """
+    folder = tempfile.mkdtemp(prefix="ddpbench-", dir=MEMORY_FOLDER)
     multiprocessing.util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=LAST)
     multiprocessing.current_process()._config["tempdir"] = folder  # type: ignore[attr-defined] # children inherit it
     return folder

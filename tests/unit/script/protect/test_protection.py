@@ -499,6 +499,7 @@ with multiprocessing.connection.Listener() as listener:
     script, user, deep = write_script(tmp_path, code), user_folder(tmp_path / "protected"), scratch / ("d" * 90)
     deep.mkdir()
     done = run_protected(script, user, deep, "landlock")
+    assert done.stdout, done.stderr
     folder, is_there = done.stdout.split()
     assert (is_there, folder.startswith(str(deep))) == ("True", False), done.stderr
     assert not Path(folder).exists(), "it ends with the process"
