@@ -5,17 +5,17 @@ from __future__ import annotations
 import getpass
 import glob
 import multiprocessing
-import multiprocessing.util
 import os
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from ddpbench.machine.variables import EnvVar
 from ddpbench.script.protect.overlay import MEMORY_FOLDER
+from ddpbench.script.protect.scratch import is_own_folder
 
 CACHES = {
     "XDG_CACHE_HOME": "~/.cache",
@@ -27,9 +27,6 @@ CACHES = {
 
 MAX_SOCKET_BYTES = 107
 """Of the path of a Unix socket (``man 7 unix``)."""
-
-LAST = -100
-"""Priority at the exit of the process of what multiprocessing removes itself, such as its folder of sockets."""
 
 SOCKET_NAME = "/pymp-xxxxxxxx/listener-xxxxxxxx"
 """What multiprocessing calls a socket in the temporary folder. Workers of a DataLoader hand over tensors through one."""
@@ -56,8 +53,8 @@ def prepare_folders(scratch: str) -> list[str]:
             for cache in [f"{folder}/{part}" for part in PARTS[variable]] if variable in PARTS else [folder]:
                 folders += [cache, *_linked_folders(cache)]
     _use_temp(f"{scratch}/tmp")
-    if len(os.fsencode(f"{tempfile.tempdir}{SOCKET_NAME}")) > MAX_SOCKET_BYTES and os.path.isdir(MEMORY_FOLDER):
-        folders.append(_use_short_socket_names())
+    if len(os.fsencode(f"{tempfile.tempdir}{SOCKET_NAME}")) > MAX_SOCKET_BYTES:
+        folders += _use_short_socket_names()
     sys.dont_write_bytecode = True
     os.environ[EnvVar.PYTHONDONTWRITEBYTECODE] = "1"
     os.environ[EnvVar.GIT_OPTIONAL_LOCKS] = "0"  # git status would renew the index
@@ -90,15 +87,17 @@ def _user_name() -> str:
     return re.sub(r'[\\/:*?"<>|]', "_", user)
 
 
-def _use_short_socket_names() -> str:
-    """Have multiprocessing make its sockets in a folder of a short path, as Python does from 3.14 on, and return that folder.
+def _use_short_socket_names() -> Iterator[str]:
+    """Have multiprocessing make its sockets in a folder of a short path, and yield that: Python falls back on one itself from 3.14 on.
 
-    It is where the process may remove it again: in ``/tmp``, nobody could.
+    All diagnoses of a user share it, since a protected process could not remove one of its own.
     """
-    folder = tempfile.mkdtemp(prefix="ddpbench-", dir=MEMORY_FOLDER)
-    multiprocessing.util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=LAST)
-    multiprocessing.current_process()._config["tempdir"] = folder  # type: ignore[attr-defined] # children inherit it
-    return folder
+    folder = f"{MEMORY_FOLDER}ddpbench-sockets-{os.getuid()}"
+    with suppress(OSError):
+        os.mkdir(folder, 0o700)
+    if is_own_folder(Path(folder)):
+        multiprocessing.current_process()._config["tempdir"] = folder  # type: ignore[attr-defined] # children inherit it
+        yield folder
 
 
 def _use_temp(temp: str) -> None:
