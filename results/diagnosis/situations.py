@@ -4,11 +4,12 @@
 
 Measures the named situations, or all of them. Each takes about a minute and a half: ``ddpbench run`` and ``ddpbench diagnose`` on two
 CPU ranks with two cores, or on the available GPUs. Writes situations.json next to this file, in which the other situations keep their
-results, and generates README.md from it.
+results, and generates README.md from it. Several may run at once, each with ``taskset`` on cores of its own.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import tempfile
@@ -46,12 +47,14 @@ def main(names: list[str]) -> None:
 
 def keep(trial: Trial, order: list[str]) -> None:
     """``trial`` replaces an earlier one of the same situation, unless it was skipped here."""
-    trials_by_name = msgspec.json.decode(RECORD.read_bytes(), type=dict[str, Trial]) if RECORD.exists() else {}
-    if not (trial.skipped and trial.name in trials_by_name):
-        trials_by_name[trial.name] = trial
-    trials = {name: trials_by_name[name] for name in order if name in trials_by_name}
-    RECORD.write_bytes(msgspec.json.format(msgspec.json.encode(trials), indent=1) + b"\n")
-    PAGE.write_text(page(list(trials.values())))
+    with HERE.joinpath("situations.py").open() as itself:
+        fcntl.flock(itself, fcntl.LOCK_EX)
+        trials_by_name = msgspec.json.decode(RECORD.read_bytes(), type=dict[str, Trial]) if RECORD.exists() else {}
+        if not (trial.skipped and trial.name in trials_by_name):
+            trials_by_name[trial.name] = trial
+        trials = {name: trials_by_name[name] for name in order if name in trials_by_name}
+        RECORD.write_bytes(msgspec.json.format(msgspec.json.encode(trials), indent=1) + b"\n")
+        PAGE.write_text(page(list(trials.values())))
 
 
 if __name__ == "__main__":

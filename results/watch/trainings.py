@@ -19,14 +19,11 @@ trainings.md from it. Goes on where an earlier call was stopped.
 from __future__ import annotations
 
 import argparse
-import os
-import queue
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,6 +32,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support"), str(ROOT)]
 
 import msgspec  # noqa: E402
+from core_slots import CORES, run_on_core_slots  # noqa: E402
 from scripts.tries import TIME_LIMIT_S  # noqa: E402
 from trainings import proofs  # noqa: E402
 from trainings.diagnoses import diagnose, sources  # noqa: E402
@@ -46,9 +44,6 @@ from trainings.truths import command, planned, run  # noqa: E402
 
 LIMIT_S = 240
 """Of one plain run, its start included."""
-
-CORES = 2
-"""Of one run."""
 
 NAME = "trainings.json"
 
@@ -155,22 +150,12 @@ WORK: dict[str, Callable[[Training, argparse.Namespace, Book, list[int]], None]]
 
 def work(asked: argparse.Namespace, book: Book, wanted: list[Training]) -> None:
     """Do what was asked for with each training, on cores of its own."""
-    usable = sorted(os.sched_getaffinity(0))
-    slots: queue.Queue[list[int]] = queue.Queue()
-    for first in range(0, max(len(usable) - CORES, 0) + 1, CORES):
-        slots.put(usable[first : first + CORES])
 
-    def one(training: Training) -> None:
-        cores = slots.get()
-        try:
-            prepare(training, asked.repositories, asked.data / training.name)
-            WORK[asked.verb](training, asked, book, cores)
-        finally:
-            slots.put(cores)
+    def one(training: Training, cores: list[int]) -> None:
+        prepare(training, asked.repositories, asked.data / training.name)
+        WORK[asked.verb](training, asked, book, cores)
 
-    with ThreadPoolExecutor(slots.qsize()) as pool:
-        for done in [pool.submit(one, training) for training in wanted]:
-            done.result()
+    run_on_core_slots(one, wanted)
 
 
 def options() -> argparse.Namespace:

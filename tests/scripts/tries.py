@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from core_slots import pinned
 from situations.trial import Said, finished, said_of
 
 from ddpbench.analysis.controls import baseline_of
@@ -61,10 +63,10 @@ def scripts_of(has_gpu: bool) -> list[Script]:
     return [script for script in SCRIPTS if script.is_diagnosed and script.is_cuda == has_gpu]
 
 
-def try_script(script: Script, folder: Path) -> Try:
-    """Diagnose ``script`` once; its records go to the new ``folder``."""
+def try_script(script: Script, folder: Path, cores: Sequence[int]) -> Try:
+    """Diagnose ``script`` once, on ``cores``; its records go to the new ``folder``."""
     words = ["diagnose", "--time-limit", str(TIME_LIMIT_S)]
-    program = [*LAUNCHERS[script.launcher], "-m", "ddpbench", *words, "-o", str(folder), str(script.path), *script.arguments]
+    program = pinned([*LAUNCHERS[script.launcher], "-m", "ddpbench", *words, "-o", str(folder), str(script.path), *script.arguments], cores)
     load_before, start_s = round(os.getloadavg()[0], 2), time.monotonic()
     ended = finished(program, {"ACCELERATE_USE_CPU": "true"} if script.launcher == "accelerate" else {}, TIME_LIMIT_S + GRACE_S)
     elapsed_s = round(time.monotonic() - start_s, 1)

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from core_slots import pinned
+
 from trainings import data
 from trainings.listing import FOLDER, Training
 
@@ -77,10 +79,10 @@ def run_pinned(
     given = {name: value.replace("{data}", str(folder / "data")) for name, value in training.environment.items()}
     common = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(folder / "temporary")}
     environment = os.environ | common | given | dict(variables or {})
-    pinned, start_s = ["taskset", "-c", ",".join(map(str, cores)), *words], time.monotonic()
+    start_s = time.monotonic()
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         program = subprocess.Popen(
-            pinned,
+            pinned(words, cores),
             cwd=place(training, repositories),
             env=environment,
             stdin=subprocess.DEVNULL,
