@@ -10,7 +10,8 @@ from situations.trial import LIMITS_S, Said, Trial
 COMMANDS = tuple(LIMITS_S)
 ABOUT = """# Accuracy of the verdicts
 
-Trainings with a known bottleneck, caused on purpose (`tests/situations/`), measured with the real commands: two ranks on two cores, or
+Trainings with a known bottleneck, caused on purpose (`tests/situations/`), measured with the real commands: two ranks on two cores,
+eight situations at a time on a machine of 16, or
 one rank per GPU with all cores of the machine if the situation needs a GPU. The record is
 `situations.json`. The table quotes the inconclusive verdicts, in the words that ddpbench uses now.
 
