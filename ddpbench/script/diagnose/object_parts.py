@@ -23,8 +23,11 @@ MAX_ITEMS = 200
 
 PLAIN_TYPES = (type(None), bool, int, float, complex, str, bytes, bytearray, range, slice, type, types.ModuleType, np.generic)
 
-SHARED_ON_PURPOSE = ("multiprocessing", "torch", "threading", "logging", "_thread")
-"""Packages whose objects are made for several processes, or are tensors. ``torch.utils.data`` is an exception: it wraps datasets."""
+SHARED_ON_PURPOSE = ("multiprocessing", "torch", "threading", "logging", "_thread", "ddpbench")
+"""Packages whose objects are made for several processes, or are tensors. ``torch.utils.data`` is an exception: it wraps datasets.
+
+Those of ddpbench are behind functions that it has put in place of Python's.
+"""
 
 IN_MEMORY = ("tokenizers", "pandas", "pyarrow", "sentencepiece", "numpy")
 """Packages whose objects hold data in memory, or map files read-only."""

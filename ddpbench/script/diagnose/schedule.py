@@ -191,9 +191,10 @@ class Schedule:
     def _turns(self, arms: Sequence[Arm], min_turns: int, max_turns: int, end_s: float) -> Iterator[Stage]:
         """One window of every arm per turn, in the order of the turn before reversed, as long as there is time for a whole turn.
 
-        If the time is too short for ``min_turns``, only the first two arms go on.
+        If the time is too short for ``min_turns``, only the first two arms go on, or the first if its steps do not wait for the loader.
         """
-        longest_s = 0.0
+        longest_s, decides_verdict = 0.0, arms[0][0] == BASELINE
+        arms = self._affordable(arms, min_turns, end_s)
         for turn in range(max_turns):
             begin_s = monotonic()
             if (turn >= min_turns and begin_s + longest_s > end_s) or begin_s > self._end_s:
@@ -201,21 +202,36 @@ class Schedule:
             if begin_s + (min_turns - turn) * longest_s > end_s:
                 arms = arms[:2]
             for role, source in arms if turn % 2 == 0 else reversed(arms):
-                if monotonic() > (self._end_s if turn > 1 else self._last_end_s):
+                if monotonic() > (self._last_end_s if turn < 2 and decides_verdict else self._end_s):
                     return
                 yield from self._settle(source, role)
                 if role.scenario is None or not self._has_failed(role.scenario):
-                    yield from self._window(source, role, turn)
+                    yield from self._run(self._planned_window(source, role, turn))
+                    if self._last:
+                        self._pace_s[role] = self._last.step_s
             arms = [(role, source) for role, source in arms if role.scenario is None or not self._has_failed(role.scenario)]
             if all(role == BASELINE_REPEAT for role, _ in arms):
                 return
             longest_s = max(longest_s, monotonic() - begin_s)
 
+    def _affordable(self, arms: Sequence[Arm], turns: int, end_s: float) -> Sequence[Arm]:
+        """As many of ``arms`` as can take ``turns`` until ``end_s``. At least two: without compute-only windows, waits are not explained.
+
+        One if no step waits: then a diagnosis of slow steps needs its time for these.
+        """
+        least = 1 if arms[0][0] == BASELINE and self._own_outpaces else 2
+        for number in range(len(arms), least, -1):
+            planned = [self._planned_window(source, role, turn=1) for role, source in arms[:number]]
+            turn_s = sum(each.batches * self._expected_step_s(each.source, role) for each, (role, _) in zip(planned, arms, strict=False))
+            if monotonic() + turns * turn_s <= end_s:
+                return arms[:number]
+        return arms[:least]
+
     # one window
 
     def _settle(self, source: BatchSource, role: Role) -> Iterator[Stage]:
         """Hand out what has been prefetched meanwhile, until a step waits; a loader that never keeps a step waiting is drained once."""
-        if source not in ("own", "trial") or self._has_short_epochs:
+        if source not in ("own", "trial") or self._has_short_epochs or (role == BASELINE and self._own_outpaces):
             return
         workers, prefetch = self._loading(role)
         batches = self._rounded(workers * prefetch + self._unmeasured)
@@ -228,7 +244,7 @@ class Schedule:
                 break
         self._own_outpaces = self._own_outpaces or source == "own"
 
-    def _window(self, source: BatchSource, role: Role, turn: int) -> Iterator[Stage]:
+    def _planned_window(self, source: BatchSource, role: Role, turn: int) -> Stage:
         """The timed window of one arm."""
         workers, prefetch = self._loading(role) if source in ("own", "trial", "background") else (0, 0)
         wanted = ceil(ROUND_S * self._scale / self._expected_step_s(source, role))
@@ -243,23 +259,19 @@ class Schedule:
             bursting = 0 if role == BASELINE and self._own_outpaces else workers  # whose bursts a round averages out
             measured = max(MIN_ROUND_STEPS, MIN_BATCHES_PER_PRODUCER * bursting, wanted)
             unmeasured, batches = self._unmeasured, self._rounded(self._with_unsteady(measured, workers * prefetch))
-        yield from self._run(
-            Stage(
-                kind="window",
-                first=self._first,
-                batches=unmeasured + batches,
-                source=source,
-                role=role,
-                is_timed=True,
-                turn=turn,
-                unmeasured=unmeasured,
-                workers=workers,
-                prefetched=workers * prefetch,
-                whole_epochs=whole_epochs,
-            )
+        return Stage(
+            kind="window",
+            first=self._first,
+            batches=unmeasured + batches,
+            source=source,
+            role=role,
+            is_timed=True,
+            turn=turn,
+            unmeasured=unmeasured,
+            workers=workers,
+            prefetched=workers * prefetch,
+            whole_epochs=whole_epochs,
         )
-        if self._last:
-            self._pace_s[role] = self._last.step_s
 
     def _are_epochs_short(self, pace: WindowPace | None) -> bool:
         """Whether epochs are measured whole, by the first steps of the script: with the starts of workers they may take longer."""
