@@ -10,7 +10,7 @@ from ddpbench.analysis.disturbance import without_disturbed
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.diagnosis import Diagnosis
-from ddpbench.record.prediction import Scenario
+from ddpbench.record.prediction import MIN_WORTHWHILE_GAIN, Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Role
 
@@ -38,7 +38,7 @@ class ControlRuns:
     has_background_loader: bool = False  # loader_in_background was measured, even if for too few rounds
     more_workers: WorkersTrial | None = None  # the fastest trial with more workers than the baseline
     rejected: frozenset[Scenario] = frozenset()  # scenarios whose trial failed, or was slower than the baseline
-    without_gain: frozenset[Scenario] = frozenset()  # these, and those whose trial was not faster, beyond the noise
+    without_gain: frozenset[Scenario] = frozenset()  # these, and those whose trial gained nothing that matters
     is_contradicted: bool = False  # the training was faster than compute only: neither that nor what is compared with it is here
 
     def rejects(self, scenario: Scenario | None, workers: int) -> bool:
@@ -84,14 +84,15 @@ def controls_of(job: Job) -> ControlRuns:
 
 
 def _tried_in_vain(job: Job) -> tuple[frozenset[Scenario], frozenset[Scenario]]:
-    """The scenarios whose trial failed or was slower than the baseline, and those whose trial was not faster, beyond the noise."""
+    """The scenarios whose trial failed or was slower than the baseline, beyond the noise, and those whose trial gained next to nothing."""
     repeat = next((record for record in job.records if record.role == BASELINE_REPEAT), None)
     trials = {record.role.scenario: record for record in job.records if record.role.kind == "trial" and record.role.scenario}
     failed = {scenario for scenario, record in trials.items() if record.status not in COMPARABLE_STATUSES}
     ratios = {scenario: throughput_ratio(record, repeat) for scenario, record in trials.items() if repeat and scenario not in failed}
     gains = {scenario: gain for scenario, gain in ratios.items() if gain and gain.has_interval}
     slower = {scenario for scenario, gain in gains.items() if gain.high < 1}
-    return frozenset(failed | slower), frozenset(scenario for scenario, gain in gains.items() if not gain.is_above_one)
+    useless = {scenario for scenario, gain in gains.items() if gain.center < MIN_WORTHWHILE_GAIN}
+    return frozenset(failed | slower), frozenset(useless)
 
 
 def _contradicts(baseline: Record | None, compute_only: Record | None) -> bool:

@@ -16,6 +16,10 @@ UNCHANGED = "unchanged"
 MAX_RANKS = 1024
 
 
+MIN_WORTHWHILE_GAIN = 1.05
+"""A gain below this, predicted or measured, is too small to matter."""
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Changed settings or hardware of a training. ``None`` means unchanged."""
 

@@ -102,8 +102,8 @@ class BlockedWorkers(Evidence, frozen=True, kw_only=True, tag="blocked-workers")
 class TriedWorkers(Evidence, frozen=True, kw_only=True, tag="tried-workers"):
     """Too few workers, or open if the trial gained little: workers that wait for neither a core nor a known file read.
 
-    Times are per image; ``gain`` is the throughput with ``more_workers`` as a multiple of that with ``workers``: of the training or, if it
-    ``loads_alone``, of the loader.
+    Times are per image; ``gain`` is the throughput with ``more_workers`` as a multiple of that with ``workers``: of the training or, with
+    ``is_loader_only``, of a benchmark of the loader.
     """
 
     sample_ms: Milliseconds
@@ -111,7 +111,7 @@ class TriedWorkers(Evidence, frozen=True, kw_only=True, tag="tried-workers"):
     workers: Count
     more_workers: Count
     gain: Amount
-    loads_alone: bool = False
+    is_loader_only: bool = False
 
 
 class IdleWorkers(Evidence, frozen=True, kw_only=True, tag="idle-workers"):

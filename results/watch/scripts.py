@@ -3,8 +3,9 @@
     python results/watch/scripts.py [NAME...]
 
 Diagnoses the named scripts, or all of them, each as often as tests/scripts/tries.py says; one diagnosis takes a minute and a half. With
-a GPU those that need one, else the others. Each runs on two cores, several at once if there are more. Writes scripts.json next to this
-file after each diagnosis, and README.md from it. Goes on where an earlier call was stopped: a script that has all of its tries is skipped.
+a GPU those that need one, one after the other, else the others: each on two cores, several at once if there are more. Writes
+scripts.json next to this file after each diagnosis, and README.md from it. Goes on where an earlier call was stopped: a script that has
+all of its tries is skipped.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def main(names: list[str]) -> None:
             PAGE.write_text(page(list(tried.values())))
 
     rounds = range(max(missing.values(), default=0))  # each script once, before any is tried again
-    run_on_core_slots(diagnose, [title for number in rounds for title in missing if missing[title] > number])
+    tasks = [title for number in rounds for title in missing if missing[title] > number]
+    run_on_core_slots(diagnose, tasks, at_once=1 if torch.cuda.is_available() else None)
 
 
 if __name__ == "__main__":

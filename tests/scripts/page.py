@@ -16,8 +16,8 @@ SHARE_NAMED, MAX_WRONG = 3 / 4, 1
 ABOUT = f"""# Accuracy of the diagnoses of scripts
 
 Training scripts with a known limit (`tests/scripts/`), each diagnosed up to {TRIES} times with `--time-limit {TIME_LIMIT_S}` on two CPU
-cores, seven scripts at a time on a machine of 16; those that need a GPU once, on one GPU. Each cell is one diagnosis, in the order in
-which they ended; none is left out. The record is `scripts.json`.
+cores, several scripts at a time on a machine with more; those that need a GPU once, on one GPU. Each cell is one diagnosis, in the order
+in which they ended; none is left out. The record is `scripts.json`.
 
 - *right*: the bottleneck and its cause are named plainly (in at least 99% of the resamples).
 - *probably right*, *probably wrong*: named as PROBABLY, in 70% to 99% of the resamples.

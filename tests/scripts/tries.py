@@ -46,7 +46,7 @@ class Try(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tried(msgspec.Struct, kw_only=True):
-    """All diagnoses of one script, in the order in which they were made."""
+    """All diagnoses of one script, in the order in which they ended."""
 
     title: str
     right: str

@@ -11,8 +11,8 @@ COMMANDS = tuple(LIMITS_S)
 ABOUT = """# Accuracy of the verdicts
 
 Trainings with a known bottleneck, caused on purpose (`tests/situations/`), measured with the real commands: two ranks on two cores,
-eight situations at a time on a machine of 16, or one rank per GPU with all cores of the machine if the situation needs a GPU. The record
-is `situations.json`. The table quotes the inconclusive verdicts, in the words that ddpbench uses now.
+several situations at a time on a machine with more, or one rank per GPU with all cores of the machine if the situation needs a GPU. The
+record is `situations.json`. The table quotes the inconclusive verdicts, in the words that ddpbench uses now.
 
 - *right*: the bottleneck and its cause are named plainly (in at least 99% of the resamples).
 - *probably right*, *probably wrong*: named as PROBABLY, in 70% to 99% of the resamples.

@@ -14,11 +14,11 @@ CORES = 2
 T = TypeVar("T")
 
 
-def run_on_core_slots(measure: Callable[[T, list[int]], None], tasks: Iterable[T]) -> None:
-    """Call ``measure`` with each task and cores of its own, in threads. Raises what a call has raised."""
+def run_on_core_slots(measure: Callable[[T, list[int]], None], tasks: Iterable[T], at_once: int | None = None) -> None:
+    """Call ``measure`` with each task and cores of its own, in threads, at most ``at_once``. Raises what a call has raised."""
     usable = sorted(os.sched_getaffinity(0))
     slots: queue.Queue[list[int]] = queue.Queue()
-    for first in range(0, max(len(usable) - CORES, 0) + 1, CORES):
+    for first in range(0, max(len(usable) - CORES, 0) + 1, CORES)[:at_once]:
         slots.put(usable[first : first + CORES])
 
     def run(task: T) -> None:
@@ -28,9 +28,12 @@ def run_on_core_slots(measure: Callable[[T, list[int]], None], tasks: Iterable[T
         finally:
             slots.put(cores)
 
-    with ThreadPoolExecutor(slots.qsize()) as pool:
+    pool = ThreadPoolExecutor(slots.qsize())
+    try:
         for done in [pool.submit(run, task) for task in tasks]:
             done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def pinned(words: list[str], cores: Iterable[int]) -> list[str]:

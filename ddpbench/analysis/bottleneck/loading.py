@@ -82,7 +82,7 @@ def data_bound(inputs: AnalysisInput) -> Verdict | None:
         or (slowdown is not None and slowdown.center < 1 + BOTTLENECK_FRACTION / 2)
         or _communicates_longer(inputs, inputs.data_wait_ms)
     ):
-        return _trainer_bound(inputs)
+        return trainer_bound(inputs)
     if decodes_on_device(record) and inputs.controls.compute_only is None:
         # forward and backward slowed down by decoding do not show what the GPU could train
         return Verdict(kind="inconclusive", evidence=DecodesOnDevice(wait_fraction=wait_fraction))
@@ -126,7 +126,7 @@ def _communicates_longer(inputs: AnalysisInput, wait_ms: float) -> bool:
     return inputs.record.uses_ddp and exposed_comm_ms(inputs.record.rounds) > wait_ms and sync_bound(inputs) is not None
 
 
-def _trainer_bound(inputs: AnalysisInput) -> Verdict | None:
+def trainer_bound(inputs: AnalysisInput) -> Verdict | None:
     """CPU ranks finish batches themselves, in the phase in which GPUs wait for a copy."""
     record, spent_ms = inputs.record, inputs.summary.phases_ms["host_to_device"]
     if record.environment.device_type != "cpu" or spent_ms < BOTTLENECK_FRACTION * inputs.step_ms:

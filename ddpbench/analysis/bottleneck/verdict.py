@@ -18,6 +18,7 @@ from ddpbench.analysis.bottleneck.loading import (
     loader_contends_cpu,
     loader_contends_gpu,
     noisy_neighbour,
+    trainer_bound,
 )
 from ddpbench.analysis.bottleneck.training import (
     compute_bound,
@@ -33,6 +34,7 @@ from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.compare import COMPARABLE_STATUSES
 from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns, step_time_ratio
 from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.remedies.recommend import is_rejected, next_remedy, recommend
 from ddpbench.analysis.remedies.remedy import FewerRanks
 from ddpbench.analysis.remedies.script import script_step
@@ -62,7 +64,7 @@ def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (),
         return None
     inputs = AnalysisInput(record, summary, controls.with_intervals())
     unavoidable_ms = unavoidable_wait_ms(inputs)
-    rules = BOTTLENECKS if unavoidable_ms is None else tuple(rule for rule in BOTTLENECKS if rule is not data_bound)
+    rules = BOTTLENECKS if unavoidable_ms is None else tuple(trainer_bound if rule is data_bound else rule for rule in BOTTLENECKS)
     found = first_bottleneck(inputs, rules)
     if found.kind == "compute-bound" and computes_in_every_round(inputs):
         found = msgspec.structs.replace(found, repeatability=1.0)
@@ -83,11 +85,13 @@ def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (),
 
 
 def unavoidable_wait_ms(inputs: AnalysisInput) -> float | None:
-    """The wait for data per step, if it is short and no change of the loader is predicted or was seen to shorten it; None if one may.
+    """The wait for data per step, if it is short and no worker is predicted or was seen to shorten it; None if one may.
 
-    Such a run is bound by what takes the rest of its steps: a worker may cost the trainer as much as it takes over.
+    Only of trainers that load their batches themselves, at a known cost. Such a run is bound by what takes the rest of its steps: a worker
+    may cost the trainer as much as it takes over. Where workers load, faster computing would only make it wait for them.
     """
-    if inputs.controls.diagnosis is None or inputs.data_wait_ms >= MAX_UNAVOIDABLE_FRACTION * inputs.step_ms:
+    is_short = inputs.data_wait_ms < MAX_UNAVOIDABLE_FRACTION * inputs.step_ms
+    if inputs.controls.diagnosis is None or not is_short or inputs.record.workers or pipeline_model(inputs).cost is None:
         return None
     found = data_bound(inputs)
     if found is None or not isinstance(found.evidence, DataWait):

@@ -29,8 +29,8 @@ MIN_WAIT_MS = 1.0
 
 
 @dataclass(frozen=True)
-class MoreLoaded:
-    """A loader benchmark of ``workers`` per rank; ``gain`` is its throughput as a multiple of that of the run's loader."""
+class BenchmarkGain:
+    """Of a loader benchmark with ``workers`` per rank: its throughput as a multiple of that with those of the run."""
 
     workers: int
     gain: float
@@ -59,7 +59,7 @@ class PipelineModel:
     storage_rate: float | None
     single_rank_speedup: float | None  # loader rate with one rank loading, over its rate with all ranks loading
     more_workers: WorkersTrial | None  # what more workers gained in a trial
-    more_loaded: MoreLoaded | None  # what more workers gained in a loader benchmark
+    benchmark_gain: BenchmarkGain | None  # what more workers gained in a loader benchmark
 
     @property
     def sample_cpu_s(self) -> float | None:
@@ -231,21 +231,21 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
         single_rank_speedup=_single_rank_speedup(diagnosis),
         storage_rate=_storage_rate(diagnosis, node.ranks),
         more_workers=inputs.controls.more_workers,
-        more_loaded=_more_loaded(diagnosis, node.workers),
+        benchmark_gain=_benchmark_gain(diagnosis, node.workers),
     )
 
 
-def more_workers_to_benchmark(usable_cores: float, ranks: int, workers: int, cost: LoaderCost | None, batches_ahead: float) -> int | None:
+def more_workers_to_benchmark(usable_cores: float, ranks: int, workers: int, cost: LoaderCost | None, keep_up: float) -> int | None:
     """Workers per rank of a second loader benchmark, which shows what more than ``workers`` cost; None if the run shows it itself.
 
-    One for every core of a node with ``ranks`` or, if those with ``cost`` mostly wait for something else, as many as load ``batches_ahead``
-    batches in the time in which a rank trains on one: nothing but such a benchmark shows whether they share what they wait for.
+    One for every core of a node with ``ranks`` or, if those with ``cost`` mostly wait for something else, as many as ``keep_up`` with the
+    steps: nothing but such a benchmark shows whether they share what they wait for.
     """
     for_cores = all_cores_workers(usable_cores, ranks, workers)
     if cost is None or not cost.is_mostly_blocked:
         return for_cores
-    needed = min(ceil(batches_ahead), int(MAX_WORKERS_PER_CORE * usable_cores / ranks))
-    return max(for_cores or 0, needed) if needed > workers else for_cores
+    needed = min(ceil(keep_up), int(MAX_WORKERS_PER_CORE * usable_cores / ranks))
+    return needed if needed > workers else for_cores
 
 
 def slowest_rate(benchmarks: Sequence[LoaderBenchmark]) -> float | None:
@@ -254,7 +254,7 @@ def slowest_rate(benchmarks: Sequence[LoaderBenchmark]) -> float | None:
 
 
 def _all_cores_factor(diagnosis: Diagnosis | None, cost: LoaderCost | None) -> float:
-    """CPU time per image with a worker for every core, relative to ``cost``, at least 1; 1 if unknown."""
+    """CPU time per image with more workers, relative to ``cost``, at least 1; 1 if unknown."""
     busy = loader_cost(each.loader_stats for each in diagnosis.all_cores_loader_benchmarks) if diagnosis else None
     return max(1.0, busy.cpu_s / cost.cpu_s) if busy and cost and cost.cpu_s else 1.0
 
@@ -309,12 +309,12 @@ def _storage_rate(diagnosis: Diagnosis | None, ranks: int) -> float | None:
     return rates.storage_rate(ranks, storage.cached_fraction, storage.warm_files_per_s, storage.cold_files_per_s)
 
 
-def _more_loaded(diagnosis: Diagnosis | None, workers: int) -> MoreLoaded | None:
+def _benchmark_gain(diagnosis: Diagnosis | None, workers: int) -> BenchmarkGain | None:
     if diagnosis is None or not (diagnosis.all_cores_loader_benchmarks and diagnosis.loader_benchmarks):
         return None
     own, more = slowest_rate(diagnosis.loader_benchmarks), slowest_rate(diagnosis.all_cores_loader_benchmarks)
     number = diagnosis.all_cores_loader_benchmarks[0].workers or 0
-    return MoreLoaded(number, more / own) if own and more and number > workers else None
+    return BenchmarkGain(number, more / own) if own and more and number > workers else None
 
 
 def _single_rank_speedup(diagnosis: Diagnosis | None) -> float | None:

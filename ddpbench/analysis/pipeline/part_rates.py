@@ -22,7 +22,7 @@ class PipelineRates:
     pageable_copy: float | None
     loader_only: float | None  # from the loader benchmark, the slowest rank
     loader_only_single_rank: float | None  # of one rank with the others idle
-    loader_only_all_cores: float | None  # with a worker for every core, the slowest rank
+    loader_only_all_cores: float | None  # with more workers, the slowest rank
     cached_files: float | None  # storage rate with all files in the page cache
     uncached_files: float | None  # storage rate with no file there
     worker_bound: float | None  # of the workers, all busy

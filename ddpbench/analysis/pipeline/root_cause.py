@@ -164,14 +164,15 @@ def blocked_workers(pipeline: PipelineModel) -> RootCause | None:
             sample_ms=sample_ms, blocked_ms=blocked_ms, workers=pipeline.workers, more_workers=trial.workers, gain=trial.gain.center
         )
         return RootCause("too-few-workers" if is_enough else None, evidence)
-    if pipeline.more_loaded and pipeline.more_loaded.gain >= _least_gain(pipeline, pipeline.more_loaded.workers):
+    benchmark = pipeline.benchmark_gain if pipeline.workers else None  # a first worker gains by loading while the trainer computes
+    if benchmark and benchmark.gain >= max(CLEARLY_GREATER, _least_gain(pipeline, benchmark.workers)):
         evidence = TriedWorkers(
             sample_ms=sample_ms,
             blocked_ms=blocked_ms,
             workers=pipeline.workers,
-            more_workers=pipeline.more_loaded.workers,
-            gain=pipeline.more_loaded.gain,
-            loads_alone=True,
+            more_workers=benchmark.workers,
+            gain=benchmark.gain,
+            is_loader_only=True,
         )
         return RootCause("too-few-workers", evidence)
     if speedup is not None and speedup <= CLEARLY_GREATER:

@@ -19,12 +19,9 @@ from ddpbench.analysis.worker_memory import memory_limit, workers_that_fit
 from ddpbench.record.diagnosis import SHM_DIR, WorkerMemory
 from ddpbench.record.environment import Software
 from ddpbench.record.loaders import DALI_SPEC, LOADERS, SYNTHETIC, LoaderSpec, loader_spec
-from ddpbench.record.prediction import Scenario
+from ddpbench.record.prediction import MIN_WORTHWHILE_GAIN, Scenario
 from ddpbench.record.record import Record
 from ddpbench.record.script import WatchedScript
-
-MIN_WORTHWHILE_GAIN = 1.05
-"""A predicted gain below this is too small to matter."""
 
 DEFAULT_HW_DECODER_LOAD, MAX_HW_DECODER_LOAD = 0.65, 0.99
 """Fraction of JPEGs that DALI leaves to the GPU's hardware decoder by default, and the largest that can be set."""

@@ -9,7 +9,6 @@ from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.remedies.loader_rules import (
-    MIN_WORTHWHILE_GAIN,
     LoaderContext,
     LoaderRule,
     as_many_workers_as_cores,
@@ -42,6 +41,7 @@ from ddpbench.analysis.remedies.training_rules import (
 )
 from ddpbench.analysis.whatif.query import gain_predictor
 from ddpbench.record.bottleneck import Bottleneck
+from ddpbench.record.prediction import MIN_WORTHWHILE_GAIN
 from ddpbench.record.root_cause import Cause
 from ddpbench.record.verdict import Verdict
 

@@ -112,8 +112,7 @@ def _has_other_samples(scenario: Scenario, record: Record) -> bool:
 
 def pinned_memory_change(record: Record) -> ChangeDataLoader:
     """A DataLoader without workers has no thread that pins batches."""
-    workers = None if record.workers else 1
-    return ChangeDataLoader(num_workers=workers, pin_memory=True, shared_handles=shared_in_workers(Scenario(workers=workers), record))
+    return dataloader_change(Scenario(workers=None if record.workers else 1, pin_memory=True), record)
 
 
 def _more_workers(inputs: AnalysisInput) -> ChangeDataLoader | None:

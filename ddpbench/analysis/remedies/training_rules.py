@@ -9,7 +9,6 @@ from math import ceil
 from ddpbench.analysis.command import TOP_COMMAND, CommandBuilder
 from ddpbench.analysis.cpu_demand import cpu_demand, oversubscribed_node
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.remedies.loader_rules import MIN_WORTHWHILE_GAIN
 from ddpbench.analysis.remedies.remedy import FewerRanks, LargerBatch, Remedy
 from ddpbench.analysis.run_length import MIN_ROUNDS, is_too_short_for_verdict, required_length
 from ddpbench.analysis.straggler import Straggler
@@ -17,7 +16,7 @@ from ddpbench.analysis.summary import compute_dtype
 from ddpbench.analysis.whatif.query import gain_predictor
 from ddpbench.record.cuda_graph import can_capture
 from ddpbench.record.loaders import DEFAULT_LOADER, SYNTHETIC, loader_spec
-from ddpbench.record.prediction import FAST, FUSED, Scenario
+from ddpbench.record.prediction import FAST, FUSED, MIN_WORTHWHILE_GAIN, Scenario
 from ddpbench.record.record import Record
 from ddpbench.record.script import WatchedScript
 

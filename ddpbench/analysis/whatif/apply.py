@@ -101,10 +101,11 @@ def with_workers(state: PipelineState, number: int, context: WhatIfContext) -> P
         state = with_persistent_workers(state, True, context)
     if not state.workers:
         return replace(with_handoff(state, context), workers=number)
-    if number > state.workers and (state.read_wait_fraction or 0.0) >= MIN_READ_WAIT_FRACTION:
-        storage_scales = Assumption(code="storage-scales", log_error=0.1 * log2(number / state.workers))
-        return replace(state, workers=number).with_assumptions(storage_scales)
-    return replace(state, workers=number)
+    after = replace(state, workers=number)
+    may_share = number > state.workers and (state.read_wait_fraction or 0.0) >= MIN_READ_WAIT_FRACTION
+    if not may_share or after.has_benchmarked_waits:
+        return after
+    return after.with_assumptions(Assumption(code="storage-scales", log_error=0.1 * log2(number / state.workers)))
 
 
 def with_prefetch(state: PipelineState, batches: int, context: WhatIfContext) -> PipelineState:

@@ -15,6 +15,9 @@ from ddpbench.record.prediction import Assumption
 MIN_BATCHES_PER_RANK = 8
 """Batches per rank needed to use their individual times."""
 
+MAX_RECEIVING_FRACTION = 0.7
+"""A trainer that spends more of its time on receiving batches may be what limits a loader benchmark."""
+
 BatchSeconds = Sequence[Sequence[Sequence[float]]]
 """Seconds by round, rank and batch, in a worker that always has a core."""
 
@@ -75,11 +78,13 @@ def blocked_s(benchmarks: Sequence[LoaderBenchmark], workers: int) -> float | No
     """Seconds per image for which a worker waits for something else than a core, by what all of them deliver; None if unknown.
 
     ``workers`` are those of the run, which a benchmark has that names none. The times of single batches leave out the first of each worker,
-    and so may miss the wait of many workers that begin at once.
+    and so may miss the wait of many workers that begin at once. A trainer that is busy receiving keeps workers waiting, too.
     """
     cost = loader_cost(each.loader_stats for each in benchmarks)
     if cost is None or cost.blocked_s is None:
         return None
+    if any(each.main_process_cpu_s >= MAX_RECEIVING_FRACTION * each.elapsed_s for each in benchmarks):
+        return cost.blocked_s
     delivered_s = fmean(max(1, workers if each.workers is None else each.workers) * each.elapsed_s / each.samples for each in benchmarks)
     return max(cost.blocked_s, delivered_s - cost.cpu_s - (cost.runqueue_wait_s or 0.0))
 

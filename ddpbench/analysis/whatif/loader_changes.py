@@ -60,7 +60,8 @@ def with_hw_decoder_load(state: PipelineState, share: float, context: WhatIfCont
 def with_handoff(state: PipelineState, context: WhatIfContext) -> PipelineState:
     """Add what it costs the trainer to receive batches from workers, as measured with more workers; nothing if it was not.
 
-    Each batch takes its CPU time. The wait in that benchmark is longer: its workers are ahead, and their batches in a queue.
+    Each batch costs the trainer the CPU time of receiving it. The wait in that benchmark is longer: its workers are ahead, and batches
+    lie in a queue.
     """
     diagnosis = context.inputs.controls.diagnosis
     benchmarks = diagnosis.all_cores_loader_benchmarks if diagnosis else []

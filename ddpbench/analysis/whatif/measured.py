@@ -82,9 +82,10 @@ def measured_state(inputs: AnalysisInput) -> PipelineState:
         trainer_threads=node.trainer_cores // node.ranks,
         sample_cpu_curve=sample_cpu,
         trainer_cpu_curve=trainer_cpu,
-        blocked_curve=_blocked_curve(inputs, loading_load),
+        blocked_curve=_blocked_curve(inputs),
         handoff_cpu_s=handoff_cpu,
         measured_load=loading_load,
+        measured_workers=node.ranks * max(1, node.workers),
         read_wait_fraction=batches.read_wait_fraction,
         files_per_s=_files_per_s(inputs),
         epoch_start_s=inputs.summary.epoch_start_ms / 1000,
@@ -253,23 +254,25 @@ def _handoff_s(inputs: AnalysisInput) -> float:
 
 
 def _sample_cpu_curve(inputs: AnalysisInput, load: float) -> LoadCurve | None:
-    points = [(at, sample_cpu_s(benchmarks)) for at, benchmarks in _benchmarks_by_load(inputs)]
+    cores = cpu_demand(inputs.record).usable_cores
+    points = [(workers / cores, sample_cpu_s(benchmarks)) for workers, benchmarks in _benchmarks_by_workers(inputs)]
     if cost := loader_cost(trace.loader_stats for trace in inputs.record.traces):
         points.append((load, cost.cpu_s))
     return LoadCurve.from_points(points) if points and min(value for _, value in points) > 0 else None
 
 
-def _blocked_curve(inputs: AnalysisInput, load: float) -> LoadCurve | None:
+def _blocked_curve(inputs: AnalysisInput) -> LoadCurve | None:
     """None unless the workers of the run mostly wait for something else than a core: more of them may share what they wait for."""
-    cost, workers = loader_cost(trace.loader_stats for trace in inputs.record.traces), cpu_demand(inputs.record).workers
+    cost, node = loader_cost(trace.loader_stats for trace in inputs.record.traces), cpu_demand(inputs.record)
     if cost is None or cost.blocked_s is None or not cost.is_mostly_blocked:
         return None
-    points = [(at, blocked_s(benchmarks, workers)) for at, benchmarks in _benchmarks_by_load(inputs)]
-    return LoadCurve.from_points([*((at, seconds) for at, seconds in points if seconds is not None), (load, cost.blocked_s)])
+    measured = [(max(1, workers), blocked_s(benchmarks, node.workers)) for workers, benchmarks in _benchmarks_by_workers(inputs)]
+    points = [(workers, seconds) for workers, seconds in measured if seconds is not None]
+    return LoadCurve.from_points([*points, (node.ranks * max(1, node.workers), cost.blocked_s)])
 
 
-def _benchmarks_by_load(inputs: AnalysisInput) -> list[tuple[float, Sequence[LoaderBenchmark]]]:
-    """The loader benchmarks of the run's loader that were made, with the loads of their workers."""
+def _benchmarks_by_workers(inputs: AnalysisInput) -> list[tuple[int, Sequence[LoaderBenchmark]]]:
+    """The loader benchmarks of the run's loader that were made, with the workers of a node that loaded in each."""
     diagnosis, node = inputs.controls.diagnosis, cpu_demand(inputs.record)
     if diagnosis is None:
         return []
@@ -279,7 +282,7 @@ def _benchmarks_by_load(inputs: AnalysisInput) -> list[tuple[float, Sequence[Loa
         (node.ranks * node.workers, diagnosis.loader_benchmarks),
         (node.ranks * (more[0].workers or 0) if more else 0, more),
     )
-    return [(workers / node.usable_cores, benchmarks) for workers, benchmarks in found if benchmarks]
+    return [(workers, benchmarks) for workers, benchmarks in found if benchmarks]
 
 
 def _trainer_cpu_curve(inputs: AnalysisInput, load: float) -> tuple[LoadCurve | None, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import fsum
 from random import Random
 
 from ddpbench.analysis.simulation.simulator import SimParams
@@ -41,9 +40,10 @@ class PipelineState:
     trainer_threads: int
     sample_cpu_curve: LoadCurve | None  # CPU seconds per image in the workers, by load
     trainer_cpu_curve: LoadCurve | None  # CPU seconds per step in a trainer, handoff included, by load
-    blocked_curve: LoadCurve | None  # seconds per image for which workers that mostly wait are blocked, by load; None for others
+    blocked_curve: LoadCurve | None  # seconds per image for which workers that mostly wait are blocked, by workers of a node; else None
     handoff_cpu_s: float  # part of the trainer's CPU time that disappears without workers
     measured_load: float  # load at which ``batch_times_s`` was measured
+    measured_workers: int  # processes of a node that loaded them
     read_wait_fraction: float | None  # fraction of a batch's time in which its worker waits for files
     files_per_s: float | None = None  # of a node's storage; None if unknown or no limit
     in_order: bool = True  # a batch is handed out after those before it
@@ -70,9 +70,15 @@ class PipelineState:
         return (*self.assumptions, *shared, *self._load_assumptions)
 
     @property
+    def _loading_processes(self) -> int:
+        """Of a node: its workers, or trainers that load themselves."""
+        return self.ranks_per_node * max(1, self.workers)
+
+    @property
     def has_benchmarked_waits(self) -> bool:
-        """Whether workers mostly wait, and it is known for how long under about this load, or a higher one."""
-        return self.blocked_curve is not None and self.blocked_curve.covers(self.target_load)
+        """Whether there are more workers than measured in training, and a benchmark with about as many or more shows how long they wait."""
+        added = self._loading_processes > self.measured_workers
+        return added and self.blocked_curve is not None and self.blocked_curve.covers(self._loading_processes)
 
     @property
     def _load_assumptions(self) -> list[Assumption]:
@@ -124,8 +130,10 @@ class PipelineState:
     def _batch_times_at_load(self) -> BatchSeconds:
         if self.sample_cpu_curve is None:
             return self.batch_times_s
-        curves = [curve for curve in (self.sample_cpu_curve, self.blocked_curve) if curve]
-        target_s, measured_s = (fsum(curve.at(load) for curve in curves) for load in (self.target_load, self.measured_load))
+        target_s, measured_s = self.sample_cpu_curve.at(self.target_load), self.sample_cpu_curve.at(self.measured_load)
+        if self.blocked_curve:
+            target_s += self.blocked_curve.at(self._loading_processes)
+            measured_s += self.blocked_curve.at(self.measured_workers)
         return scale_times(self.batch_times_s, target_s / measured_s)
 
 

@@ -222,7 +222,7 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
 
 def _unavoidable_wait(evidence: PhaseShares) -> str:
     wait_ms = evidence.unavoidable_wait_ms
-    return f"; no tried or predicted change of the loader shortens the wait for data, {format_3sig(wait_ms)} ms" if wait_ms else ""
+    return f"; no tried or predicted change of the loader shortens the wait of {format_3sig(wait_ms)} ms for data" if wait_ms else ""
 
 
 def compute_share(evidence: PhaseShares) -> str:

@@ -152,8 +152,8 @@ def _read_wait(evidence: ReadWait | ReadWaitOrCores, record: Record) -> str:
 
 def _tried_workers(evidence: TriedWorkers, record: Record) -> str:
     instead = f"{pluralize(evidence.more_workers, 'worker')} instead of {evidence.workers}"
-    did = "load" if evidence.loads_alone else "trained"
-    return f"{_blocked(evidence, record)}; {instead} {did} {format_3sig(evidence.gain)} times as fast"
+    did, note = ("loaded", ", without training") if evidence.is_loader_only else ("trained", "")
+    return f"{_blocked(evidence, record)}; {instead} {did} {format_3sig(evidence.gain)} times as fast{note}"
 
 
 def _blocked(evidence: ReadAndDecodeWait | BlockedWorkers | TriedWorkers, record: Record) -> str:

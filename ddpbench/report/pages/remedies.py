@@ -86,8 +86,8 @@ def _remedy_line(name: str, parts: Sequence[str], page: Page) -> list[Text]:
 def recommendation_lines(job: Job, best: PredictionOutcome | None, page: Page) -> Iterator[Text]:
     """The command to use from now on, and its gain: of ``best``, the ``best_outcome`` of ``job``.
 
-    Empty without predictions, except after the diagnosis of a script, or until one that can be tried has been tried. The present settings
-    of a data-bound run are not recommended if nothing could be tried.
+    Empty until a remedy that can be tried has been tried, and without predictions, unless a script waits for data. The present settings of
+    a data-bound run are not recommended if nothing could be tried.
     """
     predictions, baseline = outcomes(job), baseline_of(job)
     if baseline is None or not (predictions or _needs_a_remedy(baseline)):

@@ -31,7 +31,7 @@ from ddpbench.script.diagnose.schedule import MIN_STEP_S, Schedule, ScriptFacts,
 from ddpbench.script.diagnose.stage import RankResults, Stage, end_stage
 from ddpbench.script.diagnose.windows import Windows, noted_failure
 from ddpbench.script.observe.observer import Observer
-from ddpbench.script.observe.rounds import batches_per_update
+from ddpbench.script.observe.rounds import batches_per_update, usual_batch_size
 from ddpbench.script.observe.rows import EPOCH_START_MS, FIRST_PHASE, HOST_DATA_MS, to_rows
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 from ddpbench.script.ranks.observation import Observation
@@ -41,6 +41,9 @@ CONNECT_TIMEOUT_S, LAST_RESULTS_TIMEOUT_S = 10.0, 10.0
 
 CLOSE_TIMEOUT_S = 5.0
 """Seconds at the end in which a loader in the background must deliver a batch."""
+
+AHEAD_FACTOR = 2.0
+"""A loader that alone is so many times as fast as the training keeps no step waiting, even beside it."""
 
 AT_THE_END = 2**31
 """Stage number of results that are sent after the script has ended."""
@@ -148,6 +151,7 @@ class ScriptDiagnosis:
             self._facts(),
             end_s,
             self._step_times,
+            self._is_ahead,
             self._more_workers,
             self._candidates,
             self.windows.trials.has_failed,
@@ -194,14 +198,21 @@ class ScriptDiagnosis:
             is_stream=training.is_stream,
         )
 
+    def _is_ahead(self, pace: WindowPace) -> bool:
+        """Whether the loader of the only rank, as benchmarked, is far ahead of steps of that pace."""
+        own = self.windows.results.benchmarks
+        if self._rank_env.world_size > 1 or not own:
+            return False  # another rank may be late
+        return own[0].samples_per_s * pace.step_s >= AHEAD_FACTOR * usual_batch_size(self.windows.rows(0, self.observer.num_batches))
+
     def _more_workers(self, pace: WindowPace) -> int | None:
         """Workers per rank with which to benchmark the loader, by that of the script's own and the pace of its steps; None for none."""
         training, ranks = self.observer.training, self._rank_env.local_world_size
         assert training is not None, "stages begin in the training"
         cost = loader_cost(each.loader_stats for each in self.windows.results.benchmarks)
         batch_s = training.workers * pace.step_s if training.workers else pace.data_wait_s
-        batches_ahead = batch_s / max(MIN_STEP_S, pace.step_s - pace.data_wait_s)
-        return more_workers_to_benchmark(self._placement.usable_cores, ranks, training.workers, cost, batches_ahead)
+        keep_up = batch_s / max(MIN_STEP_S, pace.step_s - pace.data_wait_s)
+        return more_workers_to_benchmark(self._placement.usable_cores, ranks, training.workers, cost, keep_up)
 
     def _step_times(self, first: int, end: int) -> WindowPace:
         rows = self.windows.rows(first, end)

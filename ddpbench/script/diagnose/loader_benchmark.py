@@ -37,12 +37,11 @@ def benchmark_with_workers(copied: DataLoader[Any], iterator: SteeredIterator, r
     batches = begin()
 
     def drop_next() -> int:
-        try:
-            batch = next(batches)
-        except StopIteration:
-            batch = next(begin(), None)
-        if batch is None:
-            raise ConfigFailed("the dataset is empty in a worker")
+        batch = next(batches, batches)
+        if batch is batches:
+            batch = next(begin(), batches)
+        if batch is batches:
+            raise ConfigFailed("the loader yields no batch")
         return iterator.source.num_samples_in(batch, batches.samples)
 
     drop_next()

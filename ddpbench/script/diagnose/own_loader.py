@@ -142,6 +142,7 @@ class SteeredLoader:
     """A loader of the script, as a diagnosis sees it."""
 
     num_batches: int | None = None  # of an epoch; None if unknown
+    is_endless: bool = False  # torch's iterator of it has no length, since its sampler never ends: all epochs may have one iterator
     present: Callable[[], SteeredIterator | None] = lambda: None  # weak: the script decides how long its iterator and the workers live
     repeated: RepeatedBatches = field(default_factory=RepeatedBatches)
     timings: BatchTimings = field(default_factory=BatchTimings)  # of its iterators, one after another
@@ -196,8 +197,9 @@ class SteeredIterator:
         self._restart, self._chooser = restart, chooser
         steered.present = ref(self)
         length = None if own is None else _length(own)
-        may_end = source.is_stream or not isinstance(own, TimedIterator)  # torch's iterator has no length if its sampler never ends
-        if length is None and steered.num_batches is None and may_end:
+        if length is None and isinstance(own, TimedIterator) and not source.is_stream:
+            steered.is_endless = True
+        if length is None and steered.num_batches is None and not steered.is_endless:
             length = source.epoch_batches  # of a loader whose iterator is a generator
         if length is not None:
             steered.num_batches = length
@@ -220,14 +222,19 @@ class SteeredIterator:
         own = self._created_own()
         starts = isinstance(own, TimedIterator) and own.first_batch_s is None
         batch = next(own)
-        if self.source.workers and isinstance(own, TimedIterator) and (starts or self._is_between_epochs):
-            self.steered.epoch_starts_s.append(own.first_batch_s or 0.0 if starts else 0.0)
+        if self.source.workers and isinstance(own, TimedIterator):
+            if starts:
+                self.steered.epoch_starts_s.append(own.first_batch_s or 0.0)
+            elif self._begins_epoch_with_kept_workers:
+                self.steered.epoch_starts_s.append(0.0)
         return batch
 
     @property
-    def _is_between_epochs(self) -> bool:
-        """Whether the next batch is the first of an epoch of its loader, which may go on with an iterator that never ends."""
-        return self._num_own % (self.source.epoch_batches or self._num_own + 1) == 0
+    def _begins_epoch_with_kept_workers(self) -> bool:
+        """Whether a batch is the first of an epoch, if it is none of workers that have just started."""
+        if self.steered.is_endless and self.source.epoch_batches:
+            return self._num_own % self.source.epoch_batches == 0
+        return self._num_own == 0
 
     def __iter__(self) -> SteeredIterator:
         return self

@@ -105,10 +105,11 @@ def unsteady_batches(prefetched: int, epoch_batches: int, batches_per_update: in
 class Schedule:
     """The stages in their order, each of which begins where the one before ended.
 
-    ``step_times`` returns the times of the steps from one batch to another. ``more_workers`` returns, for steps of that pace, with how many
-    workers per rank to benchmark the loader once more; None if nothing is learned from it. ``candidates`` are the scenarios to try, asked
-    for when all ranks have sent their measurements; a trial that ``has_failed`` is not continued. ``num_updates`` returns rank 0's updates
-    so far, ``epoch_position`` its batches of the present epoch.
+    ``step_times`` returns the times of the steps from one batch to another. After the loader benchmark, ``is_ahead`` says whether the
+    loader alone is much faster than steps of that pace, and ``more_workers`` with how many workers per rank to benchmark it once more; None
+    if nothing is learned from that. ``candidates`` are the scenarios to try, asked for when all ranks have sent their measurements; a trial
+    that ``has_failed`` is not continued. ``num_updates`` returns rank 0's updates so far, ``epoch_position`` its batches of the present
+    epoch.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class Schedule:
         facts: ScriptFacts,
         end_s: float,
         step_times: Callable[[int, int], WindowPace],
+        is_ahead: Callable[[WindowPace], bool],
         more_workers: Callable[[WindowPace], int | None],
         candidates: Callable[[], Sequence[Scenario]],
         has_failed: Callable[[Scenario], bool],
@@ -125,7 +127,7 @@ class Schedule:
         self._facts, self._end_s = facts, end_s
         self._begin_s = monotonic()
         self._last_end_s = end_s + OVERTIME_FRACTION * (end_s - self._begin_s)
-        self._step_times, self._more_workers, self._candidates = step_times, more_workers, candidates
+        self._step_times, self._is_ahead, self._more_workers, self._candidates = step_times, is_ahead, more_workers, candidates
         self._has_failed, self._num_updates, self._epoch_position = has_failed, num_updates, epoch_position
         self._first = 0  # batch at which the next stage begins
         self._last: WindowPace | None = None  # of the last window
@@ -133,6 +135,7 @@ class Schedule:
         self._has_short_epochs = False  # a window of the script's own loader, or of a trial, consists of whole epochs
         self._mostly_waits = False  # the step, for a batch of the loader
         self._own_outpaces = False  # the loader was ready before every step
+        self._loads_ahead = False  # alone, the loader is much faster than the script trains
         self._stages = self._all_stages()
 
     def next_stage(self, number: int) -> Stage:
@@ -153,8 +156,9 @@ class Schedule:
         yield self._at_once(**own)
         if self._facts.ranks > 1:
             yield self._at_once(**own, single_rank=True)
+        self._loads_ahead = self._last is not None and self._is_ahead(self._last)
         workers = self._more_workers(self._last) if self._last else None
-        if workers and self._has_time_for_more_workers:
+        if workers and self._has_time_for(workers):
             yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale, workers=workers)
         trials_s = TRIALS_FRACTION * (self._end_s - self._begin_s)
         yield from self._turns(self._controls(), MIN_TURNS, MAX_TURNS, self._end_s - trials_s)
@@ -191,7 +195,7 @@ class Schedule:
     def _turns(self, arms: Sequence[Arm], min_turns: int, max_turns: int, end_s: float) -> Iterator[Stage]:
         """One window of every arm per turn, in the order of the turn before reversed, as long as there is time for a whole turn.
 
-        If the time is too short for ``min_turns``, only the first two arms go on, or the first if its steps do not wait for the loader.
+        If the time is too short for ``min_turns``, the first two arms go on, or fewer as in ``_affordable``.
         """
         longest_s, decides_verdict = 0.0, arms[0][0] == BASELINE
         arms = self._affordable(arms, min_turns, end_s)
@@ -200,7 +204,7 @@ class Schedule:
             if (turn >= min_turns and begin_s + longest_s > end_s) or begin_s > self._end_s:
                 return
             if begin_s + (min_turns - turn) * longest_s > end_s:
-                arms = arms[:2]
+                arms = self._affordable(arms[:2], min_turns - turn, end_s)
             for role, source in arms if turn % 2 == 0 else reversed(arms):
                 if monotonic() > (self._last_end_s if turn < 2 and decides_verdict else self._end_s):
                     return
@@ -217,9 +221,9 @@ class Schedule:
     def _affordable(self, arms: Sequence[Arm], turns: int, end_s: float) -> Sequence[Arm]:
         """As many of ``arms`` as can take ``turns`` until ``end_s``. At least two: without compute-only windows, waits are not explained.
 
-        One if no step waits: then a diagnosis of slow steps needs its time for these.
+        At least one if the loader is far ahead of the steps: then a diagnosis of slow steps needs its time for these.
         """
-        least = 1 if arms[0][0] == BASELINE and self._own_outpaces else 2
+        least = 1 if arms[0][0] == BASELINE and self._loads_ahead else 2
         for number in range(len(arms), least, -1):
             planned = [self._planned_window(source, role, turn=1) for role, source in arms[:number]]
             turn_s = sum(each.batches * self._expected_step_s(each.source, role) for each, (role, _) in zip(planned, arms, strict=False))
@@ -231,17 +235,15 @@ class Schedule:
 
     def _settle(self, source: BatchSource, role: Role) -> Iterator[Stage]:
         """Hand out what has been prefetched meanwhile, until a step waits; a loader that never keeps a step waiting is drained once."""
-        if source not in ("own", "trial") or self._has_short_epochs or (role == BASELINE and self._own_outpaces):
+        if source not in ("own", "trial") or self._has_short_epochs or (role == BASELINE and self._loads_ahead):
             return
         workers, prefetch = self._loading(role)
         batches = self._rounded(workers * prefetch + self._unmeasured)
         end_s = monotonic() + SETTLE_S * self._scale
         for _ in range(1 if source == "own" and self._own_outpaces else MAX_DRAINS):
             yield from self._run(Stage(kind="window", first=self._first, batches=batches, source=source, role=role))
-            if self._last and self._last.has_waited:
+            if (self._last and self._last.has_waited) or monotonic() > end_s:
                 return
-            if monotonic() > end_s:
-                break
         self._own_outpaces = self._own_outpaces or source == "own"
 
     def _planned_window(self, source: BatchSource, role: Role, turn: int) -> Stage:
@@ -256,8 +258,10 @@ class Schedule:
             starts = epoch if role.scenario and turn == 0 else 0  # its first epoch starts workers that the later ones keep
             unmeasured, batches = -self._epoch_position() % epoch or starts, epoch * ceil(max(MIN_ROUND_STEPS, wanted) / epoch)
         else:
-            bursting = 0 if role == BASELINE and self._own_outpaces else workers  # whose bursts a round averages out
-            measured = max(MIN_ROUND_STEPS, MIN_BATCHES_PER_PRODUCER * bursting, wanted)
+            if role == BASELINE and self._loads_ahead:  # no burst to average out; a validation within the round leaves enough steps
+                measured = max(2 * MIN_ROUND_STEPS, wanted)
+            else:
+                measured = max(MIN_ROUND_STEPS, MIN_BATCHES_PER_PRODUCER * workers, wanted)
             unmeasured, batches = self._unmeasured, self._rounded(self._with_unsteady(measured, workers * prefetch))
         return Stage(
             kind="window",
@@ -316,11 +320,11 @@ class Schedule:
         if stage.source == "own":
             self._mostly_waits = self._last.data_wait_s > self._last.step_s / 2
 
-    @property
-    def _has_time_for_more_workers(self) -> bool:
-        """Whether the benchmark with more workers is short: about four batches of each worker, besides its usual time."""
-        batch_s = max(1, self._facts.workers) * (self._last.step_s if self._last else 0.0)
-        return 4 * batch_s + 2 * BENCHMARK_S * self._scale < MAX_MORE_WORKERS_FRACTION * (self._end_s - monotonic())
+    def _has_time_for(self, workers: int) -> bool:
+        """Whether a benchmark with so many is short: their start and about four batches of each, besides its usual time."""
+        own = max(1, self._facts.workers)
+        start_s, batch_s = workers / own * self._facts.epoch_start_s, own * (self._last.step_s if self._last else 0.0)
+        return start_s + 4 * batch_s + 2 * BENCHMARK_S * self._scale < MAX_MORE_WORKERS_FRACTION * (self._end_s - monotonic())
 
     def _compare_samples(self) -> Stage:
         return self._at_once(kind="samples", seconds=max(MIN_SAMPLES_S, SAMPLES_S * self._scale))

@@ -87,17 +87,18 @@ def _user_name() -> str:
     return re.sub(r'[\\/:*?"<>|]', "_", user)
 
 
-def _use_short_socket_names() -> Iterator[str]:
-    """Have multiprocessing make its sockets in a folder of a short path, and yield that: Python falls back on one itself from 3.14 on.
+def _use_short_socket_names() -> list[str]:
+    """Have multiprocessing make its sockets in a folder of a short path, and return that: Python falls back on one itself from 3.14 on.
 
     All diagnoses of a user share it, since a protected process could not remove one of its own.
     """
     folder = f"{MEMORY_FOLDER}ddpbench-sockets-{os.getuid()}"
     with suppress(OSError):
         os.mkdir(folder, 0o700)
-    if is_own_folder(Path(folder)):
-        multiprocessing.current_process()._config["tempdir"] = folder  # type: ignore[attr-defined] # children inherit it
-        yield folder
+    if not is_own_folder(Path(folder)):
+        return []
+    multiprocessing.current_process()._config["tempdir"] = folder  # type: ignore[attr-defined] # children inherit it
+    return [folder]
 
 
 def _use_temp(temp: str) -> None:

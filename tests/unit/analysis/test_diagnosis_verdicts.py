@@ -29,14 +29,13 @@ from ddpbench.analysis.controls import baseline_of, controls_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.judge import judge, judge_all
 from ddpbench.analysis.pipeline.model import pipeline_model
-from ddpbench.analysis.remedies.loader_rules import MIN_WORTHWHILE_GAIN
 from ddpbench.analysis.remedies.recommend import first_step, recommend
 from ddpbench.analysis.remedies.remedy import DataInMemory, MoreCores, MoreWorkers, PersistentWorkers, Remedy
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.bottleneck import Bottleneck, CoresTakenByWorkers
 from ddpbench.record.io import load
 from ddpbench.record.loader_stats import CpuUsage
-from ddpbench.record.prediction import Scenario
+from ddpbench.record.prediction import MIN_WORTHWHILE_GAIN, Scenario
 from ddpbench.record.record import Job, KernelActivity, Record
 from ddpbench.record.roles import BASELINE_REPEAT, COMPUTE_ONLY, RUN, trial_role
 from ddpbench.record.root_cause import (
@@ -264,7 +263,7 @@ def test_blocked_workers_are_too_few_if_more_load_faster_alone(gain: float, caus
     assert found.cause == cause
     if cause:
         assert isinstance(found.cause_evidence, TriedWorkers)
-        assert (found.cause_evidence.more_workers, found.cause_evidence.loads_alone) == (12, True)
+        assert (found.cause_evidence.more_workers, found.cause_evidence.is_loader_only) == (12, True)
         assert found.cause_evidence.gain == pytest.approx(gain)
 
 

@@ -64,4 +64,4 @@ def test_long_wait_is_the_bottleneck_also_if_nothing_shortens_it() -> None:
 
 def test_page_says_that_the_wait_stays() -> None:
     job = fetching_trainer(0.18, 0.09, trials={Scenario(workers=1): rates(1500.0, 9)[3:]})
-    assert "shortens the wait for data" in explain_bottleneck(verdict_of(job).evidence, job.records[0]).reason
+    assert "shortens the wait of " in explain_bottleneck(verdict_of(job).evidence, job.records[0]).reason

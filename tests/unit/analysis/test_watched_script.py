@@ -67,7 +67,7 @@ def test_more_workers_are_suggested_up_to_the_cores(data_ms: float, workers: int
     ("pin_memory", "workers", "expected"),
     [
         (False, 2, ChangeDataLoader(pin_memory=True)),
-        (False, 0, ChangeDataLoader(num_workers=1, pin_memory=True)),  # a thread pins the batches of workers only
+        (False, 0, ChangeDataLoader(num_workers=1, pin_memory=True, persistent_workers=True)),  # a thread pins the batches of workers only
         (True, 2, None),
     ],
 )

@@ -200,21 +200,21 @@ COMPUTES = LoaderCost({"sample": 0.019}, {"sample": 0.020}, runqueue_wait_s=0.0)
 
 
 @pytest.mark.parametrize(
-    ("cost", "workers", "batches_ahead", "expected"),
+    ("cost", "workers", "keep_up", "expected"),
     [
         (COMPUTES, 2, 20.0, 8),
         (None, 2, 20.0, 8),
         (WAITS, 2, 20.0, 20),
         (WAITS, 2, 900.0, 128),
-        (WAITS, 0, 5.0, 8),
+        (WAITS, 0, 5.0, 5),
         (WAITS, 8, 20.0, 20),
         (WAITS, 8, 5.0, None),
     ],
 )
 def test_workers_that_wait_are_benchmarked_in_numbers_that_keep_up(
-    cost: LoaderCost | None, workers: int, batches_ahead: float, expected: int | None
+    cost: LoaderCost | None, workers: int, keep_up: float, expected: int | None
 ) -> None:
-    assert more_workers_to_benchmark(8.0, 1, workers, cost, batches_ahead) == expected
+    assert more_workers_to_benchmark(8.0, 1, workers, cost, keep_up) == expected
 
 
 @pytest.mark.parametrize(

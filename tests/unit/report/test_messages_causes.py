@@ -91,8 +91,8 @@ WORDED: list[tuple[CauseEvidence, str]] = [
         "a worker waits 38.5 of 41 ms per image, but not for a core; 9 workers instead of 2 trained 3.91 times as fast",
     ),
     (
-        TriedWorkers(sample_ms=41.0, blocked_ms=38.5, workers=2, more_workers=9, gain=3.91, loads_alone=True),
-        "a worker waits 38.5 of 41 ms per image, but not for a core; 9 workers instead of 2 load 3.91 times as fast",
+        TriedWorkers(sample_ms=41.0, blocked_ms=38.5, workers=2, more_workers=9, gain=3.91, is_loader_only=True),
+        "a worker waits 38.5 of 41 ms per image, but not for a core; 9 workers instead of 2 loaded 3.91 times as fast, without training",
     ),
     (IdleWorkers(busy_fraction=0.55), "workers are busy 55% of the time, yet the GPU waits: cause unknown"),
     (OversubscribedWorkers(workers=64, usable_cores=16.0), "64 workers share 16 cores"),

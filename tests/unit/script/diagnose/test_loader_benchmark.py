@@ -102,7 +102,7 @@ def test_stream_that_ends_begins_again() -> None:
 
 def test_stream_without_a_sample_has_no_benchmark() -> None:
     iterator = steered(ShortStream(samples=0))
-    with pytest.raises(ConfigFailed, match="the dataset is empty"):
+    with pytest.raises(ConfigFailed, match="yields no batch"):
         benchmark_with_workers(two_workers(iterator), iterator, rank=0, seconds=1.0)
     assert multiprocessing.active_children() == []
 
