@@ -75,6 +75,11 @@ def summarize(record: Record) -> Summary:
     )
 
 
+def samples_per_step(record: Record) -> float:
+    """Mean samples of a step of one rank: fewer than its batch size if the last batches of epochs are smaller. Needs a round."""
+    return sum(timed.samples for timed in record.rounds) / sum(map(_steps, record.rounds)) / record.world_size
+
+
 def compute_phases_ms(record: Record, summary: Summary) -> tuple[float, float, float]:
     """Milliseconds of forward, backward and optimizer per step.
 

@@ -39,6 +39,7 @@ class SharedHandle(msgspec.Struct, frozen=True, kw_only=True):
 NotComparedReason = Literal[
     "random",  # most samples differ between two reads, although each began with the same random state
     "repetitive",  # of a stream: one worker alone yields the same sample again and again
+    "shuffled",  # of a stream: with equal seeds, workers yield the same samples, in an order of their own with others
     "failed",
 ]
 """Why samples could not be compared."""
@@ -66,7 +67,7 @@ class SampleComparison(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def changes_samples(self) -> bool:
         """Whether more workers give a script other samples."""
-        return self.different > 0 or self.not_compared in ("failed", "repetitive")
+        return self.different > 0 or self.not_compared in ("failed", "repetitive", "shuffled")
 
 
 OnlyWatchedReason = Literal[

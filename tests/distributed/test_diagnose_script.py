@@ -252,6 +252,21 @@ for batch in torch.utils.data.DataLoader(torch.ones(8, 2), batch_size=2):
     optimizer.step()
 """
 
+LAST_PRODUCER = f"""{FOUR_BATCHES}
+import queue, threading
+full = queue.Queue(1)
+full.put(0)
+threading.Thread(target=full.put, args=(1,)).start()
+"""
+
+
+def test_thread_that_never_ends_does_not_keep_the_process(launch: Launch, results: Path, tmp_path: Path) -> None:
+    (tmp_path / "producer.py").write_text(LAST_PRODUCER)
+    done = launch([*PLAIN, "diagnose", "-o", str(results), "producer.py"], cwd=tmp_path, timeout=60)
+    assert done.returncode == 1, "too few steps for a verdict"
+    assert only_record(results).rounds == []
+
+
 HOARDER = f"""{FOUR_BATCHES}
 import os
 from pathlib import Path

@@ -15,7 +15,7 @@ from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import NodeCpuUsage, busiest_node
 from ddpbench.analysis.pipeline import rates
 from ddpbench.analysis.pipeline.costs import LoaderCost, loader_cost, loader_cost_of_run, loader_costs_of_ranks
-from ddpbench.analysis.summary import compute_phases_ms
+from ddpbench.analysis.summary import compute_phases_ms, samples_per_step
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.record import Record
@@ -206,7 +206,7 @@ class PipelineModel:
 def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
     """The model of a run, from its record and, if it was diagnosed, from its control runs and loader benchmarks."""
     record, diagnosis, node = inputs.record, inputs.controls.diagnosis, cpu_demand(inputs.record)
-    batch = record.config.batch_size
+    batch, compute_only = samples_per_step(record), inputs.controls.compute_only
     compute_s = fsum(compute_phases_ms(record, inputs.summary)) / 1000
     measured_s, comm_ms = step_s(inputs.controls.compute_only), exposed_comm_ms(record.rounds) if record.uses_ddp else 0.0
     device_s = measured_s or compute_s + comm_ms / 1000
@@ -216,7 +216,7 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
         workers=node.workers,
         usable_cores=node.usable_cores,
         trainer_cores=node.trainer_cores,
-        device_rate=rates.step_rate(batch, device_s),
+        device_rate=rates.step_rate(samples_per_step(compute_only) if compute_only and measured_s else batch, device_s),
         achieved_rate=rates.step_rate(batch, inputs.step_ms / 1000),
         cost=cost,
         all_cores_factor=_all_cores_factor(diagnosis, cost),

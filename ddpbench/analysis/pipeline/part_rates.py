@@ -9,6 +9,8 @@ from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline import rates
 from ddpbench.analysis.pipeline.model import PipelineModel, slowest_rate
 from ddpbench.analysis.stats import PairedRatio
+from ddpbench.analysis.summary import samples_per_step
+from ddpbench.record.record import Record
 
 
 @dataclass(frozen=True)
@@ -35,20 +37,21 @@ class PipelineRates:
 
 def pipeline_rates(inputs: AnalysisInput, pipeline: PipelineModel) -> PipelineRates:
     """The rate of each part of the pipeline alone, as measured by a diagnosis or computed by ``pipeline``."""
-    controls, batch = inputs.controls, inputs.record.config.batch_size
+    controls = inputs.controls
     diagnosis = controls.diagnosis
     bandwidth, storage = (diagnosis.h2d_bandwidth, diagnosis.storage) if diagnosis else (None, None)
     device_s = step_s(controls.compute_only)
     is_slower = device_s is not None and 1000 * device_s > MAX_FASTER * inputs.step_ms
     device_s = None if is_slower else device_s
 
-    def rate(seconds: float | None) -> float | None:
-        return rates.step_rate(batch, seconds) if seconds else None
+    def rate(control: Record | None) -> float | None:
+        seconds = step_s(control)
+        return rates.step_rate(samples_per_step(control), seconds) if control and seconds else None
 
     return PipelineRates(
-        compute_only=rate(device_s),
-        independent=rate(step_s(controls.independent)),
-        replay=rate(step_s(controls.replay)),
+        compute_only=None if is_slower else rate(controls.compute_only),
+        independent=rate(controls.independent),
+        replay=rate(controls.replay),
         pinned_copy=rates.copy_rate(bandwidth.pinned_bytes_per_s, bandwidth.bytes_per_sample) if bandwidth else None,
         pageable_copy=rates.copy_rate(bandwidth.pageable_bytes_per_s, bandwidth.bytes_per_sample) if bandwidth else None,
         loader_only=pipeline.measured_loader_rate,

@@ -13,7 +13,7 @@ WORKER_HEADROOM = 1.15
 """Recommended workers as a multiple of the number that would just keep up."""
 
 
-def step_rate(batch: int, step_s: float) -> float:
+def step_rate(batch: float, step_s: float) -> float:
     """R = B / T: training rate of steps that take ``step_s``; R_gpu for batches that are already on the device."""
     return batch / step_s
 

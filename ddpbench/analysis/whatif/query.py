@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import baseline_of, controls_of
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.summary import samples_per_step, summarize
 from ddpbench.analysis.whatif.apply import already_set, apply_scenario
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
 from ddpbench.analysis.whatif.context import WhatIfContext
@@ -61,7 +61,7 @@ def evaluate_scenario(inputs: AnalysisInput, builder: CommandBuilder, scenario: 
         raise UsageError(f"{scenario.flag_text} is already set in the measured run", "choose another value or another setting")
     after = apply_scenario(before, scenario, context)
     estimate = estimate_gain(before, after, inputs.step_ms / 1000)
-    return WhatIfAnswer(scenario, estimate, before, after, 1000 * before.ranks * before.batch_size / inputs.step_ms, present)
+    return WhatIfAnswer(scenario, estimate, before, after, 1000 * before.ranks * samples_per_step(inputs.record) / inputs.step_ms, present)
 
 
 def predict_gain(inputs: AnalysisInput, builder: CommandBuilder, scenario: Scenario) -> Prediction:

@@ -6,6 +6,8 @@ from ddpbench.record.record import Record
 from ddpbench.record.script import SampleComparison
 from ddpbench.record.text import pluralize
 
+NOT_COMPARED = "those of other workers were not compared with the script's own: compare some before you train with them"
+
 
 def comparison_text(comparison: SampleComparison) -> str:
     """``no difference in 300 samples that 3 workers read at once``, or why nothing can be said."""
@@ -15,6 +17,8 @@ def comparison_text(comparison: SampleComparison) -> str:
             return f"not compared: {samples} of the dataset differ from one read to the next, by random transforms with their own state"
         case "repetitive":
             return "not compared: one worker alone yields the same samples several times, so that those of two cannot be distinguished"
+        case "shuffled":
+            return f"not compared: {workers} draw the samples of the stream at random, and nothing shows that they are divided among them"
         case "failed":
             return f"samples of {workers} could not be compared: {comparison.error}"
     if comparison.is_stream:

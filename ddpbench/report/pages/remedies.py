@@ -17,7 +17,7 @@ from ddpbench.analysis.whatif.query import predict_gain
 from ddpbench.record.prediction import TRIED_UNPREDICTED, Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE_REPEAT
-from ddpbench.record.verdict import RunCommand
+from ddpbench.record.verdict import ChangeDataLoader, RunCommand
 from ddpbench.report.layout import GOOD, LABEL, Page, styled, wrap_command, wrap_text
 from ddpbench.report.messages.arms import throughput_unit
 from ddpbench.report.messages.remedies import (
@@ -32,7 +32,7 @@ from ddpbench.report.messages.remedies import (
     remedy_reason,
     savings_text,
 )
-from ddpbench.report.messages.sample_comparison import comparison_text
+from ddpbench.report.messages.sample_comparison import NOT_COMPARED, comparison_text
 from ddpbench.report.messages.verdict import next_step_text
 
 NEXT_COMMAND_NOTE = "see 'next' for the command"
@@ -70,9 +70,15 @@ def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = Fa
 
 
 def comparison_lines(record: Record, page: Page) -> Iterator[Text]:
-    """What is known of the samples that workers read; empty if nothing was compared."""
-    if record.script is not None and record.script.sample_comparison is not None:
-        yield from styled(wrap_text("samples  ", comparison_text(record.script.sample_comparison), page), LABEL, len("samples"))
+    """What is known of the samples that workers read; empty if nothing was compared, and no other workers are suggested."""
+    if record.script is None:
+        return
+    text = comparison_text(record.script.sample_comparison) if record.script.sample_comparison else ""
+    next_step = record.verdict.next if record.verdict else None
+    if not text and isinstance(next_step, ChangeDataLoader) and next_step.num_workers:
+        text = NOT_COMPARED
+    if text:
+        yield from styled(wrap_text("samples  ", text, page), LABEL, len("samples"))
 
 
 def _setting_name(scenario: Scenario, record: Record) -> str:

@@ -42,6 +42,9 @@ CONNECT_TIMEOUT_S, LAST_RESULTS_TIMEOUT_S = 10.0, 10.0
 CLOSE_TIMEOUT_S = 5.0
 """Seconds at the end in which a loader in the background must deliver a batch."""
 
+KEPT_WORKERS = Scenario(persistent_workers=True)
+"""Nothing but the starts of epochs changes."""
+
 AHEAD_FACTOR = 2.0
 """A loader that alone is so many times as fast as the training keeps no step waiting, even beside it."""
 
@@ -244,8 +247,8 @@ class ScriptDiagnosis:
 
     # records
 
-    def _candidates(self) -> list[Scenario]:
-        """Predict what the remedies gain, record it, and return those to try."""
+    def _candidates(self, whole_epochs: bool) -> list[Scenario]:
+        """Predict what the remedies gain, record it, and return those to try, in windows of ``whole_epochs`` or not."""
         self._update_records()
         if not self.records[0].rounds:  # the time limit was over before
             return []
@@ -257,7 +260,7 @@ class ScriptDiagnosis:
             self._update_records()
             self._predict()
         self._save()
-        found = promising(self.diagnosis.predictions, self.records[0]) if self._verify else []
+        found = promising(self.diagnosis.predictions, self.records[0], whole_epochs) if self._verify else []
         self.windows.trials.candidates = found
         for each in found:
             self._print_line(f"ddpbench: trying {next_step_text(script_change(each, self.records[0]))}")
@@ -297,7 +300,11 @@ class ScriptDiagnosis:
         self._save()
 
 
-def promising(predictions: Sequence[Prediction], record: Record) -> list[Scenario]:
-    """The scenarios to try: those that the script can make, by descending gain. Some are tried without a prediction."""
-    possible = [each for each in predictions if may_try(each.scenario, record) and (each.gain or is_tried_unpredicted(each.scenario))]
+def promising(predictions: Sequence[Prediction], record: Record, whole_epochs: bool = True) -> list[Scenario]:
+    """The scenarios to try: those that the script can make, by descending gain. Some are tried without a prediction.
+
+    Only windows of ``whole_epochs`` show what kept workers gain.
+    """
+    shown = [each for each in predictions if whole_epochs or each.scenario != KEPT_WORKERS]
+    possible = [each for each in shown if may_try(each.scenario, record) and (each.gain or is_tried_unpredicted(each.scenario))]
     return [each.scenario for each in sorted(possible, key=lambda each: -(each.gain or 0.0))[:MAX_TRIALS]]

@@ -11,6 +11,7 @@ workers tried. Before each sample the random states are the same, so that random
 generator of their own. Then two reads in the script's own way differ, and nothing is claimed.
 
 The samples of a stream, an IterableDataset, have no index. Its workers are compared with each other: they must not yield the same samples.
+If they do so only with equal seeds, nothing is claimed either.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ CHUNK = 4
 
 WORKERS_FRACTION, OWN_FRACTION = 0.2, 0.4
 """Fractions of the time in which workers read samples, and in which these are read in the script's own way, once and once more."""
+
+SEEDED_FRACTION = 0.6
+"""Fraction of the time in which workers read a stream with seeds of their own; in the rest they have equal ones."""
 
 MIN_COMPARABLE = 0.5
 """Fraction of the samples that must be the same in both reads of the script's own way. Below, its transforms are random."""
@@ -196,27 +200,59 @@ def _indices(loader: DataLoader[Any]) -> Iterator[Any]:
 
 
 def _compare_streams(loader: DataLoader[Any], files: SharedFiles, seconds: float) -> SampleComparison:
-    """Whether workers yield each other's samples, by those parts of a sample that identify it."""
+    """Whether workers yield each other's samples: as they are seeded by the DataLoader, and with equal seeds.
+
+    A stream that is not divided may shuffle itself. Then workers with seeds of their own yield other samples at first, and all of them in
+    the end; with equal seeds they yield the same. So do workers that draw samples with replacement, which need not be divided.
+    """
+    worker_init = files.worker_init(loader)
+    with files.watch_positions(loader):
+        read = _read_stream(loader, worker_init, SEEDED_FRACTION * seconds)
+        comparison = SampleComparison(workers=STREAM_WORKERS, samples=sum(map(len, read)), is_stream=True)
+        repeated = _repeated_by_part(read)
+        if len(read) < STREAM_WORKERS:  # one worker has all of a short stream
+            return comparison
+        if not repeated:
+            return replace(comparison, not_compared="repetitive")
+        if max(repeated) > MAX_REPEATED * min(map(len, read)):
+            return replace(comparison, different=max(repeated))
+        again = _read_stream(loader, InitWithEqualSeeds(worker_init), (1 - SEEDED_FRACTION) * seconds)
+    repeated = _repeated_by_part(again)
+    is_shuffled = len(again) == STREAM_WORKERS and repeated and min(repeated) > MAX_REPEATED * min(map(len, again))
+    return replace(comparison, not_compared="shuffled") if is_shuffled else comparison
+
+
+def _read_stream(loader: DataLoader[Any], worker_init: WorkerInit, seconds: float) -> list[list[tuple[bytes, ...]]]:
+    """The digests of the parts of each sample, by the worker that has yielded it; of those workers that have yielded any."""
     end_s, read = monotonic() + seconds, defaultdict[int, list[tuple[bytes, ...]]](list)
-    arguments = _arguments(loader, STREAM_WORKERS, files.worker_init(loader))
-    stream = DataLoader(loader.dataset, batch_size=None, collate_fn=of_worker, **arguments)
-    with files.watch_positions(loader), iterating(stream) as samples:
+    stream = DataLoader(loader.dataset, batch_size=None, collate_fn=of_worker, **_arguments(loader, STREAM_WORKERS, worker_init))
+    with iterating(stream) as samples:
         for worker, parts in islice(samples, MAX_SAMPLES):
             read[worker].append(parts)
             if monotonic() > end_s and len(read) == STREAM_WORKERS:
                 break
-    comparison = SampleComparison(workers=STREAM_WORKERS, samples=sum(map(len, read.values())), is_stream=True)
-    if len(read) < STREAM_WORKERS:  # one worker has all of a short stream
-        return comparison
-    sets = [[set(part) for part in zip(*worker, strict=False)] for worker in read.values()]
-    counts = [len(worker) for worker in read.values()]
-    parts = min(map(len, sets))
-    fewest = [(1 - MAX_OWN_REPEATED) * count for count in counts]
-    identifying = [part for part in range(parts) if all(len(own[part]) >= few for own, few in zip(sets, fewest, strict=True))]
-    if not identifying:
-        return replace(comparison, not_compared="repetitive")
-    repeated = max(len(set.intersection(*(own[part] for own in sets))) for part in identifying)
-    return replace(comparison, different=repeated if repeated > MAX_REPEATED * min(counts) else 0)
+    return list(read.values())
+
+
+def _repeated_by_part(read: Sequence[list[tuple[bytes, ...]]]) -> list[int]:
+    """How often workers have yielded the same: one number for each part of a sample that identifies it."""
+    sets = [[set(part) for part in zip(*worker, strict=False)] for worker in read]
+    fewest = [(1 - MAX_OWN_REPEATED) * len(worker) for worker in read]
+    parts = range(min(map(len, sets), default=0))
+    identifying = [part for part in parts if all(len(own[part]) >= few for own, few in zip(sets, fewest, strict=True))]
+    return [len(set.intersection(*(own[part] for own in sets))) for part in identifying]
+
+
+@dataclass(frozen=True)
+class InitWithEqualSeeds:
+    """The ``worker_init_fn`` of workers that all begin with the same random states."""
+
+    worker_init: WorkerInit
+
+    def __call__(self, worker: int) -> None:
+        if self.worker_init:
+            self.worker_init(worker)
+        seed_random_states(0)
 
 
 def of_worker(sample: Any) -> tuple[int, tuple[bytes, ...]]:

@@ -56,9 +56,6 @@ OVERTIME_FRACTION = 0.5
 MIN_STEP_S = 1e-3
 
 
-KEPT_WORKERS = Scenario(persistent_workers=True)
-"""Nothing but the starts of epochs changes: only windows of whole epochs show its gain."""
-
 Arm = tuple[Role, BatchSource]
 """What a window is for, and the batches that it hands out."""
 
@@ -107,9 +104,9 @@ class Schedule:
 
     ``step_times`` returns the times of the steps from one batch to another. After the loader benchmark, ``is_ahead`` says whether the
     loader alone is much faster than steps of that pace, and ``more_workers`` with how many workers per rank to benchmark it once more; None
-    if nothing is learned from that. ``candidates`` are the scenarios to try, asked for when all ranks have sent their measurements; a trial
-    that ``has_failed`` is not continued. ``num_updates`` returns rank 0's updates so far, ``epoch_position`` its batches of the present
-    epoch.
+    if nothing is learned from that. ``candidates`` are the scenarios to try, in windows of whole epochs or not, asked for when all ranks
+    have sent their measurements; a trial that ``has_failed`` is not continued. ``num_updates`` returns rank 0's updates so far,
+    ``epoch_position`` its batches of the present epoch.
     """
 
     def __init__(
@@ -119,7 +116,7 @@ class Schedule:
         step_times: Callable[[int, int], WindowPace],
         is_ahead: Callable[[WindowPace], bool],
         more_workers: Callable[[WindowPace], int | None],
-        candidates: Callable[[], Sequence[Scenario]],
+        candidates: Callable[[bool], Sequence[Scenario]],
         has_failed: Callable[[Scenario], bool],
         num_updates: Callable[[], int],
         epoch_position: Callable[[], int],
@@ -171,7 +168,7 @@ class Schedule:
         if self._facts.is_stream:  # whether its workers yield the same samples decides what to suggest
             yield self._compare_samples()
         yield self._at_once(kind="collect")
-        scenarios = [each for each in self._candidates() if each != KEPT_WORKERS or self._has_short_epochs]
+        scenarios = self._candidates(self._has_short_epochs)
         if not self._facts.is_stream and any(each.workers for each in scenarios):
             yield self._compare_samples()
         if scenarios := [each for each in scenarios if not self._has_failed(each)]:
@@ -258,10 +255,11 @@ class Schedule:
             starts = epoch if role.scenario and turn == 0 else 0  # its first epoch starts workers that the later ones keep
             unmeasured, batches = -self._epoch_position() % epoch or starts, epoch * ceil(max(MIN_ROUND_STEPS, wanted) / epoch)
         else:
-            if role == BASELINE and self._loads_ahead:  # no burst to average out; a validation within the round leaves enough steps
-                measured = max(2 * MIN_ROUND_STEPS, wanted)
+            if role == BASELINE and self._loads_ahead:  # no bursts: only the first step after an epoch or a validation does not count
+                prefetch, least = 0, MIN_ROUND_STEPS + 2
             else:
-                measured = max(MIN_ROUND_STEPS, MIN_BATCHES_PER_PRODUCER * workers, wanted)
+                least = max(MIN_ROUND_STEPS, MIN_BATCHES_PER_PRODUCER * workers)
+            measured = max(least, wanted)
             unmeasured, batches = self._unmeasured, self._rounded(self._with_unsteady(measured, workers * prefetch))
         return Stage(
             kind="window",

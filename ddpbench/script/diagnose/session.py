@@ -41,8 +41,11 @@ NO_LANDLOCK = "this kernel lacks Landlock (Linux 5.19): files that C++ or Rust c
 
 AFTER_FORK_HINT = "ddpbench had started loader workers of its own before: if the script runs without ddpbench, they are the cause"
 
-LAST_LINES_S = 3600.0
-"""Seconds that a script gets for its last lines, such as an evaluation in ``finally``, once it has been ended."""
+LAST_LINES_S = 120.0
+"""Seconds that a script gets for its last lines, such as those of ``finally``, once it has been ended."""
+
+LAST_THREADS_S = 20.0
+"""Seconds that its threads get after the report: the interpreter waits for those that are no daemons, which may wait for each other."""
 
 LARGE_SCRATCH_BYTES = 100e6
 """Size from which the scratch folder is named again at the end, since it stays."""
@@ -192,9 +195,15 @@ class DiagnoseSession(ScriptSession):
 
     def exit_process(self, ending: Ending) -> NoReturn:
         """End this process with its exit code, as the script's own exception ends one."""
+        from ddpbench.bench.terminator import exit_at_once
+
+        exit_code = self._exit_code(ending)
+        last = threading.Timer(LAST_THREADS_S, exit_at_once, (exit_code,))
+        last.daemon = True
+        last.start()
         if self._gate_error and not ending.exit_code:
             exit_with_error(self._gate_error)
-        if ending.exit_code or not (exit_code := self._exit_code(ending)):
+        if ending.exit_code or not exit_code:
             ending.exit_process()
         sys.exit(exit_code)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -115,21 +115,35 @@ def _size_at(batch: Any, place: Place) -> int | None:
         return None
 
 
+MAX_DEPTH, MAX_PARTS = 4, 2000
+"""Levels of a batch, and parts of it, in which ``num_elements`` looks for tensors: as many as a batch of torch_geometric has."""
+
+SCALARS = (int, float, str, bytes, bool, type(None))
+"""Types of parts that hold nothing: lists may have many."""
+
+
 def num_elements(batch: Any) -> int:
-    """Elements of the tensors in ``batch``, and in what it holds: how much there is to compute. Deeper ones do not count.
+    """Elements of the tensors in ``batch``, and in what it holds, objects of any class among them: how much there is to compute.
 
     Called at every step of a training with several ranks: it costs some microseconds.
     """
-    outer = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else (batch,)
-    found = 0
-    for each in outer:
-        if isinstance(each, torch.Tensor):
-            found += each.numel()
-        elif isinstance(each, list | tuple):
-            found += sum(inner.numel() for inner in each if isinstance(inner, torch.Tensor))
-        elif isinstance(each, Mapping):
-            found += sum(inner.numel() for inner in each.values() if isinstance(inner, torch.Tensor))
+    found, parts = 0, [(batch, MAX_DEPTH)]
+    for number, (part, depth) in enumerate(parts):
+        if isinstance(part, torch.Tensor):
+            found += part.numel()
+        elif depth and number < MAX_PARTS:
+            parts += [(each, depth - 1) for each in _held_by(part) if type(each) not in SCALARS]
     return found
+
+
+def _held_by(part: Any) -> Iterable[Any]:
+    if isinstance(part, list | tuple):
+        return part[:MAX_PARTS]
+    if isinstance(part, Mapping):
+        return part.values()
+    if isinstance(part, Dataset | torch.nn.Module | type):  # of the script, not of one batch
+        return ()
+    return getattr(part, "__dict__", {}).values()
 
 
 MAX_NESTED_DATASETS = 3

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 import records
+from msgspec.structs import replace
 from script_diagnoses import benchmark, rates, script_diagnosis
 
-from ddpbench.analysis.judge import judge
+from ddpbench.analysis.judge import judge, judge_all
+from ddpbench.analysis.pipeline.model import pipeline_model
+from ddpbench.analysis.whatif.query import diagnosed_input
 from ddpbench.record.bottleneck import DataWait, PhaseShares
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job
@@ -65,3 +68,15 @@ def test_long_wait_is_the_bottleneck_also_if_nothing_shortens_it() -> None:
 def test_page_says_that_the_wait_stays() -> None:
     job = fetching_trainer(0.18, 0.09, trials={Scenario(workers=1): rates(1500.0, 9)[3:]})
     assert "shortens the wait of " in explain_bottleneck(verdict_of(job).evidence, job.records[0]).reason
+
+
+def test_smaller_last_batches_count_with_their_samples() -> None:
+    job = script_diagnosis(rates(1000.0), rates(2000.0), wait=0.4, loader=benchmark(1100.0))
+    full = pipeline_model(diagnosed_input(job)[0])
+    job.records[0].rounds = [replace(timed, samples=timed.samples * 3 // 4) for timed in job.records[0].rounds]
+    judge_all(job)
+    found, throughput = pipeline_model(diagnosed_input(job)[0]), job.records[0].throughput
+    assert throughput is not None
+    assert found.achieved_rate == pytest.approx(throughput.samples_per_s, rel=0.02)
+    assert found.achieved_rate == pytest.approx(0.75 * full.achieved_rate)
+    assert found.device_rate == full.device_rate, "of repeated batches, which are whole"

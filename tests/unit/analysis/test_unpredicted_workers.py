@@ -101,6 +101,14 @@ def test_what_is_tried_without_a_prediction(scenario: Scenario, expected: bool) 
     assert promising([Prediction(scenario=scenario)], unexplained().records[0]) == ([scenario] if expected else [])
 
 
+def test_kept_workers_are_tried_only_in_whole_epochs() -> None:
+    kept = Scenario(persistent_workers=True)
+    predictions = [Prediction(scenario=kept, gain=2.0, low=1.8, high=2.2)]
+    record = unexplained().records[0]
+    assert promising(predictions, record) == [kept]
+    assert promising(predictions, record, whole_epochs=False) == []
+
+
 def test_predicted_changes_are_tried_first() -> None:
     known: dict[str, Any] = {"low": 1.0, "high": 2.0}
     guess, sure, better = (

@@ -46,6 +46,10 @@ MEMORY = WorkerMemory(batch_bytes=2**28, worker_bytes=2**29, shm_bytes=2**30, me
             SampleComparison(workers=2, samples=300, not_compared="repetitive", is_stream=True),
             "not compared: one worker alone yields the same samples several times, so that those of two cannot be distinguished",
         ),
+        (
+            SampleComparison(workers=2, samples=300, not_compared="shuffled", is_stream=True),
+            "not compared: 2 workers draw the samples of the stream at random, and nothing shows that they are divided among them",
+        ),
     ],
 )
 def test_comparison_of_samples(comparison: SampleComparison, text: str) -> None:

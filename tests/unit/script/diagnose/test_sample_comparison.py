@@ -246,6 +246,25 @@ def test_local_counters_and_labels_do_not_show_a_repetition() -> None:
     assert found.different == 0
 
 
+class Shuffled(Stream):
+    """Shuffles itself with the global generator: all of it, or the part of a worker."""
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info() if self.divided else None
+        own = range(info.id if info else 0, self.length, info.num_workers if info else 1)
+        for position in torch.randperm(len(own)).tolist():
+            yield self.sample(own[position])
+
+
+@pytest.mark.parametrize("sample", [picture, augmented])
+def test_stream_that_shuffles_itself_is_not_called_divided(sample: Callable[[int], Any]) -> None:
+    found = compared(Shuffled(sample, length=100_000))
+    assert (found.not_compared, found.changes_samples, found.repeats_samples) == ("shuffled", True, False)
+    found = compared(Shuffled(sample, length=100_000, divided=True))
+    assert (found.not_compared, found.changes_samples) == (None, False)
+    assert found.samples == MAX_SAMPLES
+
+
 def test_stream_of_equal_samples_cannot_be_judged() -> None:
     found = compared(Stream(lambda index: torch.zeros(4)))
     assert (found.not_compared, found.changes_samples) == ("repetitive", True)

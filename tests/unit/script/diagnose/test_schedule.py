@@ -64,7 +64,7 @@ class Script:
                 self.step_times,
                 lambda pace: self.is_ahead,
                 lambda pace: self.more_workers,
-                lambda: self.scenarios,
+                lambda whole_epochs: [each for each in self.scenarios if whole_epochs or not each.persistent_workers],
                 lambda scenario: scenario in self.failing and scenario in self.tried,
                 lambda: number,
                 lambda: number % (self.facts.epoch_batches or 1),
@@ -182,6 +182,11 @@ def test_slow_steps_of_a_loader_far_ahead_get_the_time_for_a_verdict(workers: in
     assert rounds(stages)[BASELINE] >= MIN_TURNS
     assert set(rounds(stages)) == {BASELINE}
     assert sum(each.batches for each in stages if each.kind == "window" and not each.is_timed) <= 2 * workers + 3, "drained once"
+
+
+def test_epoch_that_ends_in_a_round_of_a_loader_far_ahead_costs_a_step() -> None:
+    stages = Script(own_s=1.1, compute_s=1.1, limit_s=75.0, workers=16, epoch_batches=15, epoch_start_s=0.1, is_ahead=True).stages()
+    assert {each.batches - each.unmeasured for each in stages if each.role == BASELINE and each.is_timed} <= {7, 8}
 
 
 def test_slow_steps_exceed_the_time_limit_by_a_window_at_most() -> None:
