@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ddpbench.analysis.compare import COMPARABLE_STATUSES, throughput_ratio
 from ddpbench.analysis.disturbance import without_disturbed
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.diagnosis import Diagnosis
-from ddpbench.record.prediction import MIN_WORTHWHILE_GAIN, Scenario
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Role
 
@@ -38,7 +38,7 @@ class ControlRuns:
     has_background_loader: bool = False  # loader_in_background was measured, even if for too few rounds
     more_workers: WorkersTrial | None = None  # the fastest trial with more workers than the baseline
     rejected: frozenset[Scenario] = frozenset()  # scenarios whose trial failed, or was slower than the baseline
-    without_gain: frozenset[Scenario] = frozenset()  # these, and those whose trial gained nothing that matters
+    tried_gains: Mapping[Scenario, float] = field(default_factory=dict)  # of the trials with an interval
     is_contradicted: bool = False  # the training was faster than compute only: neither that nor what is compared with it is here
 
     def rejects(self, scenario: Scenario | None, workers: int) -> bool:
@@ -74,25 +74,22 @@ def controls_of(job: Job) -> ControlRuns:
     """
     by_role = {record.role: without_disturbed(record) for record in job.records if record.rounds}
     compute_only, independent, replay, background = map(by_role.get, (COMPUTE_ONLY, INDEPENDENT, REPLAY, LOADER_IN_BACKGROUND))
-    rejected, without_gain = _tried_in_vain(job)
-    found = ControlRuns(
-        diagnosis=job.diagnosis, more_workers=_more_workers(by_role), rejected=rejected, without_gain=rejected | without_gain
-    )
+    rejected, gains = _tried(job)
+    found = ControlRuns(diagnosis=job.diagnosis, more_workers=_more_workers(by_role), rejected=rejected, tried_gains=gains)
     if _contradicts(by_role.get(BASELINE), compute_only):
         return replace(found, is_contradicted=True)
     return replace(found, compute_only=compute_only, independent=independent, replay=replay, loader_in_background=background)
 
 
-def _tried_in_vain(job: Job) -> tuple[frozenset[Scenario], frozenset[Scenario]]:
-    """The scenarios whose trial failed or was slower than the baseline, beyond the noise, and those whose trial gained next to nothing."""
+def _tried(job: Job) -> tuple[frozenset[Scenario], Mapping[Scenario, float]]:
+    """The scenarios whose trial failed or was slower than the baseline, beyond the noise, and the gains of trials with an interval."""
     repeat = next((record for record in job.records if record.role == BASELINE_REPEAT), None)
     trials = {record.role.scenario: record for record in job.records if record.role.kind == "trial" and record.role.scenario}
     failed = {scenario for scenario, record in trials.items() if record.status not in COMPARABLE_STATUSES}
     ratios = {scenario: throughput_ratio(record, repeat) for scenario, record in trials.items() if repeat and scenario not in failed}
     gains = {scenario: gain for scenario, gain in ratios.items() if gain and gain.has_interval}
     slower = {scenario for scenario, gain in gains.items() if gain.high < 1}
-    useless = {scenario for scenario, gain in gains.items() if gain.center < MIN_WORTHWHILE_GAIN}
-    return frozenset(failed | slower), frozenset(useless)
+    return frozenset(failed | slower), {scenario: gain.center for scenario, gain in gains.items()}
 
 
 def _contradicts(baseline: Record | None, compute_only: Record | None) -> bool:

@@ -172,7 +172,7 @@ class PhaseShares(Evidence, frozen=True, kw_only=True, tag="phase-shares"):
     backward_ms: Milliseconds
     optimizer_ms: Milliseconds
     step_ms: Milliseconds
-    unavoidable_wait_ms: Milliseconds | None = None  # for data, which no change of the loader is known to shorten
+    unavoidable_wait_ms: Milliseconds | None = None  # for data; no change of the loader is known to save a tenth of a step
 
 
 class OversubscribedRanks(Evidence, frozen=True, kw_only=True, tag="oversubscribed-ranks"):

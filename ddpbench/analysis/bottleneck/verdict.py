@@ -36,11 +36,11 @@ from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns, step_time_ratio
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.remedies.recommend import is_rejected, next_remedy, recommend
-from ddpbench.analysis.remedies.remedy import FewerRanks
+from ddpbench.analysis.remedies.remedy import FewerRanks, Remedy
 from ddpbench.analysis.remedies.script import script_step
 from ddpbench.analysis.run_length import MIN_STEPS, is_too_short_for_verdict, timed_steps
 from ddpbench.analysis.straggler import suspected_straggler
-from ddpbench.analysis.summary import Summary, compute_phases_ms
+from ddpbench.analysis.summary import BOTTLENECK_FRACTION, Summary, compute_phases_ms
 from ddpbench.record.bottleneck import DataWait, PhaseShares, RuleEvidence, TooShort, Undecided
 from ddpbench.record.record import Record
 from ddpbench.record.root_cause import UndecidedCause
@@ -85,20 +85,28 @@ def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (),
 
 
 def unavoidable_wait_ms(inputs: AnalysisInput) -> float | None:
-    """The wait for data per step, if it is short and no worker is predicted or was seen to shorten it; None if one may.
+    """The wait for data per step, if it is short and no change of the loader saves as much as a bottleneck takes; None if one may.
 
-    Only of trainers that load their batches themselves, at a known cost. Such a run is bound by what takes the rest of its steps: a worker
-    may cost the trainer as much as it takes over. Where workers load, faster computing would only make it wait for them.
+    Only of trainers that load their batches themselves, at a known cost, or receive them from workers that are ahead. Such a run is bound
+    by what takes the rest of its steps: a worker may cost the trainer as much as it takes over. Where workers set the pace, faster
+    computing would only make it wait for them.
     """
     is_short = inputs.data_wait_ms < MAX_UNAVOIDABLE_FRACTION * inputs.step_ms
-    if inputs.controls.diagnosis is None or not is_short or inputs.record.workers or pipeline_model(inputs).cost is None:
+    if inputs.controls.diagnosis is None or not is_short or pipeline_model(inputs).cost is None:
         return None
     found = data_bound(inputs)
-    if found is None or not isinstance(found.evidence, DataWait):
+    if found is None or not isinstance(found.evidence, DataWait) or (inputs.record.workers and found.cause != "handoff"):
         return None
     remedies = recommend(CommandBuilder(inputs.record, "diagnose"), inputs, found)
-    is_in_vain = all(is_rejected(remedy, inputs) or remedy.scenario in inputs.controls.without_gain for remedy in remedies)
-    return inputs.data_wait_ms if is_in_vain else None
+    return None if any(_may_save_enough(remedy, inputs) for remedy in remedies) else inputs.data_wait_ms
+
+
+def _may_save_enough(remedy: Remedy, inputs: AnalysisInput) -> bool:
+    """Whether ``remedy`` may save ``BOTTLENECK_FRACTION`` of a step, by its trial, else by its prediction."""
+    if is_rejected(remedy, inputs):
+        return False
+    gain = inputs.controls.tried_gains.get(remedy.scenario, remedy.gain) if remedy.scenario else remedy.gain
+    return gain is None or gain >= 1 / (1 - BOTTLENECK_FRACTION)
 
 
 def computes_in_every_round(inputs: AnalysisInput) -> bool:

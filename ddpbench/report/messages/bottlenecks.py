@@ -222,7 +222,9 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
 
 def _unavoidable_wait(evidence: PhaseShares) -> str:
     wait_ms = evidence.unavoidable_wait_ms
-    return f"; no tried or predicted change of the loader shortens the wait of {format_3sig(wait_ms)} ms for data" if wait_ms else ""
+    if not wait_ms:
+        return ""
+    return f"; {format_3sig(wait_ms)} ms are waits for data, of which no tried or predicted change of the loader saves a tenth of a step"
 
 
 def compute_share(evidence: PhaseShares) -> str:
