@@ -200,7 +200,7 @@ def _indices(loader: DataLoader[Any]) -> Iterator[Any]:
 
 
 def _compare_streams(loader: DataLoader[Any], files: SharedFiles, seconds: float) -> SampleComparison:
-    """Whether workers yield each other's samples: as they are seeded by the DataLoader, and with equal seeds.
+    """Whether workers yield each other's samples: with the seeds that the DataLoader gives them, and with equal seeds.
 
     A stream that is not divided may shuffle itself. Then workers with seeds of their own yield other samples at first, and all of them in
     the end; with equal seeds they yield the same. So do workers that draw samples with replacement, which need not be divided.
