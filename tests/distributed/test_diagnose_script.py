@@ -13,6 +13,7 @@ import pytest
 from launches import IMPATIENT, PLAIN, SUPPORT, TORCHRUN, errors, only_job, only_record
 from scripts.limits import LAUNCHERS
 
+from ddpbench.analysis.pipeline.model import MAX_WORKERS_PER_CORE
 from ddpbench.machine.host import usable_cores
 from ddpbench.record.bottleneck import TooShort
 from ddpbench.record.io import load
@@ -134,8 +135,10 @@ def test_other_loops(launch: Launch, results: Path, flags: list[str]) -> None:
     assert job.records[0].verdict is not None
     assert job.diagnosis is not None
     assert [each.what for each in job.diagnosis.skipped] in ([], ["all_cores_loader_benchmarks"])  # a stream is read by one worker
-    if "0" in flags:
-        assert [each.workers for each in job.diagnosis.all_cores_loader_benchmarks] == [int(usable_cores())]
+    if "0" in flags:  # its loader mostly waits: with as many as keep up
+        (benchmark,) = job.diagnosis.all_cores_loader_benchmarks
+        assert benchmark.workers is not None
+        assert 1 < benchmark.workers <= MAX_WORKERS_PER_CORE * usable_cores()
 
 
 def test_validation_with_a_loader_that_accelerate_wraps_ends(launch: Launch, results: Path) -> None:
