@@ -231,7 +231,7 @@ class SteeredIterator:
 
     @property
     def _begins_epoch_with_kept_workers(self) -> bool:
-        """Whether a batch is the first of an epoch, if it is none of workers that have just started."""
+        """Whether a batch, of workers that have not just started, is the first of an epoch."""
         if self.steered.is_endless and self.source.epoch_batches:
             return self._num_own % self.source.epoch_batches == 0
         return self._num_own == 0
