@@ -36,17 +36,18 @@ from situations.table import SITUATIONS  # noqa: E402
 
 from ddpbench.analysis.compare import throughput_ratio  # noqa: E402
 from ddpbench.analysis.controls import baseline_of  # noqa: E402
+from ddpbench.analysis.remedies.outcomes import outcomes  # noqa: E402
 from ddpbench.analysis.run_length import missing_batches  # noqa: E402
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError  # noqa: E402
-from ddpbench.analysis.whatif.outcome import MAX_INTERVAL_RATIO, outcomes  # noqa: E402
 from ddpbench.analysis.whatif.query import answer_whatif  # noqa: E402
 from ddpbench.bench.launch import strip_flags  # noqa: E402
 from ddpbench.record.errors import UsageError  # noqa: E402
 from ddpbench.record.io import load  # noqa: E402
 from ddpbench.record.prediction import Scenario  # noqa: E402
 from ddpbench.record.record import Job, Record  # noqa: E402
+from ddpbench.record.remedy import MAX_INTERVAL_RATIO  # noqa: E402
 from ddpbench.record.roles import BASELINE_REPEAT, trial_role  # noqa: E402
-from ddpbench.report.messages.whatif import missing_measurement_text  # noqa: E402
+from ddpbench.report.messages.predictions import missing_measurement_text  # noqa: E402
 
 RECORD, PAGE, PICTURE = HERE / "calibration.json", HERE / "calibration.md", HERE / "calibration.png"
 PROVED = HERE.parent / "h200"
@@ -201,14 +202,14 @@ def proved(file: Path) -> list[Pair]:
     return [
         Pair(
             training=training,
-            change=each.prediction.scenario.flag_text,
+            change=each.scenario.flag_text,
             predicted=each.prediction.gain,
             low=each.prediction.low,
             high=each.prediction.high,
             measured=each.measured.center,
             measured_low=each.measured.low,
             measured_high=each.measured.high,
-            struck_out=short_rounds(baseline=arms[BASELINE_REPEAT], trial=arms[trial_role(each.prediction.scenario)]),
+            struck_out=short_rounds(baseline=arms[BASELINE_REPEAT], trial=arms[trial_role(each.scenario)]),
         )
         for each in outcomes(job)
         if each.measured is not None and each.measured.has_interval and not each.prediction.after_trial
