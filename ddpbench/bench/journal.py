@@ -7,12 +7,14 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, TypedDict, Unpack
+from typing import TYPE_CHECKING, TextIO, TypedDict
 
 import psutil
+from typing_extensions import Unpack
 
 from ddpbench.bench.resolve import default_loader
 from ddpbench.machine.streams import print_error, print_note, record_stdout
@@ -43,13 +45,13 @@ def import_pages() -> None:
 
 
 class Journal:
-    """Rank 0's record file. Rounds come from the main thread; a signal thread may close it."""
+    """Rank 0's record file. Rounds come from the main thread; a signal thread may close it, between two updates."""
 
     def __init__(self, job: Job, path: Path) -> None:
         self.job, self.path = job, path
         self.save_error = ""  # why the last save failed; empty if the file is up to date
         self._frozen = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.save()
 
     def save(self) -> None:
@@ -65,9 +67,10 @@ class Journal:
 
     def add_round(self, index: int, measured: Round, **update: Unpack[ArmUpdate]) -> None:
         """Append a round to arm ``index``, along with other updates, and save."""
-        if not self._frozen:
-            self.job.records[index].rounds.append(measured)
-        self._update((self.job.records[index], update))
+        with self._lock:
+            if not self._frozen:
+                self.job.records[index].rounds.append(measured)
+            self._update((self.job.records[index], update))
 
     def update_arm(self, index: int, **update: Unpack[ArmUpdate]) -> None:
         """Update fields of arm ``index``, and save."""
@@ -87,43 +90,47 @@ class Journal:
 
     def _update(self, *updates: tuple[Record | Diagnosis | Scaling | None, Mapping[str, object]]) -> None:
         """Set the fields of every target that have a value, and save once."""
-        if self._frozen:
-            return
-        for target, update in updates:
-            for name, value in update.items():
-                if value is not None:
-                    setattr(target, name, value)
-        self.save()
+        with self._lock:
+            if self._frozen:
+                return
+            for target, update in updates:
+                for name, value in update.items():
+                    if value is not None:
+                        setattr(target, name, value)
+            self.save()
 
     def add_arms(self, records: Sequence[Record]) -> int:
         """Append arms before their turns, and save; returns the index of the first."""
-        first = len(self.job.records)
-        if not self._frozen:
-            self.job.records += records
-            self.save()
-        return first
+        with self._lock:
+            first = len(self.job.records)
+            if not self._frozen:
+                self.job.records += records
+                self.save()
+            return first
 
     def fail_arm(self, index: int, error: BenchError) -> None:
         """End arm ``index`` with ``error``; the other arms continue."""
-        if self._frozen:
-            return
-        record = self.job.records[index]
         too_large = isinstance(error, OutOfMemory)
-        record.status, record.fault = error.status, Fault(message=error.message, hint=error.hint, arm_index=index, out_of_memory=too_large)
-        self.save()
+        fault = Fault(message=error.message, hint=error.hint, arm_index=index, out_of_memory=too_large)
+        with self._lock:
+            if not self._frozen:
+                self.job.records[index].status, self.job.records[index].fault = error.status, fault
+                self.save()
 
     def freeze(self) -> None:
-        """Ignore all further updates, because a signal handler is about to count the rounds and end the run."""
-        self._frozen = True
+        """Ignore all updates after the current one, because a signal thread is about to count the rounds and end the run."""
+        with self._lock:
+            self._frozen = True
 
     def close(self, status: Status, fault: Fault | None = None) -> None:
         """End every arm that is still running, judge all, and save."""
         from ddpbench.analysis.judge import judge_all, previous_figures
 
-        close_records(self.job.records, status, fault)
         earlier = previous_runs(self.path.parent)
-        judge_all(self.job, lambda record: previous_figures(record, earlier))
-        self.save()
+        with self._lock:
+            close_records(self.job.records, status, fault)
+            judge_all(self.job, lambda record: previous_figures(record, earlier))
+            self.save()
 
 
 def close_records(records: Sequence[Record], status: Status, fault: Fault | None) -> None:
@@ -166,6 +173,13 @@ def write_json(job: Job, target: str, force: bool) -> None:
         atomic_write(Path(target), text.encode(), overwrite=force)
 
 
+def _write_summary(path: Path | None, job: Job, target: str, force: bool) -> None:
+    """Write the summary of ``job``, whose record is at ``path``, to the ``--summary`` target; raises as ``write_json`` does."""
+    from ddpbench.report.summarize_job import summarize_job, summary_json
+
+    atomic_write(Path(target), f"{summary_json([summarize_job(job, path)])}\n".encode(), overwrite=force)
+
+
 def print_and_write_json(
     job: Job,
     path: Path | None,
@@ -174,10 +188,10 @@ def print_and_write_json(
     stream: TextIO | None = None,
     render: PageRenderer | None = None,
 ) -> str:
-    """Print the report, and write the record to the ``--json`` target; both redacted if ``job`` is.
+    """Print the report, and write the record to the ``--json`` target and its summary to that of ``--summary``; redacted if ``job`` is.
 
     The report goes to ``stream``, by default to stdout unless the record goes there; ``render`` prints it, by default the page of the
-    job's kind. Returns the combined text of ``save_error`` and of an error in writing ``--json``, printed once below the report; empty if
+    job's kind. Returns the combined text of ``save_error`` and of an error in writing them, printed once below the report; empty if
     none.
     """
     from ddpbench.report.pages.registry import view_of
@@ -189,11 +203,12 @@ def print_and_write_json(
             print_note(f"the redacted record is in {path}")
     console = make_console(stream or (sys.stderr if output.json == "-" else sys.stdout))
     (render or view_of(job).render)(job, console, shown_path, verbose=output.verbose, quiet=output.quiet)
-    try:
-        if output.json:
-            write_json(job, output.json, output.force)
-    except OSError as problem:
-        save_error = "; ".join(filter(None, [save_error, save_error_text(output.json, problem)]))
+    for target, write in ((output.json, write_json), (output.summary, partial(_write_summary, shown_path))):
+        try:
+            if target:
+                write(job, target, output.force)
+        except OSError as problem:
+            save_error = "; ".join(filter(None, [save_error, save_error_text(target, problem)]))
     if save_error:
         print_error(
             BenchError(save_error, "the figures above are complete; copy them: rounds that are not on disk would be measured again")
@@ -204,7 +219,7 @@ def print_and_write_json(
 def new_job(request: Request, records: list[Record]) -> Job:
     """The job of the request, before anything is measured."""
     return Job(
-        started=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S+00:00}",
+        started=f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%S+00:00}",
         command=request.command,
         swept=request.swept,
         records=records,
@@ -220,7 +235,7 @@ def new_journal(request: Request, records: list[Record]) -> Journal:
 
 def reserve_timestamped_path(request: Request, stem: str) -> Path:
     """A new file whose name begins with the UTC time. Raises UsageError if it cannot be created."""
-    return reserve_path(Path(request.output.output_dir), f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{stem}")
+    return reserve_path(Path(request.output.output_dir), f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{stem}")
 
 
 def save_error_text(target: object, problem: OSError) -> str:
@@ -285,13 +300,15 @@ def load_job(path: Path) -> Job:
 
     Raises UsageError if the file is not a record.
     """
-    from ddpbench.analysis.judge import judge_all
+    from ddpbench.analysis.judge import judge_all, judge_remedies
 
     job = load(path)
     if not job.records:
         raise UsageError(f"'{path}' contains no training", "the run ended before its first training")
     unclosed = [record for record in job.records if record.status == "running"]
     if not unclosed:
+        if job.diagnosis and job.diagnosis.remedies is None:  # an older version did not keep them
+            judge_remedies(job, job.diagnosis)
         return job
     placement = unclosed[0].environment.placements[0]
     if not _is_running(placement, path):

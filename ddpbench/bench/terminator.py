@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -38,16 +39,18 @@ class Terminator:
         self._lock = threading.Lock()  # a second signal waits until the first has ended the process
 
     def exit_interrupted(self, received: signal.Signals, show: Callable[[], None]) -> NoReturn:
-        """Rank 0 closes the record, prints the error with the finished rounds and calls ``show``; every other rank just exits."""
+        """Rank 0 prints the error with the finished rounds, closes the record and calls ``show``; every other rank just exits."""
         if self._journal is None:
             self.exit(interrupted_error(received).exit_code)
         error = interrupted_error(received, f", {format_rounds(self._journal.job.records)}")
         with self._lock:
             try:
-                self._journal.close("interrupted", Fault(message=interrupted_error(received).message))
                 print_error(error)
                 write_exit_status(self._world.rank_env, error, error.exit_code, self._journal.path)
+                self._journal.close("interrupted", Fault(message=interrupted_error(received).message))
                 show()
+            except Exception:
+                traceback.print_exc()
             finally:
                 self.exit(error.exit_code)
 
@@ -121,6 +124,8 @@ class Terminator:
                 write_exit_status(self._world.rank_env, error, error.exit_code)
             try:
                 self._close_record(FailureReport(error.status, fault), is_reporter)
+            except Exception:
+                traceback.print_exc()
             finally:
                 self.exit(error.exit_code)
 
@@ -141,6 +146,8 @@ class Terminator:
             try:
                 if self._journal and report:
                     self._journal.close(report.status, report.fault)
+            except Exception:
+                traceback.print_exc()
             finally:
                 self.exit(code)
 

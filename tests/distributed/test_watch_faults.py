@@ -149,16 +149,18 @@ def test_rank_that_dies_is_named(ranks: Callable[..., list[Any]], results: Path)
 
 
 def test_death_of_rank_0_is_reported_once_under_torchrun(launch: Launch, results: Path) -> None:
-    done = launch([*TORCHRUN, "watch", *SOON_SAVED, "-o", str(results), STUCK, "--what", "kill", "--rank", "0", "--at", "200"])
+    """torchrun looks every 0.1 s by default, and may end the other rank before that can report."""
+    patient = [*TORCHRUN[:-2], "--monitor-interval=2", *TORCHRUN[-2:]]
+    done = launch([*patient, "watch", *SOON_SAVED, "-o", str(results), STUCK, "--what", "kill", "--rank", "0", "--at", "200"])
     assert done.returncode == 1
     (error,) = errors(done.stderr)
     assert error.startswith("rank 0 (")
     assert "ended unexpectedly" in error
-    assert only_record(results).status in ("failed", "running"), "torchrun ends the other rank, possibly before it has saved"
+    assert only_record(results).status == "failed"
 
 
 def test_script_that_leaves_by_os_exit_keeps_the_last_saved_record(launch: Launch, results: Path) -> None:
-    done = launch([*PLAIN, "watch", "-o", str(results), STUCK, "--what", "leave", "--rank", "0", "--at", "900"])
+    done = launch([*PLAIN, "watch", "-q", "-o", str(results), STUCK, "--what", "leave", "--rank", "0", "--at", "900"])
     assert (done.returncode, done.stderr) == (7, "")
     record = only_record(results)
     assert record.status == "running"
@@ -239,9 +241,9 @@ def test_script_that_fails_before_the_training_gets_one_line(
     bare = launch([sys.executable, str(script)])
     done = launch([*PLAIN, "watch", "-o", str(results), str(script)])
     assert done.returncode == bare.returncode == 1
-    assert done.stderr.startswith(bare.stderr)
+    assert done.stderr.partition("\n")[2].startswith(bare.stderr)
     assert error in bare.stderr
-    (line,) = done.stderr.removeprefix(bare.stderr).splitlines()
+    (line,) = done.stderr.partition("\n")[2].removeprefix(bare.stderr).splitlines()
     if is_torch_loaded:
         assert line.startswith(f"ddpbench: note: {error}; record: ")
         assert only_record(results).status == "failed"
@@ -255,7 +257,7 @@ def test_script_that_raises_while_it_trains_keeps_its_ending(launch: Launch, res
     bare = launch([sys.executable, *script])
     done = launch([*PLAIN, "watch", "-o", str(results), *script])
     assert done.returncode == bare.returncode == 1
-    assert done.stderr.startswith(bare.stderr)
+    assert done.stderr.partition("\n")[2].startswith(bare.stderr)
     record = only_record(results)
     assert (record.status, record.fault and record.fault.message) == ("failed", "ValueError: no such luck")
     assert record.rounds
@@ -270,7 +272,8 @@ def test_state_is_printed_at_the_requested_interval(launch: Launch, results: Pat
     lines = [line for line in done.stderr.splitlines() if line.startswith("ddpbench:  step ")]
     assert len(lines) >= 3
     for line in lines:
-        assert re.fullmatch(r"ddpbench:  step [\d,]+  [\d,.]+ samples/s  data wait [\d.]+%  slowest rank [01] \(\+[\d.]+%\)", line)
+        assert re.fullmatch(r"ddpbench:  step [\d,]+  [\d,.]+ samples/s  data wait [\d.]+%(  slowest rank [01] \(\+[\d.]+%\))?", line)
         assert len(line) <= 80
+    assert any("slowest rank" in line for line in lines)  # once both ranks have published their state
     steps = [int(line.split()[2].replace(",", "")) for line in lines]
     assert steps == sorted(steps)
