@@ -15,7 +15,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-OLDEST = (2, 9)
+OLDEST = (2, 6)
 
 
 def version_of(package: str) -> str:

@@ -24,7 +24,10 @@ refuse() {
 masked() {
   local word name quoted after_secret_flag=
   local secret='(^|[-_.])((secret|password|passwd|passphrase|credentials?)([-_.0-9]|$)|(token|key|auth|pass|apikey|authtoken|accesstoken)[-_.0-9]*$)'
+  local token='(^|[^[:alnum:]_-])((hf|gh[opsur]|github_pat|glpat|sk|sk_live|pk_live|xox[abprs]|npm|pypi|dckr_pat|dop_v1|lsv2_pt)[_-]'
+  token+='[[:alnum:]_-]{16,255}|(AKIA|ASIA)[0-9A-Z]{16}|AIza[[:alnum:]_-]{35}|eyJ[[:alnum:]_-]{8,}[.][[:alnum:]_-]{8,}[.][[:alnum:]_-]*)'
   for word in "$@"; do
+    while [[ $word =~ $token ]]; do word=${word/"${BASH_REMATCH[2]}"/***}; done
     name=${word%%=*}
     if [ -n "$after_secret_flag" ] && [[ $word != --* ]]; then
       word='***'
@@ -39,16 +42,16 @@ masked() {
   done
 }
 
-# The first Python of at least 3.11. An active environment, conda or loaded module comes first: it may contain torch.
+# The first Python of at least 3.10. An active environment, conda or loaded module comes first: it may contain torch.
 find_python() {
   local candidate
-  for candidate in ${PYTHON:+"$PYTHON"} python3 python python3.14 python3.13 python3.12 python3.11; do
-    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+  for candidate in ${PYTHON:+"$PYTHON"} python3 python python3.14 python3.13 python3.12 python3.11 python3.10; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
       command -v "$candidate"
       return
     fi
   done
-  refuse "no Python 3.11 or newer found" "as root: apt-get install -y python3 python3-venv; or set PYTHON=/path/to/python3"
+  refuse "no Python 3.10 or newer found" "as root: apt-get install -y python3 python3-venv; or set PYTHON=/path/to/python3"
 }
 
 # GPUs that this job may use.
@@ -122,7 +125,7 @@ pip_install() {
   "$venv/bin/python" -m pip install "${flags[@]}" "$@" >&2
 }
 
-# install_into_venv [EXTRA]: installs the extras train and EXTRA. Fails unless everything but DALI installs. Without DALI, the run
+# install_into_venv [EXTRA]: installs the extras train, plot and EXTRA. Fails unless everything but DALI installs. Without DALI, the run
 # itself reports its two missing loaders.
 install_into_venv() {
   local python driver dali facts present_torch='' present_cuda='' present_site=''
@@ -143,7 +146,7 @@ install_into_venv() {
     make_venv "$python" ${present_torch:+--system-site-packages}
   fi
   show_present_torch "$present_site"
-  pip_install --editable "${root}[train${1:+,$1}]"
+  pip_install --editable "${root}[train,plot${1:+,$1}]"
   if [ -n "$dali" ] && ! pip_install --editable "${root}[$dali]"; then
     say "cannot install NVIDIA DALI; only the dali loaders need it"
   fi

@@ -9,10 +9,18 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 prepare test
+cd "$root"
 case " $* " in
+  " -m slow ") # in two processes what measures no training, then the rest one after the other
+    prepare_frameworks
+    together=(tests/unit tests/distributed/test_{accelerate,interrupts,redact,rendezvous,script_imports,watch_faults}.py)
+    "$venv/bin/python" -m pytest "$@" -n 2 --dist loadfile "${together[@]}" || failed=$?
+    [ "${failed:-0}" -le 1 ] || exit "$failed" # interrupted
+    "$venv/bin/python" -m pytest "$@" "${together[@]/#/--ignore=}" || failed=$?
+    exit "${failed:-0}"
+    ;;
   *" -m slow "*) prepare_frameworks ;;
   *" -m "*) ;;
   *) set -- -n 2 --dist loadfile "$@" ;; # the files of tests in two processes
 esac
-cd "$root"
 exec "$venv/bin/python" -m pytest "$@"

@@ -99,7 +99,7 @@ def _scaled_to_all_steps(parts: Iterable[float], kept: Sequence[RankDurations], 
 def _mean_over_steps(step_means: Sequence[float], rounds: Sequence[Round]) -> float | None:
     """The mean over all steps of ``rounds``; None without rounds."""
     steps = [max(trace.steps for trace in timed.traces) for timed in rounds]
-    return fmean(step_means, steps) if steps else None
+    return fsum(mean * number for mean, number in zip(step_means, steps, strict=True)) / sum(steps) if steps else None
 
 
 PHASES_BEFORE_BACKWARD = ("data", "host_to_device", "broadcast", "forward")

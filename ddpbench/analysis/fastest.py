@@ -46,6 +46,7 @@ class BestArm:
     compared_to: Record
     ratio: PairedRatio
     candidates: Sequence[Record]
+    left_out: Sequence[Record] = ()  # arms on synthetic data beside several loaders
 
     @property
     def is_clear(self) -> bool:
@@ -123,7 +124,8 @@ def find_best_arm(records: Sequence[Record]) -> BestArm | None:
     )
     no_rivals = [record for record, found in others if found.is_above_one or found.low >= CLEARLY_SLOWER_RATIO]
     tied = [record for record in compared if not any(record is other for other in no_rivals)]
-    return BestArm(best, tied, compared_to, ratio, compared)
+    left_out = [record for record in comparable if not any(record is other for other in compared)]
+    return BestArm(best, tied, compared_to, ratio, compared, left_out)
 
 
 def next_step_after_comparison(best: BestArm, job: Job) -> NextStep | None:

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from ddpbench.analysis.bottleneck.verdict import find_bottleneck
 from ddpbench.analysis.checks.rules import run_checks
+from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns, baseline_of, controls_of
 from ddpbench.analysis.disturbance import CONTROL_ROLES, without_disturbed
+from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.remedies.next_step import recommended_and_next
+from ddpbench.analysis.remedies.outcomes import advise, judged_remedies
+from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.scaling.runs import scaling_runs
 from ddpbench.analysis.scaling.verdict import judge_scaling
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.throughput import estimate_control_run, estimate_throughput
+from ddpbench.analysis.whatif.query import diagnosed_input
 from ddpbench.record.config import measurement_config
+from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.record import Job, Record
+from ddpbench.record.remedy import AnyRemedy
 from ddpbench.record.roles import ALLREDUCE_ONLY
+from ddpbench.record.verdict import Verdict
 
 
 def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda record: ()) -> None:
-    """Judge every record of ``job``: a diagnosed run with its control runs, the points of a scaling job together.
+    """Judge every record of ``job``: a diagnosed run with its control runs and remedies, the points of a scaling job together.
 
     Control runs and scaling points get no verdict of their own. ``history`` returns the images/s of earlier runs of the same Config on the
     same machine.
     """
-    baseline = baseline_of(job)
+    baseline, recommended = baseline_of(job), None
     for record in job.records:
         if record is baseline:
-            judge(record, history(record), controls=controls_of(job))
+            recommended = judge(record, history(record), controls=controls_of(job))
         elif baseline is None and job.scaling is None:
             judge(record, history(record), job.swept)
         else:
@@ -34,18 +45,43 @@ def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda re
             record.verdict = None
             if baseline is not None and record.throughput is not None and record.role in CONTROL_ROLES:
                 record.throughput = estimate_control_run(without_disturbed(record).rounds)
+    if job.diagnosis:
+        judge_remedies(job, job.diagnosis, recommended)
     if runs := scaling_runs(job):
         judge_scaling(job, runs)
 
 
-def judge(record: Record, history: Sequence[float] = (), swept: Sequence[str] = (), controls: ControlRuns = NO_CONTROLS) -> None:
-    """Fill in ``checks``, ``throughput`` and ``verdict`` of ``record`` from its rounds, whatever its status.
+def judge_remedies(job: Job, diagnosis: Diagnosis, recommended: Sequence[AnyRemedy] | None = None) -> None:
+    """Fill in the remedies of ``job``, whose verdict is known, and what to use in the end. ``recommended`` is None if it is not known."""
+    baseline = baseline_of(job)
+    diagnosis.remedies, diagnosis.advice = [], None
+    if baseline is not None and baseline.verdict and baseline.rounds:
+        inputs, builder = diagnosed_input(job)
+        found = recommend(builder, inputs, baseline.verdict) if recommended is None else recommended
+        diagnosis.remedies = judged_remedies(job, found, inputs, builder)
+        diagnosis.advice = advise(job)
+
+
+def judge(record: Record, history: Sequence[float] = (), swept: Sequence[str] = (), controls: ControlRuns = NO_CONTROLS) -> list[AnyRemedy]:
+    """Fill in ``checks``, ``throughput`` and ``verdict`` of ``record`` from its rounds, whatever its status; return the remedies.
 
     ``history`` holds the images/s of earlier runs, ``swept`` the fields that the job compares, and ``controls`` the control runs.
     """
     judge_throughput(record, history)
     has_error = any(check.severity == "error" for check in record.checks)
-    record.verdict = None if has_error or record.role == ALLREDUCE_ONLY else find_bottleneck(record, summarize(record), swept, controls)
+    record.verdict, recommended = (None, []) if has_error or record.role == ALLREDUCE_ONLY else find_verdict(record, swept, controls)
+    return recommended
+
+
+def find_verdict(record: Record, swept: Sequence[str] = (), controls: ControlRuns = NO_CONTROLS) -> tuple[Verdict | None, list[AnyRemedy]]:
+    """The verdict on ``record`` with its next step, None without rounds; and the remedies that the step was chosen from."""
+    summary = summarize(record)
+    found = find_bottleneck(record, summary, controls)
+    if found is None:
+        return None, []
+    builder = CommandBuilder(record, "diagnose" if controls.diagnosis else "run", swept)
+    recommended, step = recommended_and_next(builder, AnalysisInput(record, summary, controls), found)
+    return replace(found, next=step), recommended
 
 
 def judge_throughput(record: Record, history: Sequence[float] = ()) -> None:

@@ -20,6 +20,11 @@ MIN_BATCHES_PER_PRODUCER = 4
 """Batches per worker or pipeline that a round needs: they come in bursts, which then average out."""
 
 
+def are_mostly_prefetched(batches: int, prefetched: int) -> bool:
+    """Whether workers load most ``batches`` of an epoch, or between two pauses, at once: then only all of them show its pace."""
+    return batches < 2 * prefetched
+
+
 def timed_steps(record: Record) -> int:
     """Number of timed steps of all rounds."""
     return sum(timed.traces[0].steps for timed in record.rounds)

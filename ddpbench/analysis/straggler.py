@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import log1p
 from statistics import fmean, median
 
 from ddpbench.analysis.ranks import RankRow, drop_none, own_ms
@@ -32,6 +33,22 @@ LOW_CLOCK_FRACTION = 0.97
 
 SERIOUS_THROTTLE_REASONS = frozenset({"hw-slowdown", "hw-thermal", "sw-thermal", "hw-power-brake"})
 """Reasons that indicate a GPU in trouble; many GPUs always run at a software power cap."""
+
+
+MIN_BATCH_IMBALANCE = 1.1
+"""Batches are unequal if the largest of a step has this many times as many elements as the mean of all ranks."""
+
+
+def unequal_batches(rounds: Sequence[Round], largest_rank: int | None = None) -> float | None:
+    """Elements of the largest batch of a step over the mean of all ranks; None if they are about equal, or unknown.
+
+    None, too, if ``largest_rank`` is given and is not the one that has it.
+    """
+    ratios = [timed.batch_imbalance for timed in rounds if timed.batch_imbalance is not None]
+    ratio = fmean(ratios) if ratios and len(ratios) == len(rounds) else 0.0
+    if ratio < MIN_BATCH_IMBALANCE or (largest_rank is not None and any(timed.largest_batch_rank != largest_rank for timed in rounds)):
+        return None
+    return ratio
 
 
 @dataclass(frozen=True)
@@ -110,7 +127,8 @@ def _is_significant(excesses: Sequence[float | None], min_excess: float) -> bool
         return False
     if len(observed) < MIN_VALUES_FOR_INTERVAL:
         return min(observed) >= min_excess
-    return fmean(observed) >= min_excess and t_interval(observed, 1 - 2 * SIGNIFICANCE_LEVEL).low > 0
+    ratios = [log1p(excess) for excess in observed]  # logs of ratios are symmetric: one round with fast other ranks does not widen them
+    return fmean(observed) >= min_excess and t_interval(ratios, 1 - 2 * SIGNIFICANCE_LEVEL).low > 0
 
 
 def _slow_in(slow: RankRow, others: Sequence[RankRow], device: str) -> StragglerKind:

@@ -5,11 +5,10 @@ Each worker has as many batches in flight as it prefetches: they wait in shared 
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ddpbench.record.diagnosis import WorkerMemory
-
-MemoryLimit = Literal["shm", "memory"]
+from ddpbench.record.remedy import MemoryLimit
 
 
 class WorkersThatFit(NamedTuple):

@@ -160,7 +160,7 @@ class Arm:
         else:
             min_windows = 0 if self._round_plan else MIN_WARMUP_WINDOWS
             self.warmup, self.observed_precision, step_s = warm_up(
-                self._session, perf_counter() - begin, limit_s, min_windows, looked_up, self._after_first_step
+                self._session, perf_counter() - begin, limit_s, min_windows, looked_up, self._after_first_step, self._report
             )
             self._steps_per_round = self._choose_steps_per_round(self._world.all_max(step_s))
         self._plan_lr_schedule(self._session, self._offloaded_state.updates_done if self._offloaded_state else 0)

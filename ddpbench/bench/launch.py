@@ -41,6 +41,10 @@ FORWARDED_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 """Signals that torchrun forwards to its ranks (--signals-to-handle): its defaults plus SLURM's warning, which would end torchrun alone."""
 
 
+MAX_RANKS_PER_CORE = 16
+"""With more, starting them takes minutes, and all of the memory."""
+
+
 def run_launches(request: Request) -> int:
     """Run the request in child processes, once per launch; returns the exit code of the worst record.
 
@@ -136,6 +140,7 @@ def run_child(command: Sequence[str], request: Request, forwarder: SignalForward
         variables[EnvVar.OMP_NUM_THREADS] = variables.get(EnvVar.OMP_NUM_THREADS) or str(threads_per_rank(request))
         variables.setdefault(EnvVar.PET_SIGNALS_TO_HANDLE, FORWARDED_SIGNALS)
     with tempfile.TemporaryDirectory(prefix="ddpbench-") as folder:
+        variables.setdefault(EnvVar.PET_LOG_DIR, folder)
         exit_status_file = Path(folder) / "exit_status.json"
         child = subprocess.Popen(
             command,
@@ -166,9 +171,14 @@ def check_no_launcher(request: Request) -> None:
 
 
 def check_gpu_count(request: Request) -> None:
-    """Raises UsageError for more ranks than GPUs. Asks NVML first, then torch if NVML does not answer."""
+    """Raises UsageError for more ranks than GPUs, or far more than cores. Asks NVML first, then torch if NVML does not answer."""
     requested, arm = request.output.gpus, request.arms[0]
-    if not requested or arm.device == "cpu" or arm.share_gpu:
+    if not requested:
+        return
+    if arm.device == "cpu" or arm.share_gpu:
+        most = max(1, round(MAX_RANKS_PER_CORE * usable_cores()))
+        if requested > most:
+            raise UsageError(f"--gpus {requested}, but this machine has {usable_cores():g} usable cores", f"use at most --gpus {most}")
         return
     num_gpus = len(gpu_names())
     if not num_gpus:
@@ -177,9 +187,10 @@ def check_gpu_count(request: Request) -> None:
         num_gpus = torch.cuda.device_count()
     if requested > num_gpus:
         gpus_text = pluralize(num_gpus, "GPU") if num_gpus else "no GPU"
+        on_cpu = shlex.join(mask_command([*request.command, "--device", "cpu"]))
         raise UsageError(
             f"--gpus {requested}, but this machine has {gpus_text}",
-            "add --device cpu to train on that many CPU ranks" if not num_gpus else f"use --gpus {num_gpus}, or add --share-gpu",
+            f"on CPU ranks: {on_cpu}" if not num_gpus else f"use --gpus {num_gpus}, or add --share-gpu",
         )
 
 

@@ -27,6 +27,8 @@ WINDOW_S = 2.0
 MAX_WINDOWS = 3
 """Maximum windows to wait for a slow loader, first until it runs evenly, then for one batch per worker."""
 
+MIN_BURSTS = 2
+
 MAX_BATCHES = 2000
 """Maximum batches: a fast loader needs no more."""
 
@@ -135,12 +137,17 @@ def _skip_prefetched(drop_next: Callable[[], int], max_batches: int, min_batches
 
 
 def _measure_intervals(drop_next: Callable[[], int], burst_size: int, window_s: float) -> tuple[list[float], int]:
-    """Seconds between consecutive batches, in whole bursts unless even one takes too long; at least one interval. And their samples."""
+    """Seconds between consecutive batches, and their samples: whole bursts, unless even one takes too long; at least one interval.
+
+    If the first lasts for a window, another follows if time allows: it alone may show what workers meet that begin all at once.
+    """
     intervals_s: list[float] = []
-    samples = 0
+    samples, limit_s = 0, MAX_WINDOWS * window_s
     last = began = perf_counter()
-    while not intervals_s or (len(intervals_s) < MAX_BATCHES and last - began < MAX_WINDOWS * window_s):
-        if intervals_s and len(intervals_s) % burst_size == 0 and last - began >= window_s:
+    while not intervals_s or (len(intervals_s) < MAX_BATCHES and last - began < limit_s):
+        bursts, rest = divmod(len(intervals_s), burst_size)
+        has_time = bursts < MIN_BURSTS and 2 * (last - began) < limit_s
+        if intervals_s and not rest and last - began >= window_s and not has_time:
             break
         samples += drop_next()
         now = perf_counter()

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from ddpbench.analysis.bottleneck.verdict import find_bottleneck
 from ddpbench.analysis.checks.rules import most_severe_first
-from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.judge import find_verdict
 from ddpbench.analysis.throughput import estimate_across_launches
 from ddpbench.bench.journal import config_in_name, new_job, print_and_write_json, reserve_timestamped_path, save_error_text
 from ddpbench.record.checks import AnyCheck
@@ -36,7 +35,7 @@ def _merge_arm(launches: Sequence[Record], swept: Sequence[str]) -> Record:
     if record.status == "ok" and record.throughput and len(throughputs) == num_launches:
         record.throughput = estimate_across_launches(record.throughput, throughputs)
     if record.verdict:
-        record.verdict = find_bottleneck(record, summarize(record), swept)
+        record.verdict, _ = find_verdict(record, swept)
     return record
 
 

@@ -34,7 +34,7 @@ from ddpbench.record.errors import BenchError, ExitCode, OutOfMemory
 from ddpbench.record.record import Fault, Job, Record
 from ddpbench.record.request import Request
 from ddpbench.report.messages.arms import arm_name
-from ddpbench.report.progress import NullProgress, Progress, make_progress
+from ddpbench.report.progress import NullProgress, Progress, format_time_left, make_progress
 
 
 def run_job(request: Request, spec: JobSpec) -> NoReturn:
@@ -95,7 +95,7 @@ def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
     gc_freeze()
     spec.before_rounds(context)
     end_s = spec.rounds_end_s(request.arms[0].time_limit, timer.elapsed_s)
-    context.progress.stage("warming up")
+    context.progress.stage("starting: model, loader and first step")
     round_plans = [spec.round_plan(role) for role in request.arm_roles]
     deadline = RoundDeadline(end_s, timer, context.world, round_plans)
     arms = build_arms(request, spec, context, resume_states, round_plans, AfterFirstStep(context, timer))
@@ -108,13 +108,22 @@ def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
         queue.round_ended(index, arms[index].is_finished)
         if context.journal and measured is not None:
             text = with_arm_name(request, context.configs, index, log_round(context.journal, index, arms[index], measured))
-            left_s = timer.remaining_s(end_s, queue.pending_arms)
-            context.progress.round_done(
-                queue.num_finished, queue.num_total, text, None if left_s is None else left_s + spec.after_rounds_s()
-            )
+            time_left = time_left_text(timer, queue.pending_arms, end_s, spec.after_rounds_s())
+            context.progress.round_done(queue.num_finished, queue.num_total, text, time_left)
     spec.after_rounds(context, arms)
     for arm in arms:
         arm.park()
+
+
+def time_left_text(timer: RoundTimer, pending: Sequence[int], end_s: float | None, after_s: float) -> str:
+    """The time left for ``pending`` rounds and the ``after_s`` seconds behind them, as text.
+
+    Until each arm has had a round without its warm-up, only what ``end_s`` allows is known; nothing without it.
+    """
+    left_s, limit_s = timer.remaining_s(pending), None if end_s is None else max(0.0, end_s - timer.elapsed_s)
+    if left_s is None:
+        return "" if limit_s is None else format_time_left(limit_s + after_s, is_limit=True)
+    return format_time_left((left_s if limit_s is None else min(left_s, limit_s)) + after_s)
 
 
 def join_process_group(context: JobContext) -> tuple[TransportProbe, list[ResumeState]]:

@@ -110,6 +110,7 @@ class RoundTimer:
         self._last_round_s: dict[int, float] = {}
         self._activating_round_s: dict[int, float] = {}
         self._first_round_s: dict[int, float] = {}
+        self._later_rounds_s: dict[int, list[float]] = {}
         self._expected_s: Mapping[int, float] = {}
         self._round_counts: Counter[int] = Counter()
         self._turn_counts: Counter[int] = Counter()
@@ -140,20 +141,19 @@ class RoundTimer:
                 self._activating_round_s[arm] = now - self._last_end
                 self._turn_counts[arm] += 1
             self._first_round_s.setdefault(arm, now - self._last_end)
+            if self._round_counts[arm]:
+                self._later_rounds_s.setdefault(arm, []).append(now - self._last_end)
         self._last_end, self.last_arm = now, arm
         self._round_counts[arm] += 1
 
-    def one_round_each_s(self, arms: Sequence[int]) -> float | None:
-        """Seconds for one more round of each of ``arms`` together; None before two rounds have ended."""
-        if not self._last_round_s:
-            return None
-        mean_s = fmean(self._last_round_s.values())
-        return sum(self._last_round_s.get(arm, mean_s) for arm in arms)
+    def remaining_s(self, arms: Sequence[int]) -> float | None:
+        """Seconds for one more round of each of ``arms`` together, by the mean of their rounds.
 
-    def remaining_s(self, end_s: float | None, arms: Sequence[int]) -> float | None:
-        """Like ``one_round_each_s``, capped at the time left until ``end_s`` seconds after the start."""
-        left_s = self.one_round_each_s(arms)
-        return left_s if left_s is None or end_s is None else min(left_s, max(0.0, end_s - self.elapsed_s))
+        None if one of them has had none but its first, which includes its warm-up.
+        """
+        if any(arm not in self._later_rounds_s for arm in arms):
+            return None
+        return sum(fmean(self._later_rounds_s[arm]) for arm in arms)
 
     def expected_round_s(self, arm: int) -> float:
         """Estimated seconds of the next round of ``arm``: its last round, else the expected time, else the mean of the other arms.

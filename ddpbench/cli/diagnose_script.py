@@ -59,13 +59,16 @@ def flags_of_config() -> list[Any]:
 
 
 def names_script(words: Sequence[str]) -> bool:
-    """Whether the first word after the flags of ``diagnose`` is a script: a path that ends in ``.py``, or a module after ``-m``."""
+    """Whether the first word after the flags of ``diagnose`` is a script, as python runs one.
+
+    A path that ends in ``.py`` or ``.pyz``, a folder with a ``__main__.py``, or a module after ``-m``.
+    """
     options = {spelling: option for command in (diagnose, diagnose_script) for option in command.params for spelling in option.opts}
     remaining = iter(words)
     for word in remaining:
         flag, has_value, _ = word.partition("=")
         if not word.startswith("-"):
-            return word.endswith(".py")
+            return word.endswith((".py", ".pyz")) or os.path.isfile(os.path.join(word, "__main__.py"))
         if flag in ("-m", "--module"):
             return True
         option = options.get(flag.replace("_", "-"))

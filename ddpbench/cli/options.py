@@ -31,6 +31,9 @@ HELP_COLUMNS = ["opt_short", "opt_long_metavar", "help"]
 MOST_USED = "Most used"
 """Panel of ``--help`` that precedes the groups of flags."""
 
+MAX_HELP_FLAGS = 25
+"""Flags that ``--help`` shows of a command."""
+
 REGISTRIES: Mapping[str, Iterable[str]] = {"precision": PRECISIONS, "loader": LOADERS, "engine": ENGINES}
 """Names that a flag accepts besides ``package.module:name``, by field."""
 
@@ -266,4 +269,22 @@ def version_flag(hidden: bool = False) -> Callable[[CommandFunction], CommandFun
     return print_and_exit_flag("--version", text=lambda _: f"ddpbench {__version__}", help="show the version and exit", hidden=hidden)
 
 
-help_flag = print_and_exit_flag("-h", "--help", text=lambda context: context.get_help(), help="show this message and exit")
+def help_flag(command: CommandFunction) -> CommandFunction:
+    """Decorator that adds ``--help``, and ``--help-all`` for commands with many flags."""
+    show_all = print_and_exit_flag("--help-all", text=lambda context: context.get_help(), help="show all flags and exit", hidden=True)
+    return print_and_exit_flag("-h", "--help", text=short_help, help="show this message and exit")(show_all(command))
+
+
+def short_help(context: click.Context) -> str:
+    """The help of a command; of one with more than ``MAX_HELP_FLAGS`` flags, those most used, and how to see all."""
+    flags = [each for each in context.command.params if isinstance(each, click.RichOption) and not each.hidden]
+    if len(flags) <= MAX_HELP_FLAGS:
+        return context.get_help()
+    left_out = [each for each in flags if each.panel != MOST_USED and not each.is_eager]
+    for each in left_out:
+        each.hidden = True
+    try:
+        return f"{context.get_help().rstrip()}\n\n{len(left_out)} more flags: {context.command_path} --help-all"
+    finally:
+        for each in left_out:
+            each.hidden = False

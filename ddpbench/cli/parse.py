@@ -21,6 +21,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.io import encode_json
 from ddpbench.record.loaders import find_loader, has_gpu_loader
 from ddpbench.record.names import lookup
+from ddpbench.record.packages import require_torch
 from ddpbench.record.private import redact_names
 from ddpbench.record.registry import ENGINES, find_precision
 from ddpbench.record.request import TORCHRUN_MODULE, OutputOptions, Request, SweepShard
@@ -38,9 +39,10 @@ def parse_request(workload: str, given: Mapping[str, Any], argv: Sequence[str], 
     """The Request for ``workload``; ``given`` maps field names to the text of the flags on the command line.
 
     ``tries_loaders`` says whether the command also tries other loaders.
-    Raises UsageError for an unknown name, a value out of range, a list if the flag takes one value, and conflicting flags.
+    Raises UsageError without torch, for an unknown name, a value out of range, a list if the flag takes one value, and conflicting flags.
     """
     dataset = workloads.find_workload(workload).dataset
+    require_torch(f"workload '{workload}'")
     axes = {option.field.name: option.parse_values(text) for option, text in given_options(Config, given)}
     if "precision" in axes:
         axes["precision"] = _resolve_precisions(axes["precision"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import rich_click as click
@@ -29,21 +30,40 @@ CONTEXT_SETTINGS = {
         "text_paragraph_linebreaks": "\n\n",
         "padding_helptext_first_line": (0, 0, 1, 0),
         "options_table_column_types": HELP_COLUMNS,
+        "commands_before_options": True,
         "max_width": 100,
     },
 }
 WORDS_FOR_FLAGS = ("help", "version")
 """First arguments that mean ``--help`` and ``--version``; 'help run' is 'run --help'."""
 
+COMMAND_HINTS = {
+    **dict.fromkeys(("bert", "gpt2", "llama"), "workloads are image models and MLPs; any other training: 'ddpbench diagnose train.py'"),
+    "compare": "'ddpbench resnet50 --precision fp32,amp-fp16' compares in one run, 'ddpbench report A.json B.json' shows two records",
+}
+"""For words that are often tried first."""
+
+RANKS_HINT = "use --gpus N, or torchrun --nproc_per_node=N -m ddpbench ..."
+PRECISION_HINT = "use --precision NAME, or --amp for mixed precision"
+FLAG_HINTS = {
+    "--nproc-per-node": RANKS_HINT,
+    "--num-processes": RANKS_HINT,
+    "--nnodes": "start the ranks of several nodes with torchrun --nnodes=N ... -m ddpbench ..., or with launch/slurm_multi_node.sbatch",
+    "--dtype": PRECISION_HINT,
+    "--mixed-precision": PRECISION_HINT,
+}
+"""For flags that other programs have."""
+
 EXAMPLES = """\
 Examples:
+  ddpbench diagnose train.py --epochs 3                        your own script
+  ddpbench watch --gpus 4 train.py --epochs 3                  to its own end
   ddpbench resnet50 --amp                                      one process
   ddpbench resnet50 --amp --gpus 4                             one rank per GPU
   torchrun --nproc_per_node=4 -m ddpbench resnet50 --amp       the same
   ddpbench resnet50 --precision fp32,amp-fp16                  two arms
   ddpbench diagnose resnet50 --amp --data-dir DIR --gpus 4     the bottleneck
   ddpbench whatif RECORD --workers 16 --cores-per-gpu 8        a prediction
-  ddpbench watch --gpus 4 train.py --epochs 3                  your own script
   ddpbench sweep vgg16-cifar10 --precision fp32,o2 -b 128,256  four arms
   ddpbench report                                              the latest run
 """
@@ -72,9 +92,15 @@ class CommandGroup(click.RichGroup):
         formatter.write(Text(EXAMPLES))
 
 
+FIRST_COMMANDS = [diagnose, run, watch, report]
+OTHER_COMMANDS = [whatif, scale, sweep, reproduce, crossover, make_data, plot, list_, env]
+
+
+@click.command_panel("More", commands=[str(each.name) for each in OTHER_COMMANDS])
+@click.command_panel("Commands", commands=[str(each.name) for each in FIRST_COMMANDS])
 @click.group(
     cls=CommandGroup,
-    commands=[run, diagnose, whatif, watch, scale, sweep, reproduce, crossover, make_data, report, plot, list_, env],
+    commands=[*FIRST_COMMANDS, *OTHER_COMMANDS],
     context_settings=CONTEXT_SETTINGS,
     options_metavar="COMMAND|WORKLOAD",
     subcommand_metavar="[FLAGS]",
@@ -82,24 +108,32 @@ class CommandGroup(click.RichGroup):
 @version_flag()
 @help_flag
 def program() -> None:
-    """Measure how fast your GPUs train, check the result, and find the bottleneck.
+    """Find what a PyTorch training waits for, and prove what a change gains.
 
-    The first argument is a command or a workload: 'ddpbench resnet50' means 'ddpbench run resnet50'. 'ddpbench run --help' shows
-    all flags of a run.
+    The first argument is a command or a workload: 'ddpbench resnet50' means 'ddpbench run resnet50'.
     """
 
 
 def run_command(argv: list[str]) -> int:
     """Run one command and return its exit code. A usage error ends the process with one line and a hint."""
-    if not sys.flags.safe_path and "" not in sys.path:
+    if not getattr(sys.flags, "safe_path", False) and "" not in sys.path:
         sys.path.append("")  # as 'python -m' does: user-defined loaders and workloads are in the working directory
     try:
+        _require_working_folder()
         command, *_ = full = _add_default_command(argv)
         return int(program.main(full, prog_name="ddpbench", standalone_mode=False, obj=argv) or ExitCode.OK)
     except BenchError as problem:
         exit_with_error(problem)
     except click.UsageError as problem:
         exit_with_error(_to_usage_error(problem, command))
+
+
+def _require_working_folder() -> None:
+    """Raises UsageError if the working folder has been deleted: paths and imports would fail anywhere."""
+    try:
+        os.getcwd()
+    except OSError as problem:
+        raise UsageError(f"the working folder is gone: {problem.strerror}", "change to another folder: cd") from problem
 
 
 def _add_default_command(argv: list[str]) -> list[str]:
@@ -115,8 +149,13 @@ def _add_default_command(argv: list[str]) -> list[str]:
     if first in program.commands or first in ("-h", "--help", "--version"):
         return argv
     if not first.startswith("-") and ":" not in first and not is_workload(first):
+        if first.endswith(".py"):
+            raise UsageError(
+                f"'{first}' is a script, not a command",
+                f"'ddpbench diagnose {first}' finds what makes it faster, 'ddpbench watch {first}' lets it run to its end",
+            )
         near = did_you_mean(first, [*program.commands, *WORDS_FOR_FLAGS, *WORKLOADS])
-        hint = near or "'ddpbench list' shows the workloads, 'ddpbench --help' the commands"
+        hint = COMMAND_HINTS.get(first) or near or "'ddpbench list' shows the workloads; any other training: 'ddpbench diagnose train.py'"
         raise UsageError(f"unknown command or workload '{first}'", hint)
     return ["run", *argv]
 
@@ -135,9 +174,11 @@ def _to_usage_error(problem: click.UsageError, first: str) -> UsageError:
 
 def _unknown_flag(flag: str, command: click.Command, path: str) -> UsageError:
     """The error for a flag that ``command`` does not have: one of ``run`` only, or an unknown one."""
+    if hint := FLAG_HINTS.get(flag.replace("_", "-")):
+        return UsageError(f"unknown flag '{flag}'", hint)
     if command is not program and flag in _spellings(run):
-        return UsageError(f"'{path}' has no flag {flag}", f"'{path} --help' shows all flags")
-    return UsageError(f"unknown flag '{flag}'", did_you_mean(flag, _spellings(command)) or f"'{path} --help' shows all flags")
+        return UsageError(f"'{path}' has no flag {flag}", f"'{path} --help-all' shows all flags")
+    return UsageError(f"unknown flag '{flag}'", did_you_mean(flag, _spellings(command)) or f"'{path} --help-all' shows all flags")
 
 
 def _spellings(command: click.Command) -> list[str]:

@@ -28,8 +28,13 @@ PLOTS_FOLDER = "plots"
 class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Flags of ``report`` that ``run`` does not have or that have another meaning there."""
 
-    format: Annotated[Literal["terminal", "json", "csv", "markdown"], Flag(OUTPUT, "output format")] = "terminal"
+    format: Annotated[Literal["terminal", "summary", "json", "csv", "markdown"], Flag(OUTPUT, "output format")] = "terminal"
     output_dir: Annotated[str, Flag(OUTPUT, "folder whose latest record is reported", "-o", metavar="DIR")] = OutputOptions().output_dir
+    sort: Annotated[Literal["time", "workload", "figure", "verdict"], Flag(OUTPUT, "order of the runs of a folder")] = "time"
+    price: Annotated[
+        Annotated[float, msgspec.Meta(ge=0)] | None,
+        Flag(OUTPUT, "price of a GPU-hour: a summary then has the money that its advice saves", metavar="X", automatic="none"),
+    ] = None
 
 
 class PlotOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +43,10 @@ class PlotOptions(msgspec.Struct, frozen=True, kw_only=True):
     output_dir: Annotated[
         str | None,
         Flag(OUTPUT, "folder for plots", "-o", f"{PLOTS_FOLDER}, next to the records", "DIR"),
+    ] = None
+    reference: Annotated[
+        str | None,
+        Flag(OUTPUT, "arm that speed-ups are relative to: its name, or one of its values", "", "the slowest arm", "NAME"),
     ] = None
 
 
@@ -48,9 +57,12 @@ class PlotOptions(msgspec.Struct, frozen=True, kw_only=True):
 def report(files: Sequence[Path], **given: Any) -> int:
     """Print the report of each record FILE, or of the latest run.
 
-    A folder stands for the latest record below it. The parts of a sweep are merged into one report.
+    A folder is listed: the runs below it in a table, with what differs from the run before. The parts of a sweep are merged into
+    one report, as is a folder that holds nothing else.
     """
     options, output = ReportOptions(**parse_given(ReportOptions, given)), parse.parse_output(given)
+    if len(files) == 1 and isdir(files[0]) and (listed := _list_folder(files[0], options)) is not None:
+        return listed
     from ddpbench.analysis.sweep_shards import merge_shards
     from ddpbench.bench.journal import load_job
     from ddpbench.cli.files import latest_record, latest_record_below, load_with_shards, outdated_shard_errors
@@ -59,6 +71,7 @@ def report(files: Sequence[Path], **given: Any) -> int:
     from ddpbench.report.console import finish_output, make_console
     from ddpbench.report.markdown import to_markdown
     from ddpbench.report.pages.registry import view_of
+    from ddpbench.report.summarize_job import summarize_job, summary_json
 
     views.register()
     console = make_console(sys.stdout)
@@ -71,7 +84,9 @@ def report(files: Sequence[Path], **given: Any) -> int:
     if output.redact:
         merged = [(None, redact(job)) for _, job in merged]
     jobs = [job for _, job in merged]
-    if options.format == "json":
+    if options.format == "summary":
+        console.out(summary_json([summarize_job(job, path, options.price) for path, job in merged]))
+    elif options.format == "json":
         console.out(export.jobs_to_json(*jobs))
     elif options.format == "csv":
         console.out(export.jobs_to_csv(*jobs))
@@ -105,7 +120,7 @@ def plot(paths: Sequence[Path], **given: Any) -> int:
     _print_skipped((*(problem.message for problem in unreadable), *left_out_reasons(jobs)))
     folder = Path(options.output_dir) if options.output_dir else common_folder(paths) / PLOTS_FOLDER
     try:
-        plots = draw_plots(jobs, folder)
+        plots = draw_plots(jobs, folder, options.reference)
     except OSError as problem:
         raise UsageError(f"cannot write plots in '{folder}': {problem.strerror}", "choose another folder with -o DIR") from problem
     if not plots:
@@ -148,10 +163,13 @@ CLEAN_FLAG = click.RichOption(
 )
 
 
-@add_flags([CLEAN_FLAG])
+ENV_JSON_FLAG = click.RichOption(["as_json", "--json"], is_flag=True, panel=OUTPUT, help="print one JSON object with a value per name")
+
+
+@add_flags([CLEAN_FLAG, ENV_JSON_FLAG])
 @click.command(options_metavar="[FLAGS]")
 @help_flag
-def env(clean: bool) -> int:
+def env(clean: bool, as_json: bool) -> int:
     """Show the machine and software versions.
 
     Missing packages are listed with the command that installs them.
@@ -167,7 +185,36 @@ def env(clean: bool) -> int:
 
         print_line(console, cleaned_text(*astuple(clean_scratch_folders())))
         return finish_output(console)
-    print_fingerprint(console, describe_environment())
+    rows = describe_environment()
+    if as_json:
+        values = {name: {"value": value, **({"install": remedy} if remedy else {})} for name, value, remedy in rows}
+        console.out(msgspec.json.encode(values).decode())
+    else:
+        print_fingerprint(console, rows)
+    return finish_output(console)
+
+
+def _list_folder(folder: Path, options: ReportOptions) -> int | None:
+    """Print the runs below ``folder``, and return the exit code; None if it has one run only, or the parts of one sweep."""
+    from ddpbench.record.run_list import list_runs
+    from ddpbench.report.console import finish_output, make_console, page_for, print_lines
+    from ddpbench.report.export import rows_to_csv
+    from ddpbench.report.pages.run_table import run_rows, run_table_lines
+
+    runs, skipped = list_runs(folder)
+    sweeps = {run.sweep_shard.sweep_id if run.sweep_shard else str(path) for path, run in runs}
+    if len(sweeps) < 2 or options.format not in ("terminal", "csv", "json"):
+        return None
+    if skipped:
+        others = f" and {len(skipped) - 1} other files" if len(skipped) > 1 else ""
+        _print_skipped([f"{skipped[0].message}{others}"])
+    rows, console = run_rows(runs, options.sort), make_console(sys.stdout)
+    if options.format == "csv":
+        console.out(rows_to_csv([{**msgspec.to_builtins(row), "changes": "; ".join(row.changes)} for row in rows]))
+    elif options.format == "json":
+        console.out(msgspec.json.encode(rows).decode())
+    else:
+        print_lines(console, run_table_lines(rows, page_for(console)))
     return finish_output(console)
 
 

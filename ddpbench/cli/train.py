@@ -26,6 +26,7 @@ from ddpbench.published.publications import published_names
 from ddpbench.record.config import MEASURING, TRAINING, Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup
+from ddpbench.record.packages import require_torch
 from ddpbench.record.request import DiagnoseOptions, OutputOptions, Request, ScaleOptions
 from ddpbench.workloads.registry import WORKLOADS
 
@@ -39,8 +40,12 @@ PART_FLAG = click.RichOption(
 )
 
 
-MOST_USED_FIELDS = ("precision", "amp", "batch_size", "loader", "data_dir", "workers", "gpus", "rounds", "time_limit", "json")
-"""Flags of a training command that its help lists first, by field."""
+MOST_USED_FIELDS = (
+    *("precision", "amp", "batch_size", "image_size", "optimizer", "compile", "channels_last", "fast"),
+    *("loader", "data_dir", "workers", "gpus", "device", "engine", "steps", "rounds", "time_limit"),
+    *("output_dir", "json", "quiet", "verbose"),
+)
+"""Flags of a training command that ``--help`` lists, by field."""
 
 
 def workload_argument(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -214,6 +219,7 @@ def reproduce(context: click.RichContext, /, name: str | None, quick: bool, **gi
     if name is None:
         return _print_published(context.obj)
     lookup("published experiment", name, dict.fromkeys(published_names()))
+    require_torch("a published experiment")
     from ddpbench.published import protocols
 
     request = protocols.reproduction_request(
@@ -240,6 +246,7 @@ def crossover(context: click.RichContext, /, family: str, layers: str, device: s
     The record is stored in a folder named after the GPU. The same command resumes it and skips completed rounds.
     """
     options = parse_crossover(family, {"layers": layers, "device": device, "threads": threads})
+    require_torch(f"workload '{family}'")
     settings, output, typed = parse_given(Config, given), parse.parse_output(given), parse.typed_command(context.obj)
     from ddpbench.published.crossover import run_crossover
 

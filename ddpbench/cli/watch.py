@@ -13,6 +13,7 @@ from ddpbench.machine.gpu import gpu_names
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import flag_fields, to_argv
+from ddpbench.record.packages import refuse_old_torch, require_torch
 from ddpbench.record.request import OutputOptions, Request, WatchOptions
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ def parse_script(words: Sequence[str], is_module: bool, given: Mapping[str, Any]
     from ddpbench.script.run_script import Program
 
     program, output = Program(words[0], tuple(words[1:]), is_module), parse.parse_output(given)
+    if output.gpus:
+        require_torch("--gpus")
+    refuse_old_torch()
     if output.json == "-":
         raise UsageError("--json cannot be '-': stdout belongs to the script", "give a file: --json PATH")
     device: Literal["auto", "cpu"] = "auto" if not output.gpus or gpu_names() else "cpu"  # without GPUs, CPU ranks

@@ -15,13 +15,16 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import find_loader
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.registry import find_precision
+from ddpbench.record.request import OUTPUT
+
+JSON_FLAG = click.RichOption(["as_json", "--json"], is_flag=True, panel=OUTPUT, help="print the prediction as one JSON object")
 
 
-@add_flags(flag_options(Scenario))
+@add_flags([*flag_options(Scenario), JSON_FLAG])
 @click.command(options_metavar="[FLAGS]")
 @click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RECORD [MORE]...")
 @help_flag
-def whatif(records: Sequence[Path], **given: Any) -> int:
+def whatif(records: Sequence[Path], as_json: bool, **given: Any) -> int:
     """Predict the throughput with other settings from a diagnosis.
 
     Examples:
@@ -40,7 +43,9 @@ def whatif(records: Sequence[Path], **given: Any) -> int:
     from ddpbench.bench.journal import load_job
     from ddpbench.cli.files import resolve_record
     from ddpbench.report.console import finish_output, make_console
-    from ddpbench.report.messages.whatif import measurement_hint, missing_measurement_text
+    from ddpbench.report.export import without_missing_json
+    from ddpbench.report.messages.predictions import missing_measurement_text
+    from ddpbench.report.messages.whatif import measurement_hint
     from ddpbench.report.pages.whatif import render_whatif
 
     job, *others = map(load_job, map(resolve_record, records))
@@ -50,7 +55,10 @@ def whatif(records: Sequence[Path], **given: Any) -> int:
     except MissingMeasurementError as error:
         missing = missing_measurement_text(error.missing)
         raise UsageError(f"missing measurement: {missing}", measurement_hint(error.command)) from error
-    render_whatif(job, answer, console)
+    if as_json:
+        console.out(without_missing_json(answer.prediction))
+    else:
+        render_whatif(job, answer, console)
     return finish_output(console)
 
 

@@ -33,7 +33,9 @@ def tf32_for_a_while(tf32: bool) -> Iterator[None]:
 
 def get_tf32() -> tuple[bool, bool]:
     """Whether TF32 is on for (matrix products, cuDNN convolutions), as kernels see it."""
-    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    matmul, conv = torch.backends.cuda.matmul, getattr(torch.backends.cudnn, "conv", None)
+    if conv is None:  # torch before 2.9 has the older flags only
+        return matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     return matmul.fp32_precision == "tf32", conv.fp32_precision == "tf32"
 
 

@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
+from ddpbench.machine.progress_bars import room_for_lines
 from ddpbench.record.errors import BenchError
 from ddpbench.record.text import printable
 
@@ -23,9 +24,9 @@ def print_note(text: str) -> None:
 
 def _write_stderr(lines: str) -> None:
     """Write ``lines`` to stderr; a closed stderr is not an error."""
-    with suppress(OSError, ValueError):
-        sys.stderr.write(lines + "\n")
-        sys.stderr.flush()
+    with suppress(OSError, ValueError), room_for_lines(sys.stderr) as stream:
+        stream.write(lines + "\n")
+        stream.flush()
 
 
 _original_stdout: TextIO | None = None  # one per process, as stdout is

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Self
+from enum import Enum
+
+from typing_extensions import Self
 
 
-class EnvVar(StrEnum):
+class EnvVar(str, Enum):
     """An environment variable. The member is its name; ``set_by`` and ``meaning`` are text for the reference."""
 
     set_by: str
@@ -18,6 +19,9 @@ class EnvVar(StrEnum):
         member.set_by = set_by
         member.meaning = meaning
         return member
+
+    def __str__(self) -> str:
+        return str(self.value)
 
     COLUMNS = "COLUMNS", "user", "width of reports and help; default: that of the terminal, at most 100, or 80 without a terminal"
     XDG_CACHE_HOME = "XDG_CACHE_HOME", "user", "absolute path of the cache folder, for generated datasets; default: ~/.cache"
@@ -44,6 +48,7 @@ class EnvVar(StrEnum):
         "user",
         "signals that torchrun forwards to its ranks; --gpus adds SIGUSR1, SLURM's warning, if it is not set",
     )
+    PET_LOG_DIR = "PET_LOG_DIR", "user", "folder of torchrun's log files; --gpus uses one that it removes at the end, if it is not set"
 
     RANK = "RANK", "launcher", "rank of this process; without it and WORLD_SIZE the process trains alone"
     WORLD_SIZE = "WORLD_SIZE", "launcher", "number of ranks"

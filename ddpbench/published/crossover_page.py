@@ -15,7 +15,7 @@ from ddpbench.published.crossing import Crossing, crossing_of, describe_crossing
 from ddpbench.published.publications import load_publication
 from ddpbench.record.record import Job
 from ddpbench.record.text import pluralize
-from ddpbench.report.console import page_for, print_sections
+from ddpbench.report.console import page_for, print_sections, record_path_lines
 from ddpbench.report.format import format_interval, format_significant
 from ddpbench.report.grid import Grid, GridColumn, format_metric, grid_lines
 from ddpbench.report.layout import CAUTION, LABEL, Page, styled, wrap_text
@@ -24,7 +24,8 @@ from ddpbench.report.pages.checks import check_lines
 from ddpbench.report.pages.header import machine_text
 from ddpbench.report.pages.status import resume_hint_lines, status_lines
 from ddpbench.report.plot_data import CrossoverPlot, date_suffixes, device_name, make_curve
-from ddpbench.report.plots import batched, numbered_stem
+from ddpbench.report.plot_names import PlotNames, device_part, varied_part
+from ddpbench.report.plots import batched
 
 PUBLISHED_CROSSOVER = "disc-mlp-cpu-vs-gpu"
 
@@ -35,7 +36,7 @@ def render_crossover(job: Job, console: Console, path: Path | None, *, verbose: 
     ``verbose`` adds the checks that passed; ``quiet`` prints the crossing only. ``path`` is the record's file, None if it could not
     be saved.
     """
-    page = page_for(console)
+    page = page_for(console, verbose)
     if quiet:
         print_sections(console, [[*_crossing_lines(crossing_of(job), page)]])
         return
@@ -52,8 +53,7 @@ def render_crossover(job: Job, console: Console, path: Path | None, *, verbose: 
         ),
         [*crossover_lines(job, page)],
         [*status_lines(named, page), *resume_hint_lines(job, page)],
-        [*check_lines(named, page, verbose)],
-        [Text(str(path))] if path else [],
+        [*check_lines(named, page), *record_path_lines(path, page)],
     ]
     print_sections(console, sections)
 
@@ -135,7 +135,7 @@ MAX_CROSSOVERS = 3
 """The most crossings on one pair of axes."""
 
 
-def draw_crossovers(jobs: Sequence[Job], folder: Path) -> list[Path]:
+def draw_crossovers(jobs: Sequence[Job], folder: Path, names: PlotNames) -> list[Path]:
     """Draw the crossings of ``jobs`` into ``folder``; return the files written.
 
     A picture shows at most MAX_CROSSOVERS. matplotlib is imported here, not with this module.
@@ -144,13 +144,18 @@ def draw_crossovers(jobs: Sequence[Job], folder: Path) -> list[Path]:
 
     row = load_publication(PUBLISHED_CROSSOVER).experiments[0].rows[0]
     published = (row.crossover_parameters or 0, f"published: {row.crossover_parameters:,} parameters, {row.crossover_layers} layers")
-    return [
-        path
-        for number, found in enumerate(batched(crossover_plots(jobs), MAX_CROSSOVERS), 1)
-        for path in save_figure(
-            draw_crossover_plots(CROSSOVER_FAMILY, found, published), folder, numbered_stem(f"{CROSSOVER_FAMILY}-crossover", number)
-        )
-    ]
+    written: list[Path] = []
+    for found in batched(crossover_plots(jobs), MAX_CROSSOVERS):
+        stem = names.reserve(CROSSOVER_FAMILY, _sides(found), "time", varied_part(["model-size"]))
+        written += save_figure(draw_crossover_plots(CROSSOVER_FAMILY, found, published), folder, stem)
+    return written
+
+
+def _sides(plots: Sequence[CrossoverPlot]) -> str:
+    """The compared devices for a file name: ``CPU, 16 threads vs H200``."""
+    curves = [curve for plot in plots for curve in (plot.loser, plot.winner)]
+    sides = (device_part([curve.device]) if curve.setting == "GPU" else curve.setting for curve in curves)
+    return " vs ".join(dict.fromkeys(sides))
 
 
 def crossover_plots(jobs: Iterable[Job]) -> list[CrossoverPlot]:

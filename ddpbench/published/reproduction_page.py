@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from ddpbench.published.sweep_points import find_by_precision, matching_records
 from ddpbench.record.record import Job, Record
 from ddpbench.record.registry import find_precision
 from ddpbench.record.roles import RUN, Role
-from ddpbench.report.console import page_for, print_lines, print_sections
+from ddpbench.report.console import page_for, print_lines, print_sections, record_path_lines
 from ddpbench.report.format import MISSING, format_significant
 from ddpbench.report.grid import Grid, GridColumn, format_as_published, grid_lines, mean_cell
 from ddpbench.report.layout import CAUTION, COLUMN_GAP, GOOD, LABEL, Page, styled, wrap_items, wrap_text
@@ -39,6 +40,10 @@ CLAIM_LEGEND = (
     "With one round, as in most publications, the figure itself is used as the interval"
 )
 """Explains the words before the claims."""
+
+SHORT_LEGEND = (
+    f"holds: the published effect, at most {FAR_FACTOR:g} times larger or smaller; same way: of another size; ratios: published -> here"
+)
 HERE = "here"
 
 
@@ -61,12 +66,12 @@ def render_published(console: Console) -> None:
 
 
 def render_reproduction(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
-    """Print the published experiment next to the results of ``job``.
+    """Print whether the claims of the published experiment hold in ``job``.
 
-    ``verbose`` adds the checks that passed; ``quiet`` prints the claims only. ``path`` is the record's file, None if it could not be
-    saved. Raises UsageError if the experiment is unknown.
+    ``verbose`` adds the protocol, the tables of both, the reasons, and all checks; ``quiet`` prints the claims only. ``path`` is the
+    record's file, None if it could not be saved. Raises UsageError if the experiment is unknown.
     """
-    page, publication = page_for(console), publication_of(job)
+    page, publication = page_for(console, verbose), publication_of(job)
     claims = [[*_claim(result, page)] for result in check_claims(publication.id, job)]
     if quiet:
         print_sections(console, claims)
@@ -74,12 +79,14 @@ def render_reproduction(job: Job, console: Console, path: Path | None, *, verbos
     named = {_name(record): record for record in job.records}
     sections = [
         [*_head(publication, job, page)],
-        *([*table] for table in _tables(publication, job, page)),
-        [*_labelled("words", CLAIM_LEGEND, page)],
-        *claims,
+        *([*table] for table in _tables(publication, job, page) if verbose),
+        *(
+            ([*_labelled("words", CLAIM_LEGEND, page)], *claims)
+            if verbose
+            else ([*_labelled("words", SHORT_LEGEND, page), *chain(*claims)],)
+        ),
         [*status_lines(named, page), *resume_hint_lines(job, page)],
-        [*check_lines(named, page, verbose, hints=False)],
-        [Text(str(path))] if path else [],
+        [*check_lines(named, page, hints=False), *record_path_lines(path, page)],
     ]
     print_sections(console, sections)
 
@@ -110,16 +117,17 @@ def _name(record: Record) -> str:
 def _head(publication: Publication, job: Job, page: Page) -> Iterator[Text]:
     yield from styled(wrap_text("", f"ddpbench reproduce  {publication.id}", page), LABEL)
     yield from _labelled("published", f"{publication.title}; {publication.source}", page)
-    yield from _labelled("with", "; ".join(filter(None, [publication.hardware, publication.software])), page)
-    for protocol in filter(None, [publication.protocol, *(_protocol(each) for each in publication.experiments)]):
-        yield from _labelled("protocol", protocol, page)
+    if page.verbose:
+        yield from _labelled("with", "; ".join(filter(None, [publication.hardware, publication.software])), page)
+        for protocol in filter(None, [publication.protocol, *(_protocol(each) for each in publication.experiments)]):
+            yield from _labelled("protocol", protocol, page)
     yield from _labelled("here", "; ".join(dict.fromkeys(machine_text(record.environment) for record in job.records)), page)
     for deviation in [
         *protocol_deviations(job),
         *(f"{other} replaces {one}" for one, other in substituted_workloads(publication, job).items()),
     ]:
         yield from _labelled("but", deviation, page)
-    for note in _precision_notes(publication):
+    for note in _precision_notes(publication) if page.verbose else ():
         yield from _labelled("note", note, page)
 
 
@@ -252,12 +260,19 @@ def _ratio(line: _TableRow, setting: _PrecisionColumn, metric: Metric) -> str:
     result = line.result_for(setting)
     if result is None or line.source == HERE or (result.record and result.record.role != setting.role):
         return ""
+    if metric.name == "accuracy" and result.record and result.record.data and result.record.data.generated:
+        return ""  # what a network learns of generated data compares with nothing
     ratio = result.figures[metric.name].ratio
     return format_significant(float(f"{ratio:.3g}")) if ratio is not None else ""
 
 
 def _claim(result: ClaimResult, page: Page) -> Iterator[Text]:
     word, style, explanation = claim_result_text(result)
+    if not page.verbose:
+        ratios = [f"{each.name} {each.published:.2f} -> {each.text}" for each in result.ratios if each.published is not None]
+        yield from styled(wrap_text(f"{word:9}  ", result.claim, page), style, len(word))
+        yield from styled(wrap_items(" " * 11, ratios or [explanation], page))
+        return
     yield from _labelled("claimed", result.claim, page)
     published = [f"{each.name} {each.published:.2f}" for each in result.ratios if each.published is not None]
     yield from styled(wrap_items("published  ", published, page)) if published else []

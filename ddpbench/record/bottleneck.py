@@ -41,6 +41,7 @@ class SlowRank(Evidence, frozen=True, kw_only=True, tag="slow-rank"):
     own_ms: Milliseconds
     others_own_ms: Milliseconds  # their median
     cost_samples_per_s: Amount  # what all ranks together lose
+    largest_over_mean: Amount | None = None  # elements of the largest batch of a step over the mean of all ranks, if they are unequal
 
 
 class LoaderInBackground(Evidence, frozen=True, kw_only=True, tag="loader-in-background"):
@@ -81,12 +82,13 @@ class CoresTakenByOthers(Evidence, frozen=True, kw_only=True, tag="cores-taken-b
 
 
 class EpochStarts(Evidence, frozen=True, kw_only=True, tag="epoch-starts"):
-    """Epoch-start-bound: the devices wait for workers to end, to start, and to load their first batch."""
+    """Epoch-start-bound: the devices wait for workers to end and start, unless those stay, and to load their first batch."""
 
     fraction: Amount  # of the training
     start_s: Amount | None = None  # of an epoch; None if the number of its batches is unknown
     epoch_s: Amount | None = None
     workers: Count
+    keeps_workers: bool = False  # over epochs: ``persistent_workers=True``
 
 
 class DataWait(Evidence, frozen=True, kw_only=True, tag="data-wait"):

@@ -10,6 +10,7 @@ from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.private import EntryName, Folder, HostName
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds, NonZero, Seconds
+from ddpbench.record.remedy import Advice, AnyRemedy
 from ddpbench.record.roles import SkippedMeasurement
 
 SHM_DIR = "/dev/shm"
@@ -103,7 +104,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Room for workers of a DataLoader beside those that a script has, and their need; bytes of all ranks of a node."""
+    """Room for workers of a DataLoader in place of those that a script has, and their need; bytes of all ranks of a node."""
 
     batch_bytes: Count
     worker_bytes: Count = 0  # of a worker, besides its batches; 0 if unknown
@@ -142,4 +143,6 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     device_decoding: DeviceDecoding | None = None
     alternative_loaders: list[AlternativeLoader] = []
     predictions: list[Prediction] = []  # recorded before any of them is tried
+    remedies: list[AnyRemedy] | None = None  # those that were tried first, then by gain; None until they are judged
+    advice: Advice | None = None  # None until something has been tried, unless nothing can be
     skipped: list[SkippedMeasurement] = []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Literal, Self
+from typing import Literal
+
+from typing_extensions import Self
 
 from ddpbench.record.text import mask_text, printable
 

@@ -20,6 +20,11 @@ from ddpbench.record.request import OutputOptions
 from ddpbench.record.text import format_validation_error
 from ddpbench.record.validate import find_inconsistency
 
+DEFAULT_FOLDER = Path(OutputOptions().output_dir).parts
+
+MAX_RECORD_BYTES = 100_000_000
+"""A larger file is refused unread."""
+
 
 def atomic_write(path: Path, data: bytes, overwrite: bool = True) -> None:
     """Write ``data`` to ``path`` through a temporary file in the same folder: flush, fsync, rename.
@@ -90,7 +95,13 @@ def _open_defaults(job: dict[str, Any]) -> None:
                 requested[name] = None
 
 
-UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {2: _open_defaults}
+def _unjudged_remedies(job: dict[str, Any]) -> None:
+    """Schema 3 held predictions only: what remedies there are, and what to use, is judged when the job is opened."""
+    if job.get("diagnosis"):
+        job["diagnosis"]["remedies"] = None
+
+
+UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {2: _open_defaults, 3: _unjudged_remedies}
 """By the schema that it reads: changes a decoded job file in place to the next schema."""
 
 OLDEST_SCHEMA = min(UPGRADES, default=SCHEMA)
@@ -114,7 +125,7 @@ def reserve_path(folder: Path, stem: str) -> Path:
     Raises UsageError if the folder cannot be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        _create_folder(folder)
         for attempt in range(1, 10_000):
             path = folder / (f"{stem}.json" if attempt == 1 else f"{stem}-{attempt}.json")
             try:
@@ -127,14 +138,32 @@ def reserve_path(folder: Path, stem: str) -> Path:
     raise UsageError(f"no free file name for '{stem}' in '{folder}'", "choose another folder with -o DIR")
 
 
+def _create_folder(folder: Path) -> None:
+    """Create ``folder`` if it is missing. Git ignores the default folder of records if this creates it."""
+    default = next((each for each in (folder, *folder.parents) if each.parts[-2:] == DEFAULT_FOLDER), None)
+    is_new = default is not None and not default.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    if default and is_new:
+        default.joinpath(".gitignore").write_text("# Created by ddpbench.\n*\n")
+
+
 def save(job: Job, path: Path) -> None:
-    """Write ``job``, redacted if it says so, to ``path`` atomically. Raises OSError and keeps the old file if that fails."""
-    atomic_write(path, encode_json(redact(job) if job.redacted else job))
+    """Write ``job``, redacted if it says so, to ``path`` atomically. Raises OSError and keeps the old file if that fails.
+
+    A folder that has been removed since is created again.
+    """
+    data = encode_json(redact(job) if job.redacted else job)
+    try:
+        atomic_write(path, data)
+    except FileNotFoundError:
+        _create_folder(path.parent)
+        atomic_write(path, data)
 
 
 def load(path: Path) -> Job:
     """The job in ``path``, upgraded to today's schema. Raises UsageError with the file and the invalid field or line."""
     try:
+        _refuse_other_files(path)
         text = path.read_bytes()
     except OSError as problem:
         raise UsageError(f"cannot read '{path}': {problem.strerror}", NOT_A_RECORD_HINT) from problem
@@ -158,6 +187,15 @@ def load(path: Path) -> Job:
     if inconsistency := find_inconsistency(job):
         raise _not_a_record(path, inconsistency)
     return job
+
+
+def _refuse_other_files(path: Path) -> None:
+    """Raises UsageError for a pipe or a device, which may never end, and for a file that is far too large; OSError if there is none."""
+    status = path.stat()
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise _not_a_record(path, "it is a pipe or a device")
+    if status.st_size > MAX_RECORD_BYTES:
+        raise _not_a_record(path, f"it has {status.st_size / 1e6:,.0f} MB, more than the {MAX_RECORD_BYTES / 1e6:.0f} MB of any record")
 
 
 def _decode(path: Path, text: bytes, kind: type[Decoded]) -> Decoded:
@@ -237,20 +275,27 @@ def _has_content(path: Path) -> bool:
 
 def check_output_paths(output: OutputOptions) -> None:
     """Raises UsageError if results could not be written at the end."""
-    target = None if output.json in (None, "-") else Path(str(output.json))
-    if target and target.is_dir():
-        raise UsageError(f"'{target}' is a folder", "give a file name: --json PATH")
-    if target and not target.absolute().parent.is_dir():
-        raise UsageError(f"folder '{target.parent}' of --json does not exist", "create it, or give another PATH")
-    if target and target.exists() and not output.force:
-        raise UsageError(f"'{target}' already exists", "give another PATH for --json, or add --force")
-    if target and not _is_writable(target.absolute().parent):
-        raise UsageError(f"cannot write '{target}': not writable", "give another PATH for --json")
+    if output.summary == "-":
+        raise UsageError("--summary cannot be '-'", "give a file: --summary PATH")
+    for flag, path in (("--json", output.json), ("--summary", output.summary)):
+        if path not in (None, "-"):
+            _check_target(Path(str(path)), flag, output.force)
     folder = Path(output.output_dir).absolute()
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not _is_writable(existing):
         reason = "folder is not writable" if existing.is_dir() else f"'{os.path.relpath(existing)}' is a file"
         raise UsageError(f"cannot write results in '{output.output_dir}': {reason}", "choose another folder with -o DIR")
+
+
+def _check_target(target: Path, flag: str, force: bool) -> None:
+    if target.is_dir():
+        raise UsageError(f"'{target}' is a folder", f"give a file name: {flag} PATH")
+    if not target.absolute().parent.is_dir():
+        raise UsageError(f"folder '{target.parent}' of {flag} does not exist", "create it, or give another PATH")
+    if target.exists() and not force:
+        raise UsageError(f"'{target}' already exists", f"give another PATH for {flag}, or add --force")
+    if not _is_writable(target.absolute().parent):
+        raise UsageError(f"cannot write '{target}': not writable", f"give another PATH for {flag}")
 
 
 def _is_writable(folder: Path) -> bool:

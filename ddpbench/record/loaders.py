@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ddpbench.record import names
 from ddpbench.record.errors import UsageError
-from ddpbench.record.packages import is_installed
+from ddpbench.record.packages import DALI_PACKAGES, is_installed
 from ddpbench.record.registry import DATASETS
 
 SYNTHETIC, REPLAY = "synthetic", "replay"
@@ -98,7 +98,7 @@ DALI_SPEC = LoaderSpec(
     reads_dataset=True,
     datasets=("imagenet",),
     modules=("nvidia.dali", "PIL"),
-    packages=("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
+    packages=DALI_PACKAGES,
     min_major_version=2,
     worker_type="threads",
 )

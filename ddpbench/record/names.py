@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ddpbench.record.errors import BenchError, UsageError
-from ddpbench.record.packages import INSTALL_COMMANDS, missing_module_error
+from ddpbench.record.packages import PACKAGES, missing_module_error
 
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")
@@ -71,7 +71,7 @@ def import_object(target: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError, SyntaxError) as problem:
-        if isinstance(problem, ModuleNotFoundError) and problem.name and problem.name in INSTALL_COMMANDS:
+        if isinstance(problem, ModuleNotFoundError) and problem.name and problem.name in PACKAGES:
             raise missing_module_error(f"'{target}'", problem.name) from problem
         raise UsageError(
             f"cannot load '{target}': {problem}", "use package.module:name, importable from the working directory"

@@ -16,6 +16,9 @@ UNCHANGED = "unchanged"
 MAX_RANKS = 1024
 
 
+PREDICTION_CONFIDENCE = 0.9
+"""Confidence of the interval of a predicted gain."""
+
 MIN_WORTHWHILE_GAIN = 1.05
 """A gain below this, predicted or measured, is too small to matter."""
 
@@ -163,7 +166,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     gain: NonZero | None = None
     low: NonZero | None = None
     high: NonZero | None = None
-    confidence: Fraction = 0.9
+    confidence: Fraction = PREDICTION_CONFIDENCE
     samples_per_s: NonZero | None = None  # of all ranks
     assumptions: list[Assumption] = []
     missing_measurement: MissingMeasurement | None = None

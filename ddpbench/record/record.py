@@ -22,7 +22,7 @@ from ddpbench.record.text import mask_command
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Verdict
 
-SCHEMA = 3
+SCHEMA = 4
 """Schema version that this release writes."""
 
 
@@ -137,6 +137,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     params_in_sync: bool = True  # all ranks ended the round with equal parameters, or the engine does not sync them
     collective_wait: CollectiveWait | None = None  # set if the traces hold only some of the steps
     batch_imbalance: Amount | None = None  # elements of the largest batch of a step over the mean of all ranks; None if unknown
+    largest_batch_rank: Count | None = None  # the rank that has it in nearly all steps; None if none has, or it is unknown
 
     @property
     def samples_per_s(self) -> float:

@@ -54,7 +54,10 @@ class OutputOptions(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Flag(OUTPUT, "also write the record to PATH; with '-' to stdout, and the report to stderr", metavar="PATH", automatic="none"),
     ] = None
-    force: Annotated[bool, Flag(OUTPUT, "overwrite an existing --json file")] = False
+    summary: Annotated[
+        str | None, Flag(OUTPUT, "also write the summary for programs (docs/summary.md) to PATH", metavar="PATH", automatic="none")
+    ] = None
+    force: Annotated[bool, Flag(OUTPUT, "overwrite an existing --json or --summary file")] = False
     quiet: Annotated[bool, Flag(OUTPUT, "print only the result", "-q")] = False
     verbose: Annotated[bool, Flag(OUTPUT, "print every check, setting, note and hint", "-v")] = False
     redact: Annotated[bool, Flag(OUTPUT, "leave host, user, paths and command out of record and report")] = False

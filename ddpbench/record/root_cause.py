@@ -114,6 +114,27 @@ class TriedWorkers(Evidence, frozen=True, kw_only=True, tag="tried-workers"):
     is_loader_only: bool = False
 
 
+class TimeOutsideSamples(Evidence, frozen=True, kw_only=True, tag="time-outside-samples"):
+    """Open: most of a wait of a trainer that loads its batches itself passes neither in the dataset nor in the collate function."""
+
+    wait_ms: Milliseconds  # per image
+    sample_ms: Milliseconds  # of it, in the dataset and the collate function
+
+
+class ComparedWorkers(Evidence, frozen=True, kw_only=True, tag="compared-workers"):
+    """Too few workers, or open if more were no faster, whatever their costs promise.
+
+    ``gain`` is the throughput with ``more_workers`` as a multiple of that with ``workers``: of the training or, with ``is_loader_only``, of
+    a benchmark of the loader.
+    """
+
+    workers: Count
+    samples_per_s: Amount  # that these workers can load
+    more_workers: Count
+    gain: Amount
+    is_loader_only: bool = False
+
+
 class IdleWorkers(Evidence, frozen=True, kw_only=True, tag="idle-workers"):
     """Open: workers wait although cores are free."""
 
@@ -216,6 +237,8 @@ CauseEvidence = (
     | TooFewCores
     | TooFewWorkers
     | TriedWorkers
+    | ComparedWorkers
+    | TimeOutsideSamples
     | BusyCoresUnexplained
     | EnoughWorkers
     | UndecidedCause

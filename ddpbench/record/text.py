@@ -55,8 +55,19 @@ SECRET_LAST_WORDS = frozenset({"token", "key", "auth", "pass", "apikey", "authto
 """Words that do so at the end of the name only: ``--api-key`` is secret, ``--key-frames`` is not."""
 
 NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-USERINFO = re.compile(r"(\b[A-Za-z][\w+.-]*://)[^\s/]+@")
-ASSIGNMENT = re.compile(r"""(?<![\w-])(-{0,2}[A-Za-z][\w.-]*)=("[^"]*"|'[^']*'|[^\s&,;'"]+)""")
+USERINFO = re.compile(r"(\b[A-Za-z][\w+.-]{0,63}://)[^\s/]+@")
+ASSIGNMENT = re.compile(r"""(?<![\w-])(-{0,2}[A-Za-z][\w.-]{0,255})=("[^"]*(?:"|\Z)|'[^']*(?:'|\Z)|[^\s&,;'"]+)""")
+"""Bounded, and an open quote ends with the text: else a long word would take a time that grows with the square of its length."""
+
+TOKEN = re.compile(
+    r"(?<![\w-])(?:"
+    r"(?:hf|gh[opsur]|github_pat|glpat|sk|sk_live|pk_live|xox[abprs]|npm|pypi|dckr_pat|dop_v1|lsv2_pt)[_-][\w-]{16,255}"
+    r"|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{35}|eyJ[\w-]{8,2048}\.[\w-]{8,2048}\.[\w-]{0,2048}"
+    r")(?![\w-])"
+)
+"""Tokens whose shape shows what they are, as their issuers document it: Hugging Face, GitHub, GitLab, OpenAI, Anthropic, Stripe, Slack,
+npm, PyPI, Docker, DigitalOcean, LangSmith, AWS, Google, and JSON web tokens (RFC 7519)."""
+
 BEARER = re.compile(r"\b(bearer )\S+", re.IGNORECASE)
 
 
@@ -67,7 +78,8 @@ def is_secret_name(name: str) -> bool:
 
 
 def mask_text(text: str) -> str:
-    """``text`` with ``***`` for secrets: the user and password of a URL, and the value in ``NAME=VALUE`` if the name is secret."""
+    """``text`` with ``***`` for secrets: tokens, the user and password of a URL, and the value in ``NAME=VALUE`` if the name is secret."""
+    text = TOKEN.sub(MASK, text)
     text = BEARER.sub(rf"\g<1>{MASK}", USERINFO.sub(rf"\g<1>{MASK}@", text))
     return ASSIGNMENT.sub(lambda match: f"{match[1]}={MASK}" if is_secret_name(match[1]) else match[0], text)
 

@@ -9,7 +9,8 @@ from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.environment import Environment
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.roles import ALLREDUCE_ONLY
+from ddpbench.record.roles import ALLREDUCE_ONLY, WITH_DATA, ddp_role
+from ddpbench.record.scaling_loss import NotMeasured
 from ddpbench.record.text import pluralize
 from ddpbench.record.trace import PHASES, Trace
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 MAX_PHASE_SUM_RATIO = 1.5
 """Maximum ratio of the sum of a rank's phases to its wall time. Above 1 only by the difference between two clocks."""
+
+FIGURE_TOLERANCE = 1.001
+"""The figure of a record lies between those of its slowest and its fastest round, but for rounding."""
 
 COMPUTE_PHASES = ("forward", "backward", "optimizer")
 
@@ -40,6 +44,10 @@ def _check_job(job: Job) -> Problems:
         yield f"sweep_shard: {len(job.sweep_shard.indices)} arms, but the job has {len(job.records)}"
     if job.scaling and not job.scaling.world_sizes:
         yield "scaling.world_sizes: empty"
+    elif job.scaling and job.scaling.verdict and not isinstance(job.scaling.verdict.evidence, NotMeasured):
+        ranks = job.scaling.world_sizes[-1]
+        if not any(record.rounds and record.role in (ddp_role(ranks), WITH_DATA) for record in job.records):
+            yield f"scaling.verdict: no rounds of {pluralize(ranks, 'rank')}, which it is of"
     if job.diagnosis and job.records:
         yield from _prefix_problems("diagnosis", _check_diagnosis(job.diagnosis, job.records[0].world_size))
 
@@ -57,6 +65,10 @@ def _check_record(record: Record) -> Problems:
             yield f"rounds[{at}].traces: no compute time"
     if record.throughput and not record.rounds:
         yield "throughput: no rounds"
+    elif record.throughput and not record.throughput.launch_samples_per_s:  # of several launches, it is the mean of theirs
+        rates, figure = [timed.samples_per_s for timed in record.rounds], record.throughput.samples_per_s
+        if not min(rates) / FIGURE_TOLERANCE <= figure <= max(rates) * FIGURE_TOLERANCE:
+            yield f"throughput.samples_per_s: {figure:g}, but its rounds have {min(rates):g} to {max(rates):g}"
     if record.verdict:
         yield from _prefix_problems("verdict.evidence", _check_named_ranks(record.verdict.evidence, record.world_size))
     for at, check in enumerate(record.checks):

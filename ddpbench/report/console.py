@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import IO, TextIO, cast
 
 from rich.console import Console
@@ -98,8 +100,16 @@ def finish_output(console: Console) -> ExitCode:
     return ExitCode.FAILED if cast(SafeStream, console.file).is_truncated else ExitCode.OK
 
 
-def page_for(console: Console) -> Page:
-    return Page(console.width, unicode=not console.options.ascii_only)
+def page_for(console: Console, verbose: bool = False) -> Page:
+    return Page(console.width, unicode=not console.options.ascii_only, verbose=verbose)
+
+
+def record_path_lines(path: Path | None, page: Page) -> list[Text]:
+    """The file of the record, as the command that prints all of its page unless this page does; no line without a file."""
+    if path is None:
+        return []
+    file = str(path) if "*" in path.name else shlex.quote(str(path))  # that of all parts of a sweep is for the shell to expand
+    return [Text(str(path) if page.verbose else f"more     ddpbench report -v {file}")]
 
 
 def print_lines(console: Console, lines: Iterable[Text]) -> None:

@@ -1,4 +1,4 @@
-"""Draws figures with matplotlib; no other module imports it.
+"""Draws figures with matplotlib, which only the modules ``draw*`` import.
 
 Legible without colour: markers, line styles, hatches.
 """
@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from io import BytesIO
 from math import log10
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal
 
 import matplotlib
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from ddpbench.analysis.stats import PairedRatio
+from ddpbench.record.io import atomic_write
 from ddpbench.record.text import format_3sig, printable
-from ddpbench.report.plot_data import BatchSizePlot, CrossoverPlot, PlotCurve, SpeedupPlot
+from ddpbench.report.plot_data import BatchSizePlot, CrossoverPlot, PlotCurve
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 """The palette of Okabe and Ito, safe for colour-blind readers. Colour is only a second cue here."""
@@ -52,8 +52,8 @@ OOM_MARKER: dict[str, Any] = {
 }
 """Drawn in place of a missing value."""
 
-WHITE_BOX: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
-"""Background of a label, so that the line at 1 does not cross its text."""
+LEGEND_WIDTH, LEGEND_HANDLE_WIDTH = 108, 7
+"""Characters that fit into a legend as wide as the figure, and those that a handle takes."""
 
 OOM_MARKER_HEIGHT, OOM_MARKER_SPACING = 0.035, 0.07
 """Height of the lowest cross, and distance to the next one above it, as fractions of the axes."""
@@ -76,8 +76,10 @@ def save_figure(figure: Figure, folder: Path, stem: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{stem}.png", folder / f"{stem}.svg"]
     with matplotlib.rc_context(RC_PARAMS):  # type: ignore[arg-type]
-        figure.savefig(paths[0], dpi=PNG_DPI, metadata={"Software": None})
-        figure.savefig(paths[1], metadata={"Date": None})
+        for path, settings in zip(paths, ({"dpi": PNG_DPI, "metadata": {"Software": None}}, {"metadata": {"Date": None}}), strict=True):
+            content = BytesIO()
+            figure.savefig(content, format=path.suffix[1:], **settings)  # type: ignore[arg-type]
+            atomic_write(path, content.getvalue())  # on a full disk the old picture stays
     return paths
 
 
@@ -103,7 +105,7 @@ def draw_batch_size_plot(chart: BatchSizePlot, with_spread: bool) -> Figure:
     else:
         axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    axes.set_xlabel(_batch_label(chart.item))
+    axes.set_xlabel(batch_label(chart.item))
     axes.set_ylabel(escape_mathtext(chart.y_label))
     figure.suptitle(
         f"{escape_mathtext(chart.title)}{', mean and standard deviation over rounds' if with_spread else ', mean over rounds'}",
@@ -111,39 +113,17 @@ def draw_batch_size_plot(chart: BatchSizePlot, with_spread: bool) -> Figure:
     )
     signs, _ = axes.get_legend_handles_labels()
     crossed = [Line2D([], [], **OOM_MARKER, label=OOM_LABEL)] if any(curve.out_of_memory_x for curve in chart.curves) else []
-    figure.legend(handles=[*signs, *crossed], loc="outside lower center", ncols=2, fontsize=9)
+    add_legend(figure, [*signs, *crossed], max_columns=2)
     return figure
 
 
-def draw_speedup_plots(title: str, panels: Sequence[SpeedupPlot]) -> Figure:
-    """Speed-ups as bars, one panel per device, all on one scale.
-
-    Error bars are the intervals or, if there are too few rounds, the ranges.
-    """
-    settings = list(dict.fromkeys(setting for panel in panels for setting in panel.speedups))
-    with matplotlib.rc_context(RC_PARAMS):  # type: ignore[arg-type]
-        figure = Figure(figsize=(8.0, 1.6 + 2.3 * len(panels)), layout="constrained")
-        rows = figure.subplots(len(panels), 1, sharey=True, squeeze=False)
-    rows[0, 0].set_ylim(0, 1.15 * max(found.high for panel in panels for each in panel.speedups.values() for found in each if found))
-    for axes, panel in zip(rows[:, 0], panels, strict=True):
-        _draw_panel(axes, panel, settings)
-    rows[-1, 0].set_xlabel(_batch_label(panels[0].item))
-    bases = {panel.base for panel in panels}
-    figure.suptitle(
-        f"{escape_mathtext(title)}, speed-up{f' over {escape_mathtext(bases.pop())}' if len(bases) == 1 else ''}{_interval_kinds(panels)}",
-        fontsize=12,
-    )
-    signs: list[Artist] = [
-        Patch(facecolor=COLORS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], label=escape_mathtext(name))
-        for at, name in enumerate(settings)
-    ]
-    if any(sizes for panel in panels for sizes in panel.out_of_memory_batches.values()):
-        base = (
-            f", on the line {escape_mathtext(panels[0].base)}" if any(panel.out_of_memory_batches[panel.base] for panel in panels) else ""
-        )
-        signs.append(Line2D([], [], **OOM_MARKER, label=OOM_LABEL + base))
-    figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize=9)
-    return figure
+def add_legend(figure: Figure, signs: Sequence[Any], max_columns: int) -> None:
+    """A legend below the axes, in as many columns as fit; long labels are wrapped."""
+    for sign in signs:
+        sign.set_label("\n".join(wrap(sign.get_label(), LEGEND_WIDTH)))
+    widest = max(len(line) for sign in signs for line in sign.get_label().split("\n"))
+    columns = min(max_columns, LEGEND_WIDTH // (widest + LEGEND_HANDLE_WIDTH), len(signs))
+    figure.legend(handles=signs, loc="outside lower center", ncols=max(1, columns), fontsize=9)
 
 
 def draw_crossover_plots(title: str, plots: Sequence[CrossoverPlot], published: tuple[int, str]) -> Figure:
@@ -173,7 +153,7 @@ def draw_crossover_plots(title: str, plots: Sequence[CrossoverPlot], published: 
     axes.set_ylabel("training time (s)")
     _add_layers_axis(axes, plots)
     axes.set_title(f"{title}, mean and standard deviation over rounds")
-    figure.legend(loc="outside lower center", ncols=2, fontsize=9)
+    add_legend(figure, axes.get_legend_handles_labels()[0], max_columns=2)
     return figure
 
 
@@ -198,7 +178,7 @@ def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
         return figure, figure.subplots()
 
 
-def _batch_label(item: str) -> str:
+def batch_label(item: str) -> str:
     return f"batch size ({escape_mathtext(item)}s per device per step)"
 
 
@@ -239,66 +219,6 @@ def _mark_out_of_memory(axes: Axes, curves: Sequence[PlotCurve], settings: Seque
 
 def _marker_style(color: int, dash: int) -> dict[str, Any]:
     return {"color": COLORS[color % 7], "marker": MARKERS[color % 7], "fillstyle": FILLS[dash % 4], "markerfacecoloralt": "white"}
-
-
-def _draw_panel(axes: Axes, panel: SpeedupPlot, settings: Sequence[str]) -> None:
-    shown = [_visible_settings(panel, group) for group in range(len(panel.batches))]
-    width = 0.8 / max(map(len, shown))
-    for group, visible in enumerate(shown):
-        for place, setting in enumerate(visible, 1):
-            at, found = settings.index(setting), panel.speedups[setting][group]
-            middle = group + (place - (len(visible) + 1) / 2) * width
-            if found is None:
-                if panel.batches[group] in panel.out_of_memory_batches[setting]:
-                    axes.plot(middle, 2 * OOM_MARKER_HEIGHT, transform=axes.get_xaxis_transform(), **OOM_MARKER)
-                continue
-            axes.bar(middle, found.center, 0.92 * width, color=COLORS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], alpha=0.85)
-            if found.low < found.high:
-                error_bar = [[found.center - found.low], [found.high - found.center]]
-                axes.errorbar(middle, found.center, error_bar, color="black", capsize=2)
-            _label_bar(axes, middle, found)
-    for size, why in panel.empty_reasons.items():
-        position = (panel.batches.index(size), 0.5)
-        axes.annotate(
-            escape_mathtext(why),
-            position,
-            xycoords=axes.get_xaxis_transform(),
-            ha="center",
-            va="center",
-            fontsize=8,
-            style="italic",
-            bbox=WHITE_BOX,
-        )
-    for size in panel.out_of_memory_batches[panel.base]:
-        axes.plot(panel.batches.index(size), 1.0, **OOM_MARKER)
-    axes.axhline(1.0, color="black", linewidth=1.0, linestyle="--")
-    axes.set_xticks(range(len(panel.batches)), [str(size) for size in panel.batches])
-    axes.set_xlim(-0.6, len(panel.batches) - 0.4)
-    axes.set_ylabel(f"speed-up over\n{escape_mathtext(panel.base)}")
-    axes.set_title(escape_mathtext(panel.device), fontsize=10)
-    axes.grid(visible=False, axis="x")
-
-
-def _visible_settings(panel: SpeedupPlot, group: int) -> list[str]:
-    """The settings with a bar in this group; all of them if one ran out of memory.
-
-    A cross is identified by its place only, so the places of all settings are kept.
-    """
-    if any(panel.batches[group] in panel.out_of_memory_batches[setting] for setting in panel.speedups):
-        return list(panel.speedups)
-    return [setting for setting, each in panel.speedups.items() if each[group] is not None]
-
-
-def _interval_kinds(panels: Sequence[SpeedupPlot]) -> str:
-    """What the error bars are, for the title."""
-    drawn = [found for panel in panels for each in panel.speedups.values() for found in each if found and found.low < found.high]
-    kinds = dict.fromkeys("95% interval" if found.has_interval else "range of rounds" for found in drawn)
-    return f" with {' or '.join(kinds)}" if kinds else ""
-
-
-def _label_bar(axes: Axes, place: float, found: PairedRatio) -> None:
-    text = f"{found.center:.2f}"
-    axes.annotate(text, (place, found.high), (0, 4), textcoords="offset points", ha="center", fontsize=7, bbox=WHITE_BOX, zorder=5)
 
 
 def _add_layers_axis(axes: Axes, found: Sequence[CrossoverPlot]) -> None:

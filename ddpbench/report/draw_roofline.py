@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 import matplotlib
@@ -13,7 +14,11 @@ from ddpbench.analysis.roofline import Bound, RooflineRow, kind_rows, layer_rows
 from ddpbench.record.record import Record
 from ddpbench.record.roofline import DeviceLimits, Roofline
 from ddpbench.report.draw import COLORS, MARKERS, RC_PARAMS, escape_mathtext, set_log_ticks
+from ddpbench.report.messages.roofline import ABOVE_ROOF, MAX_REACHED
 from ddpbench.report.plot_data import device_name
+
+NOTE_WIDTH = 100
+"""Characters in a line of the note below the picture."""
 
 MAX_BARS = 10
 """Of more kinds of layers, the fastest share one bar."""
@@ -31,15 +36,17 @@ def draw_roofline(record: Record, roofline: Roofline) -> Figure:
     with matplotlib.rc_context(RC_PARAMS):  # type: ignore[arg-type]
         figure = Figure(figsize=(8.0, 8.4), layout="constrained")
         above, below = figure.subplots(2, 1)
-    _draw_layers(above, roofline)
-    _draw_times(below, kind_rows(roofline))
+    shown = [*_draw_layers(above, roofline), *_draw_times(below, kind_rows(roofline))]
+    if any(row.limit_ms > MAX_REACHED * row.ms > 0 for row in shown):
+        figure.supxlabel("\n".join(wrap(ABOVE_ROOF, NOTE_WIDTH)), fontsize=9, style="italic")
     config = record.config
     title = f"{config.workload}, {config.precision}, batch {config.batch_size}, {device_name(record)}: one step"
     figure.suptitle(escape_mathtext(title), fontsize=12)
     return figure
 
 
-def _draw_layers(axes: Axes, roofline: Roofline) -> None:
+def _draw_layers(axes: Axes, roofline: Roofline) -> list[RooflineRow]:
+    """Draw the points; return their rows."""
     rows = layer_rows(roofline)
     computing = [row for row in rows if row.flops and row.ms]
     for at, kind in enumerate(dict.fromkeys(row.kind or row.name for row in computing)):
@@ -55,6 +62,7 @@ def _draw_layers(axes: Axes, roofline: Roofline) -> None:
     axes.set_xlabel("FLOPs per byte of memory traffic")
     axes.set_ylabel("TFLOP/s")
     axes.legend(loc="lower right", fontsize=9)
+    return [*computing, step]
 
 
 def _draw_points(axes: Axes, rows: Sequence[RooflineRow], label: str, marker: str, color: str, size: float = 6) -> None:
@@ -72,7 +80,8 @@ def _draw_limits(axes: Axes, limits: DeviceLimits, intensities: Sequence[float])
     axes.plot(x, y, color="black", linewidth=1.4, label=label)
 
 
-def _draw_times(axes: Axes, rows: Sequence[RooflineRow]) -> None:
+def _draw_times(axes: Axes, rows: Sequence[RooflineRow]) -> list[RooflineRow]:
+    """Draw the bars; return their rows."""
     shown = [*rows[:MAX_BARS], *([sum_rows("others", rows[MAX_BARS:])] if len(rows) > MAX_BARS else [])]
     places = range(len(shown))
     left = [0.0] * len(shown)
@@ -87,3 +96,4 @@ def _draw_times(axes: Axes, rows: Sequence[RooflineRow]) -> None:
     axes.set_xlabel("ms per step")
     axes.grid(visible=False, axis="y")
     axes.legend(loc="lower right", fontsize=9)
+    return shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import structs
@@ -38,12 +38,27 @@ def jobs_to_json(*jobs: Job) -> str:
     return _json_indented(values[0] if len(jobs) == 1 else list(values), "")
 
 
+def without_missing_json(value: msgspec.Struct) -> str:
+    """``value`` as one JSON object, without fields that are None."""
+
+    def known(part: object) -> object:
+        if isinstance(part, dict):
+            return {name: known(each) for name, each in part.items() if each is not None}
+        return [known(each) for each in part] if isinstance(part, list) else part
+
+    return msgspec.json.encode(known(msgspec.to_builtins(value))).decode()
+
+
 def jobs_to_csv(*jobs: Job) -> str:
     """A header line, then one row per arm: every setting, every figure unrounded.
 
     Missing values are empty cells.
     """
-    rows = [row for job in jobs for row in _rows(job)]
+    return rows_to_csv([row for job in jobs for row in _rows(job)])
+
+
+def rows_to_csv(rows: Sequence[Mapping[str, object]]) -> str:
+    """A header line with the names of the first row, then one line per row."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()

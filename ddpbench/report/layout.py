@@ -24,10 +24,11 @@ TABLE_WIDTH = 80
 
 @dataclass(frozen=True)
 class Page:
-    """The page to print on: its width in columns, and whether it shows more than ASCII."""
+    """The page to print on: its width in columns, whether it shows more than ASCII, and whether it shows everything that is known."""
 
     width: int
     unicode: bool
+    verbose: bool = False
 
     @property
     def table_width(self) -> int:

@@ -13,7 +13,7 @@ from ddpbench.record.roles import RUN
 from ddpbench.record.text import printable
 from ddpbench.report.format import MISSING, format_gib, format_interval
 from ddpbench.report.grid import Grid
-from ddpbench.report.messages.arms import arm_name, arm_values, throughput_unit
+from ddpbench.report.messages.arms import arm_label, arm_values, throughput_unit
 from ddpbench.report.messages.checks import check_sentence
 from ddpbench.report.messages.roles import role_name
 from ddpbench.report.messages.scaling import losses_text
@@ -70,15 +70,16 @@ def _grid_table(grid: Grid) -> list[str]:
 
 
 def _arm_table(job: Job) -> list[str]:
-    """The table of arms; a scale job has efficiencies in place of speed-ups."""
+    """The table of arms; a scale job has efficiencies in place of speed-ups, a diagnosis the gains of its remedies in another table."""
     points, names = scaling_points_by_role(job), job.swept or SINGLE_RUN_FIELDS
     labels = [role_name(record.role, job) or MISSING for record in job.records] if any(record.role != RUN for record in job.records) else []
     naming = [*(name.replace("_", "-") for name in names), *(["training"] if labels else [])]
-    compared = [EFFICIENCY, LOST_TO] if points else ["speed-up"]
+    compared = [EFFICIENCY, LOST_TO] if points else [] if job.diagnosis else ["speed-up"]
     heading = [*naming, throughput_unit(*job.records), "95% interval", *compared, memory_heading(job.records)]
-    efficiencies = [_efficiency_cells(points.get(record.role)) if points else [] for record in job.records]
-    arms = enumerate(compare(job.records))
-    rows = [[*arm_values(row.record.config, names), *labels[at : at + 1], *_cells(row, efficiencies[at])] for at, row in arms]
+    rows = []
+    for at, row in enumerate(compare(job.records)):
+        comparison = _efficiency_cells(points.get(row.record.role)) if points else [] if job.diagnosis else [_speedup_cell(row)]
+        rows.append([*arm_values(row.record.config, names), *labels[at : at + 1], *_cells(row, comparison)])
     return _table([heading, *rows], len(naming))
 
 
@@ -91,23 +92,28 @@ def _table(rows: Sequence[Sequence[str]], naming: int) -> list[str]:
 
 def _arm_prefix(record: Record, job: Job) -> str:
     """Prefix of a line about one of several arms."""
-    named = " ".join(filter(None, [arm_name(record.config, job.swept) if job.swept else "", role_name(record.role, job)]))
+    named = arm_label(record, job)
     return f"{named}: " if named else ""
 
 
-def _cells(row: ArmRow, efficiency: Sequence[str]) -> Sequence[str]:
-    """The cells after an arm's name; ``efficiency`` replaces the speed-up if it is not empty."""
+def _cells(row: ArmRow, comparison: Sequence[str]) -> Sequence[str]:
+    """The cells after an arm's name; ``comparison`` stands before the memory."""
     interval = row.interval
     if row.samples_per_s is None or interval is None:
-        return [row.state, MISSING, *(efficiency or [MISSING]), format_gib(row.memory_bytes)]
+        return [row.state, MISSING, *comparison, format_gib(row.memory_bytes)]
     center, low, high = format_interval(row.samples_per_s, interval.low, interval.high)
     spread = f"{low} to {high}" + (f" (range of {interval.num_values})" if interval.confidence is None else "")
     return [
         center,
         spread if interval.low < interval.high else MISSING,
-        *(efficiency or [row.state or speedup_text(row)]),
+        *comparison,
         format_gib(row.memory_bytes),
     ]
+
+
+def _speedup_cell(row: ArmRow) -> str:
+    """The speed-up; for an arm without a valid figure, its state, unless that is in place of the figure."""
+    return MISSING if row.samples_per_s is None else row.state or speedup_text(row)
 
 
 def _efficiency_cells(point: ScalingPoint | None) -> list[str]:

@@ -1,16 +1,16 @@
-"""Data of the plots: curves over batch size, speed-up bars, crossovers of two devices."""
+"""Data of the plots: their points, curves over batch size, crossovers of two devices."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ddpbench.analysis.metrics import SAMPLES_PER_S, SECONDS, Metric, last_accuracy, mean_std, memory_metric, speedup, time_or_speed_metric
-from ddpbench.analysis.stats import PairedRatio
+from ddpbench.analysis.metrics import SECONDS, Metric, mean_std, memory_metric, time_or_speed_metric
 from ddpbench.analysis.sweep_shards import superseded
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flag_fields
+from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Job, Record
 from ddpbench.report.messages.arms import arm_name
 from ddpbench.report.messages.roles import role_name
@@ -39,11 +39,17 @@ class SweepPoint:
     record: Record
     job_number: int  # index of its job, by start time
     started: str  # start time of its job
+    swept: Sequence[str] = ()  # the fields in which the arms of its job differ
 
     @property
     def comparable_key(self) -> tuple[object, ...]:
         """Equal for arms that differ only in what a plot shows."""
         return tuple(getattr(self.record.config, field) for field in COMPARABLE_FIELDS)
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether it trained on a constant batch, which is never loaded."""
+        return not loader_spec(self.record.config.loader).reads_dataset
 
 
 @dataclass(frozen=True)
@@ -67,39 +73,15 @@ class PlotCurve:
 
 @dataclass(frozen=True)
 class BatchSizePlot:
-    """Curves over batch size on one pair of axes."""
+    """Curves over batch size on one pair of axes. Settings measured at a single batch size are left out."""
 
-    stem: str  # of the file
+    name: str  # of the metric, for the file name
     title: str
     y_label: str
     item: str  # what a batch is counted in
     curves: Sequence[PlotCurve]
-
-
-@dataclass(frozen=True)
-class SpeedupPlot:
-    """Speed-up over ``base`` of each setting per batch size, on one device.
-
-    A speed-up is None without a figure. ``out_of_memory_batches`` holds, by setting and for ``base`` too, the batch sizes that ran out
-    of memory; ``empty_reasons`` says why a batch size shows nothing.
-    """
-
-    device: str  # with the job's start time if several jobs share the name
-    base: str
-    item: str  # what a batch is counted in
-    batches: Sequence[int]
-    speedups: Mapping[str, Sequence[PairedRatio | None]]
-    out_of_memory_batches: Mapping[str, Sequence[int]]
-    empty_reasons: Mapping[int, str]
-
-    def subset(self, settings: Collection[str]) -> SpeedupPlot:
-        """The same plot with only these settings."""
-        kept = {setting: each for setting, each in self.speedups.items() if setting in settings}
-        out_of_memory = {setting: each for setting, each in self.out_of_memory_batches.items() if setting in (self.base, *kept)}
-        shown = {size for each in kept.values() for size, found in zip(self.batches, each, strict=True) if found is not None}
-        shown |= {size for each in out_of_memory.values() for size in each}
-        empty = {size: self.empty_reasons.get(size, "no result") for size in self.batches if size not in shown}
-        return replace(self, speedups=kept, out_of_memory_batches=out_of_memory, empty_reasons=empty)
+    varied: Sequence[str] = ()  # fields that distinguish the curves of a device
+    num_left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -134,90 +116,73 @@ def points_by_workload(jobs: Iterable[Job]) -> dict[str, list[SweepPoint]]:
         for record in job.records:
             others = _distinguishing_fields(record, job)
             named = [record.config.precision, arm_name(record.config, others) if others else "", role_name(record.role, job)]
-            cell = SweepPoint(device_name(record), ", ".join(filter(None, named)), record.config.batch_size, record, number, job.started)
+            setting = ", ".join(filter(None, named))
+            cell = SweepPoint(device_name(record), setting, record.config.batch_size, record, number, job.started, job.swept)
             found.setdefault(record.config.workload, []).append(cell)
     return found
 
 
 def outdated_points(cells: Sequence[SweepPoint]) -> list[SweepPoint]:
     """The points that a later measurement of the same arm replaces."""
-    measured = [cell for cell in cells if cell.record.rounds or _ran_out_of_memory(cell.record)]
-    return superseded(measured, key=lambda cell: (cell.device, cell.setting, cell.batch, cell.comparable_key))
+    return superseded(_measured(cells), key=lambda cell: (cell.device, cell.setting, cell.batch, cell.comparable_key))
 
 
-def batch_size_plots(workload: str, cells: Sequence[SweepPoint]) -> list[BatchSizePlot]:
+def _measured(cells: Sequence[SweepPoint]) -> list[SweepPoint]:
+    return [cell for cell in cells if cell.record.rounds or ran_out_of_memory(cell.record)]
+
+
+def split_synthetic(cells: Sequence[SweepPoint]) -> list[list[SweepPoint]]:
+    """The points with loaded data, then those with a synthetic batch, each if there are any.
+
+    The two are never compared: a synthetic batch loads nothing.
+    """
+    kinds = ([cell for cell in cells if cell.is_synthetic is synthetic] for synthetic in (False, True))
+    return [kind for kind in kinds if kind]
+
+
+def plot_title(cells: Sequence[SweepPoint]) -> str:
+    """The workload, and that its data are synthetic."""
+    return f"{cells[0].record.config.workload}{', synthetic data' if cells[0].is_synthetic else ''}"
+
+
+def batch_size_plots(title: str, cells: Sequence[SweepPoint]) -> list[BatchSizePlot]:
     """Time (or speed) and memory over batch size.
 
     Only plots with a curve of at least two batch sizes.
     """
     old = outdated_points(cells)
-    cells = [cell for cell in cells if not any(cell is each for each in old)]
-    records = [cell.record for cell in cells]
+    series = _series([cell for cell in _measured(cells) if not any(cell is each for each in old)])
+    lines = [alike for alike in series if len({cell.batch for cell in alike}) > 1]
+    records = [cell.record for alike in lines for cell in alike]
+    if not records:
+        return []
     speed = time_or_speed_metric(records)
-    metrics = (("time" if speed is SECONDS else "speed", speed), ("memory", memory_metric(records)))
-    item = cells[0].record.sample_unit
-    drawn = [BatchSizePlot(f"{workload}-{name}", workload, metric.heading, item, _curves(metric, cells)) for name, metric in metrics]
+    varied = varied_fields([cell for alike in lines for cell in alike])
+    drawn = [
+        BatchSizePlot(name, title, metric.heading, records[0].sample_unit, _curves(metric, lines), varied, len(series) - len(lines))
+        for name, metric in (("time" if speed is SECONDS else "speed", speed), ("memory", memory_metric(records)))
+    ]
     return [chart for chart in drawn if any(len(curve.x) > 1 for curve in chart.curves)]
 
 
-def speedup_plots(cells: Sequence[SweepPoint]) -> list[SpeedupPlot]:
-    """One plot per job and device: speed-ups over fp32, or over the first setting.
+def varied_fields(cells: Sequence[SweepPoint]) -> list[str]:
+    """The fields that distinguish ``cells`` of a device at a batch size: the precision, those that jobs swept, or others.
 
-    Empty without a second setting.
+    As few as possible; ``role`` if arms of one configuration differ in their role only.
     """
-    found: list[tuple[str, SpeedupPlot]] = []
-    for job, device in dict.fromkeys((cell.job_number, cell.device) for cell in cells):
-        ours = [cell for cell in cells if (cell.job_number, cell.device) == (job, device)]
-        if drawn := _speedup_plot(ours):
-            found.append((ours[0].started, drawn))
-    dates = date_suffixes([(each.device, started) for started, each in found])
-    return [replace(each, device=f"{each.device}{date}") for (_, each), date in zip(found, dates, strict=True)]
+    swept = [field for cell in cells for field in cell.swept if field not in PLOTTED_FIELDS]
+    candidates = ["precision", *dict.fromkeys(swept), *COMPARABLE_FIELDS]
+    found = []
+    for device in dict.fromkeys(cell.device for cell in cells):
+        found += _distinguishing([cell for cell in cells if cell.device == device], candidates, known=["batch_size"])
+    several = len({cell.setting for cell in cells}) > 1
+    return [*dict.fromkeys(found)] or (["role"] if several else [])
 
 
 def date_suffixes(named: Sequence[tuple[object, str]]) -> list[str]:
     """Suffix of each name: the job's start time if several share the name, else empty."""
     several = Counter(name for name, _ in named)
     return [f", {started[:16].replace('T', ' ')}" if several[name] > 1 else "" for name, started in named]
-
-
-def _speedup_plot(cells: Sequence[SweepPoint]) -> SpeedupPlot | None:
-    """The speed-ups of one job on one device; None if there are none."""
-    placed = {(cell.setting, cell.batch): cell.record for cell in cells}
-    settings = list(dict.fromkeys(setting for setting, _ in placed))
-    sizes = sorted({batch for _, batch in placed})
-    base = "fp32" if "fp32" in settings else settings[0]
-    speedups = {
-        setting: [speedup(placed.get((base, size)), placed.get((setting, size))) for size in sizes]
-        for setting in settings
-        if setting != base
-    }
-    out_of_memory = {setting: [size for size in sizes if _ran_out_of_memory(placed.get((setting, size)))] for setting in settings}
-    known = {setting: each for setting, each in speedups.items() if any(each) or out_of_memory[setting]}
-    empty = {
-        size: _why_empty(base, placed.get((base, size)))
-        for at, size in enumerate(sizes)
-        if not any(each[at] for each in known.values()) and not any(size in each for each in out_of_memory.values())
-    }
-    if not any(any(each) for each in known.values()):
-        return None
-    best = max((last_accuracy(cell.record) or 0.0 for cell in cells), default=0.0)
-    diverged = {setting for setting in known if all(_did_not_converge(cell.record, best) for cell in cells if cell.setting == setting)}
-    named = {setting: f"{setting}, not converging" if setting in diverged else setting for setting in settings}
-    drawn = {named[setting]: each for setting, each in known.items()}
-    renamed_out_of_memory = {named[setting]: each for setting, each in out_of_memory.items()}
-    return SpeedupPlot(cells[0].device, base, cells[0].record.sample_unit, sizes, drawn, renamed_out_of_memory, empty)
-
-
-def _did_not_converge(record: Record, best: float) -> bool:
-    """Whether its accuracy is below half of the job's best: its speed is that of a useless training."""
-    accuracy = last_accuracy(record)
-    return accuracy is not None and accuracy < best / 2
-
-
-def _why_empty(base: str, record: Record | None) -> str:
-    if record is None:
-        return f"no {base}"
-    return f"{base} only" if SAMPLES_PER_S.values(record) else f"{base} {record.status}"
 
 
 def device_name(record: Record) -> str:
@@ -239,35 +204,53 @@ def _distinguishing_fields(record: Record, job: Job) -> list[str]:
     return [field for field, found in values.items() if len(found) > len({batch for batch, _ in found})]
 
 
-def _curves(metric: Metric, cells: Sequence[SweepPoint]) -> list[PlotCurve]:
+def _series(cells: Sequence[SweepPoint]) -> list[list[SweepPoint]]:
+    """The points of each curve, by batch size."""
+    series: dict[object, list[SweepPoint]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.batch):
+        series.setdefault((cell.device, cell.setting, cell.comparable_key), []).append(cell)
+    return [series[key] for key in dict.fromkeys((cell.device, cell.setting, cell.comparable_key) for cell in cells)]
+
+
+def _curves(metric: Metric, series: Sequence[Sequence[SweepPoint]]) -> list[PlotCurve]:
     found = []
-    for device, setting, like in dict.fromkeys((cell.device, cell.setting, cell.comparable_key) for cell in cells):
-        namesakes = [cell for cell in cells if (cell.device, cell.setting) == (device, setting)]
-        alike = [cell for cell in namesakes if cell.comparable_key == like]
-        alike.sort(key=lambda cell: cell.batch)
+    for alike, name in zip(series, _curve_names([alike[0] for alike in series]), strict=True):
         ours = [cell for cell in alike if metric.values(cell.record)]
-        out_of_memory = [cell.batch for cell in alike if _ran_out_of_memory(cell.record)]
+        out_of_memory = [cell.batch for cell in alike if ran_out_of_memory(cell.record)]
         if ours or out_of_memory:
-            name = f"{setting}{_distinguishing_suffix(alike[0], namesakes)}"
-            curve = make_curve(device, name, [cell.batch for cell in ours], [metric.values(cell.record) for cell in ours], metric)
+            values = [metric.values(cell.record) for cell in ours]
+            curve = make_curve(alike[0].device, name, [cell.batch for cell in ours], values, metric)
             found.append(replace(curve, out_of_memory_x=out_of_memory))
     return found
 
 
-def _distinguishing_suffix(cell: SweepPoint, namesakes: Sequence[SweepPoint]) -> str:
-    """What distinguishes ``cell`` from others of its name, with as few fields as possible."""
-    fields: list[str] = []
-    for field in COMPARABLE_FIELDS:
-        if _num_distinct(namesakes, [*fields, field]) > _num_distinct(namesakes, fields):
-            fields.append(field)
-    return f", {arm_name(cell.record.config, fields)}" if fields else ""
+def _curve_names(cells: Sequence[SweepPoint]) -> list[str]:
+    """The setting of each curve, whose first point is given, with what distinguishes it from others of its name and device."""
+    names = [cell.setting for cell in cells]
+    for _ in range(2):  # again, since a job may name what others have only as a suffix: the names may meet
+        found = []
+        for cell, name in zip(cells, names, strict=True):
+            namesakes = [each for each, other in zip(cells, names, strict=True) if (each.device, other) == (cell.device, name)]
+            fields = _distinguishing(namesakes, COMPARABLE_FIELDS)
+            found.append(f"{name}, {arm_name(cell.record.config, fields)}" if fields else name)
+        names = found
+    return names
+
+
+def _distinguishing(cells: Sequence[SweepPoint], fields: Iterable[str], known: Sequence[str] = ()) -> list[str]:
+    """Those of ``fields`` that distinguish ``cells`` of which ``known`` is equal, as few as possible."""
+    found: list[str] = []
+    for field in fields:
+        if _num_distinct(cells, [*known, *found, field]) > _num_distinct(cells, [*known, *found]):
+            found.append(field)
+    return found
 
 
 def _num_distinct(cells: Sequence[SweepPoint], fields: Sequence[str]) -> int:
     return len({tuple(getattr(cell.record.config, field) for field in fields) for cell in cells})
 
 
-def _ran_out_of_memory(record: Record | None) -> bool:
+def ran_out_of_memory(record: Record | None) -> bool:
     return record is not None and not record.rounds and record.out_of_memory
 
 

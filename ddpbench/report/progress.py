@@ -22,8 +22,8 @@ class Progress(Protocol):
     def stage(self, text: str) -> None:
         """A slow stage begins: building, warm-up, a peak measurement, another epoch of a long round."""
 
-    def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None:
-        """A timed round ended. ``text`` is its throughput as text, ``seconds_left`` an estimate for the whole job."""
+    def round_done(self, done: int, total: int, text: str, time_left: str) -> None:
+        """A timed round ended. ``text`` is its throughput as text, ``time_left`` that of the whole job, or empty."""
 
     def close(self) -> None:
         """Stop reporting and restore the terminal."""
@@ -34,7 +34,7 @@ class NullProgress:
 
     def stage(self, text: str) -> None: ...
 
-    def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None: ...
+    def round_done(self, done: int, total: int, text: str, time_left: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -91,8 +91,8 @@ class LogProgress:
         print_line(self._console, f"ddpbench: {text}")
         self._console.file.flush()
 
-    def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None:
-        self.stage(_listed(f"round {done} of {total}: {text}", format_time_left(seconds_left)))
+    def round_done(self, done: int, total: int, text: str, time_left: str) -> None:
+        self.stage(_listed(f"round {done} of {total}: {text}", time_left))
 
     def close(self) -> None: ...
 
@@ -114,8 +114,8 @@ class BarProgress:
     def stage(self, text: str) -> None:
         self._bar.update(self._task, description=printable(text), refresh=True)
 
-    def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None:
-        self.move(done, total, _listed(f"{done} of {total} rounds", text, format_time_left(seconds_left)))
+    def round_done(self, done: int, total: int, text: str, time_left: str) -> None:
+        self.move(done, total, _listed(f"{done} of {total} rounds", text, time_left))
 
     def move(self, done: int, total: int, text: str) -> None:
         self._bar.update(self._task, completed=done, total=total, description=printable(text), refresh=True)
@@ -124,11 +124,12 @@ class BarProgress:
         self._bar.stop()
 
 
-def format_time_left(seconds: float | None) -> str:
-    """``about 9 s left``, ``about 3 min left``; empty if unknown or if nothing is left."""
+def format_time_left(seconds: float | None, is_limit: bool = False) -> str:
+    """``about 9 s left``, ``about 3 min left``, ``at most 9 s left``; empty if unknown or if nothing is left."""
     if not seconds or seconds < 0.5:
         return ""
-    return f"about {seconds:.0f} s left" if seconds < 120 else f"about {seconds / 60:.0f} min left"
+    left = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return f"{'at most' if is_limit else 'about'} {left} left"
 
 
 def _bar_or_log(console: Console) -> BarProgress | LogProgress:

@@ -15,15 +15,24 @@ import os
 import signal
 import sys
 import threading
+import zipfile
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import NoReturn
 
 from ddpbench.machine.garbage import collect_as_usual
 from ddpbench.record.errors import ExitCode, UsageError
+from ddpbench.script.own_modules import OWN_MODULES
+
+MAIN_FILE = "__main__.py"
+"""What python runs of a folder or a zip file."""
+
+OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+IMPORT_SYSTEM = (importlib.util.__file__, "<frozen importlib")
 
 PROCESSES_HINT = "processes that a script starts are not watched: start ranks with torchrun or --gpus N"
 
@@ -80,8 +89,9 @@ class Ending:
 def check_program(program: Program) -> None:
     """Raises UsageError if the file, or the top-level package of the module, does not exist. Imports nothing."""
     if not program.is_module:
-        if not Path(program.target).is_file():
-            kind = "a folder" if Path(program.target).is_dir() else "no such file"
+        path = Path(program.target)
+        if not path.is_file() and not path.joinpath(MAIN_FILE).is_file():
+            kind = f"a folder without {MAIN_FILE}" if path.is_dir() else "no such file"
             raise UsageError(f"cannot run '{program.target}': {kind}", "give a Python file, or -m MODULE; flags of ddpbench come first")
     elif importlib.util.find_spec(program.target.partition(".")[0]) is None:
         raise _no_module(program.target)
@@ -102,7 +112,8 @@ def run_program(program: Program) -> Ending:
     except SystemExit as ended:
         return Ending(ended)
     except BaseException as problem:
-        sys.excepthook(type(problem), problem.with_traceback(_without_own_frames(problem.__traceback__)), problem.__traceback__)
+        _remove_own_frames(problem)
+        sys.excepthook(type(problem), problem, problem.__traceback__)
         ending = Ending(problem)
     else:
         ending = Ending()
@@ -113,11 +124,23 @@ def run_program(program: Program) -> Ending:
 
 
 def _prepare_file(program: Program) -> tuple[ModuleType, CodeType]:
-    path = os.path.abspath(program.target)
+    path = os.path.join(os.getcwd(), program.target)  # not normalised: in link/../t.py, .. is that of the link's target
+    if os.path.isdir(path) or zipfile.is_zipfile(path):
+        return _prepare_archive(program, path)
     _set_command_line([program.target, *program.arguments], os.path.dirname(os.path.realpath(path)))
     module = _main_module(file=path, loader=SourceFileLoader("__main__", path))
     with io.open_code(path) as source:
         return module, compile(source.read(), path, "exec", dont_inherit=True)
+
+
+def _prepare_archive(program: Program, path: str) -> tuple[ModuleType, CodeType]:
+    """A folder or a zip file with a ``__main__.py``, in which its other modules are."""
+    _set_command_line([program.target, *program.arguments], path)
+    spec = PathFinder.find_spec("__main__", [path])
+    code = spec.loader.get_code("__main__") if spec and spec.loader and hasattr(spec.loader, "get_code") else None
+    if spec is None or code is None:
+        raise UsageError(f"cannot run '{program.target}': it has no {MAIN_FILE}", "give a Python file, or -m MODULE")
+    return _main_module(file=spec.origin, loader=spec.loader, spec=spec), code
 
 
 def _prepare_module(program: Program) -> tuple[ModuleType, CodeType]:
@@ -150,10 +173,11 @@ def _no_module(name: str) -> UsageError:
 
 
 def _set_command_line(argv: list[str], folder: str) -> None:
-    """Set ``sys.argv``, and put ``folder`` in place of the folder from which ddpbench was started."""
+    """Set ``sys.argv``, and put ``folder`` in place of the folder from which ddpbench was started. Its modules come first."""
     sys.argv[:] = argv
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):  # Python 3.11 and newer
         sys.path[:] = [folder, *(entry for entry in sys.path[1:] if entry)]  # ddpbench itself adds the empty entry
+        OWN_MODULES.hide(folder)
 
 
 def _main_module(file: str | None, loader: object, spec: ModuleSpec | None = None) -> ModuleType:
@@ -171,12 +195,25 @@ def _main_module(file: str | None, loader: object, spec: ModuleSpec | None = Non
     return module
 
 
-def _without_own_frames(frames: TracebackType | None) -> TracebackType | None:
-    """``frames`` from the first one that is not of this file, or of the import system below it."""
-    own = (__file__, importlib.util.__file__)
-    while frames and (frames.tb_frame.f_code.co_filename in own or frames.tb_frame.f_code.co_filename.startswith("<frozen importlib")):
+def _remove_own_frames(problem: BaseException | None) -> None:
+    """Remove the frames of ddpbench from the traceback of ``problem`` and of those that it follows, and the import system's below them."""
+    seen: set[int] = set()
+    while problem and id(problem) not in seen:
+        seen.add(id(problem))
+        kept = [each for each in _frames(problem.__traceback__) if not each.tb_frame.f_code.co_filename.startswith(OWN_FOLDER)]
+        while kept and kept[0].tb_frame.f_code.co_filename.startswith(IMPORT_SYSTEM):
+            kept.pop(0)
+        frames = None
+        for each in reversed(kept):
+            frames = TracebackType(frames, each.tb_frame, each.tb_lasti, each.tb_lineno)
+        problem.__traceback__ = frames
+        problem = problem.__cause__ or problem.__context__
+
+
+def _frames(frames: TracebackType | None) -> Iterator[TracebackType]:
+    while frames:
+        yield frames
         frames = frames.tb_next
-    return frames
 
 
 def _die_of_sigint() -> NoReturn:

@@ -6,7 +6,8 @@ import os
 import sys
 import threading
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,15 +17,17 @@ from rich.console import Console
 from ddpbench.bench.journal import Journal, import_pages, new_job, print_and_write_json, reserve_timestamped_path
 from ddpbench.distributed.exit_status import mark_signal_ready, write_exit_status
 from ddpbench.machine.forks import pause_before_forks
+from ddpbench.machine.progress_bars import close_bars, room_for_lines
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.signals import restore_handlers
-from ddpbench.record.errors import Status
+from ddpbench.record.errors import ExitCode, Status
 from ddpbench.record.io import slug
 from ddpbench.record.record import Fault, Job, Record
 from ddpbench.record.request import OutputOptions, Request
 from ddpbench.record.text import printable
 from ddpbench.script.after_import import call_after_import
 from ddpbench.script.early_end import EarlyEnd, ScriptEnder, StepLimit
+from ddpbench.script.own_modules import OWN_MODULES
 from ddpbench.script.run_script import Ending, Program, run_program
 
 if TYPE_CHECKING:  # these import torch, which the script must do itself
@@ -55,6 +58,7 @@ class ScriptSession(ABC):
         self._step_limit = StepLimit(steps, self._ender) if steps else None
         self._ending_lock, self._has_ended = threading.Lock(), False
         self.record_path = ""  # empty until the record is saved
+        self._problem = ""  # why the script is not watched
         import_pages()  # before the script: its folder comes first in sys.path
 
     def run(self) -> Ending:
@@ -68,15 +72,31 @@ class ScriptSession(ABC):
                 self._end(ending)
         return ending
 
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Observe a block of this process, whose torch is imported, and report on it at its end; its exception passes on."""
+        self._begin()
+        ending = Ending(None)
+        try:
+            yield
+        except BaseException as problem:
+            ending = Ending(problem)
+            raise
+        finally:
+            with self._ending_lock:
+                self._end(ending)
+
     def _run_program(self) -> Ending:
         return run_program(self._program)
 
     def _begin(self) -> None:
         """Hook torch, which has just been imported. An error in that must not be one of the import."""
         try:
-            self._observe()
+            with OWN_MODULES.restored():
+                self._observe()
         except Exception as problem:
-            self.print_line(f"ddpbench: error: cannot watch {self._program.name}: {type(problem).__name__}: {problem}")
+            self._problem = f"{type(problem).__name__}: {problem}"
+            self.print_line(f"ddpbench: error: cannot watch {self._program.name}: {self._problem}")
 
     def _observe(self) -> None:
         from ddpbench.script.observe.hooks import Hooks
@@ -99,12 +119,14 @@ class ScriptSession(ABC):
         if self._has_ended:
             return
         self._has_ended = True
+        close_bars()
         try:
-            record = self._finish(ending)
-            if self._rank_env.is_rank0:
-                self._report(record, ending)
-            elif exit_code := self._exit_code(ending):
-                self._write_exit_status(exit_code)
+            with OWN_MODULES.restored():
+                record = self._finish(ending)
+                if self._rank_env.is_rank0:
+                    self._report(record, ending)
+                elif exit_code := self._exit_code(ending):
+                    self._write_exit_status(exit_code)
         except Exception as problem:
             self._print_report_error(problem)
 
@@ -139,13 +161,24 @@ class ScriptSession(ABC):
 
     def _report(self, record: Record | None, ending: Ending) -> None:
         """Print the page, or one line if there is none, and save the record."""
-        if record is None:
-            self.print_line(f"ddpbench: note: {self._program.name} did not import torch: there is nothing to report")
+        if record is None or self._has_left_at_once(ending):
+            reason = "made no training step" if record else "was not watched" if self._problem else "did not import torch"
+            self.print_line(f"ddpbench: note: {self._program.name} {reason}: there is nothing to report")
+            if ending.exit_code == ExitCode.USAGE and any(word.startswith("-") for word in self._program.arguments):
+                self.print_line(f"ddpbench: hint: flags of ddpbench come before {self._program.name}; those after it are its own")
+            self._discard()
             return self._write_exit_status(self._exit_code(ending))
         with suppress(OSError, ValueError, AttributeError):
             sys.stdout.flush()  # in a log of both streams, the page follows what the script printed
         journal = self._close(record, *self._outcome(ending, record))
         self._write_exit_status(self._exit_code(ending), journal.path)
+
+    def _has_left_at_once(self, ending: Ending) -> bool:
+        """Whether the script has ended itself before it took a batch, as after ``--help`` or an argument that it does not know."""
+        observer = self._observation.observer if self._observation else None
+        has_begun = observer is None or bool(observer.num_batches or observer.updates)
+        has_left = isinstance(ending.problem, SystemExit) and not isinstance(ending.problem, EarlyEnd)
+        return has_left and not has_begun and ending.exit_code in (ExitCode.OK, ExitCode.USAGE)
 
     def _outcome(self, ending: Ending, record: Record) -> tuple[Status, Fault | None]:
         """The status of ``record``, and why it is not ``ok``."""
@@ -169,6 +202,11 @@ class ScriptSession(ABC):
         render = None if journal.job.records[0].rounds else self._render_fault
         print_and_write_json(journal.job, Path(self._shown(journal.path)), self._request.output, stream=self._stderr, render=render)
         return journal
+
+    def _discard(self) -> None:
+        """Remove the record, if one was begun."""
+        if self._journal:
+            self._journal.path.unlink(missing_ok=True)
 
     def _keep(self, record: Record) -> Journal:
         """The journal, with ``record`` in place of the one before."""
@@ -198,9 +236,14 @@ class ScriptSession(ABC):
 
     def print_line(self, text: str) -> None:
         """Print one line on the stderr that the script started with; a closed one is no error."""
-        with suppress(OSError, ValueError):
-            self._stderr.write(f"{printable(text)}\n")  # at once: print() lets other threads write before the end of the line
-            self._stderr.flush()
+        with suppress(OSError, ValueError), room_for_lines(self._stderr) as stream:
+            stream.write(f"{printable(text)}\n")  # at once: print() lets other threads write before the end of the line
+            stream.flush()
+
+    def print_progress(self, text: str) -> None:
+        """Print one line about what happens, on rank 0 and unless only the result is wanted."""
+        if self._rank_env.is_rank0 and not self._request.output.quiet:
+            self.print_line(text)
 
     def _shown(self, path: Path) -> str:
         """``path`` relative to the folder from which ddpbench was started, if it is inside."""
@@ -210,5 +253,8 @@ class ScriptSession(ABC):
 
 def _absolute(output: OutputOptions) -> OutputOptions:
     return msgspec.structs.replace(
-        output, output_dir=os.path.abspath(output.output_dir), json=os.path.abspath(output.json) if output.json else None
+        output,
+        output_dir=os.path.abspath(output.output_dir),
+        json=os.path.abspath(output.json) if output.json else None,
+        summary=os.path.abspath(output.summary) if output.summary else None,
     )

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
 
 from ddpbench.distributed.exit_status import write_exit_status
 from ddpbench.machine.rank_env import RankEnv, from_env
-from ddpbench.record.errors import BenchError, Status
+from ddpbench.record.config import Config
+from ddpbench.record.errors import BenchError, Status, UsageError
 from ddpbench.record.io import check_output_paths
-from ddpbench.record.record import Fault, Record
-from ddpbench.record.request import Request, WatchOptions
+from ddpbench.record.record import Fault, Record, Round
+from ddpbench.record.request import OutputOptions, Request, WatchOptions
+from ddpbench.script.own_modules import OWN_MODULES
 from ddpbench.script.run_script import Ending, Program, check_program
 from ddpbench.script.session import ScriptSession
 
@@ -19,11 +28,39 @@ if TYPE_CHECKING:  # these import torch, which the script must do itself
     from ddpbench.script.ranks.reporter import Reporter
 
 
+WATCHED = threading.Lock()
+"""Held while a block of this process is watched."""
+
+
 def watch(program: Program, request: Request, options: WatchOptions) -> NoReturn:
     """Run ``program`` in this process, then end the process as ``program`` would have. Raises UsageError if it does not exist."""
     check_output_paths(request.output)
     check_program(program)
     WatchSession(program, request, from_env(), options).run().exit_process()
+
+
+@contextmanager
+def watched_block(name: str, output_dir: str, quiet: bool) -> Iterator[None]:
+    """Watch a block of this process, one at a time. Raises UsageError if one is watched, or if ``output_dir`` cannot be written."""
+    if not WATCHED.acquire(blocking=False):
+        raise UsageError("a block is watched already", "one ddpbench.watch() at a time")
+    try:
+        output = OutputOptions(output_dir=output_dir, quiet=quiet)
+        check_output_paths(output)
+        request = Request(arms=[Config(workload=name)], output=output, command=[*map(str, sys.argv[:1])])
+        import torch  # noqa: F401  # which the block uses: there is nothing to wait for
+
+        with WatchSession(Program(name, (), False), request, from_env(), WatchOptions()).around():
+            yield
+    finally:
+        WATCHED.release()
+
+
+def with_nonfinite_loss(timed: Round) -> Round:
+    """``timed``, in whose last step the loss of rank 0 was not finite."""
+    first, *others = timed.traces
+    numerics = msgspec.structs.replace(first.numerics, nonfinite_step=first.steps - 1)
+    return msgspec.structs.replace(timed, traces=[msgspec.structs.replace(first, numerics=numerics), *others])
 
 
 class WatchSession(ScriptSession):
@@ -41,15 +78,20 @@ class WatchSession(ScriptSession):
         return Observer(self._begin_reporting, times_all=self._options.every is not None)
 
     def _begin_reporting(self) -> None:
-        from ddpbench.script.ranks.reporter import Reporter
+        with OWN_MODULES.restored():
+            from ddpbench.script.ranks.reporter import Reporter
 
         assert self._observation is not None, "the script is watched"
         self._reporter = Reporter(self._observation, self._rank_env, self._options, self)
 
     def _collect(self, observation: Observation, ending: Ending) -> Record | None:
         if self._reporter:
-            return self._reporter.finish(ending.text if ending.exit_code else "")
-        return observation.own_record() if self._rank_env.is_rank0 else None
+            record = self._reporter.finish(ending.text if ending.exit_code else "")
+        else:
+            record = observation.own_record() if self._rank_env.is_rank0 else None
+        if record and record.rounds and observation.observer.has_diverged:
+            record.rounds[-1] = with_nonfinite_loss(record.rounds[-1])
+        return record
 
     def _outcome(self, ending: Ending, record: Record) -> tuple[Status, Fault | None]:
         status, fault = super()._outcome(ending, record)
@@ -57,6 +99,11 @@ class WatchSession(ScriptSession):
             return status, fault
         fault = self._reporter.peer_fault or fault or self._reporter.missing
         return "failed" if fault else "ok", fault
+
+    def _run_program(self) -> Ending:
+        record = "" if self.is_redacted else f"; record: {self._shown(Path(self._request.output.output_dir))}"
+        self.print_progress(f"ddpbench: watching {self._program.name}{record}")
+        return super()._run_program()
 
     # while the script runs
 

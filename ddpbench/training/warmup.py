@@ -7,6 +7,7 @@ from time import perf_counter
 
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.record import ObservedPrecision, Warmup
+from ddpbench.record.text import format_3sig, pluralize
 from ddpbench.training.compile_cache import Lookups, lookups
 from ddpbench.training.loop import mark_last_gradient
 from ddpbench.training.precision import StepObservation, observe_step
@@ -39,11 +40,13 @@ def warm_up(
     min_windows: int = MIN_WARMUP_WINDOWS,
     looked_up: Lookups | None = None,
     after_first_step: Callable[[], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> tuple[Warmup, ObservedPrecision, float]:
     """Train untimed until two windows agree.
 
     Returns the warm-up's costs, the observed precision, and seconds per step. ``build_s`` is the time that building the session took, and
     ``looked_up`` what had been looked up in caches before. ``after_first_step`` is called once; its time is none of the warm-up's.
+    ``report`` receives how far it is, before every window.
     After ``limit_s`` seconds no window begins beyond the first ``min_windows``. If every round trains from scratch, a single window of
     one step is enough: the round itself includes the time until everything is stable. All ranks agree on each decision, so that none of
     them waits for the others in a collective.
@@ -61,6 +64,8 @@ def warm_up(
     for number in range(max_windows):
         if number >= min_windows and (converged or world.all_max(perf_counter() - start_s) > limit_s):
             break
+        if report:
+            report(f"warming up, {pluralize(steps, 'step')} so far, {format_3sig(1000 * step_s)} ms per step")
         previous_s, step_s = step_s, _window_s(session, window) / window
         steps, converged = steps + window, number > 0 and abs(step_s / previous_s - 1) < WINDOW_TOLERANCE
     compiled = lookups().since(looked_up)

@@ -26,7 +26,7 @@ def test_quick_reproduction_runs_on_two_ranks(launch: Callable[..., Any], result
     assert job.kind == f"reproduce {name}"
     assert {(record.status, record.world_size, len(record.rounds)) for record in job.records} == {("ok", 2, 2)}
     assert all(timed.params_in_sync for record in job.records for timed in record.rounds)
-    assert "claimed " in done.stdout
+    assert "published  " in done.stdout
     assert "quick: " in done.stdout
     assert launch([*PLAIN, "report", str(path)]).stdout == done.stdout
 

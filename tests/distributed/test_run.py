@@ -36,7 +36,7 @@ def test_two_ranks_write_one_complete_record(launch: Callable[..., Any], results
     assert (record.status, record.world_size, record.environment.backend) == ("ok", 2, "gloo")
     assert len({place.pid for place in record.environment.placements}) == 2
     assert record.environment.transport == [Transport(via="TCP", inter_node=False)]
-    assert "gloo over sockets" in done.stdout
+    assert "ddp, buffer broadcast on" in done.stdout
     for timed in record.rounds:
         assert [trace.rank for trace in timed.traces] == [0, 1]
         assert timed.samples == 2 * 2 * 2

@@ -79,7 +79,7 @@ def test_default_steps_are_shared_and_kept_on_resume(launch: Callable[..., Any],
     job = load(path)
     for record in job.records:
         del record.rounds[1:]
-        record.status = "interrupted"
+        record.status, record.throughput = "interrupted", None
     save(job, path)
     assert launch([*PLAIN, *words]).returncode == 0
     assert [[timed.traces[0].steps for timed in record.rounds] for record in load(path).records] == [[10, 10], [10, 10]]
@@ -154,7 +154,7 @@ def test_out_of_memory_point_is_reported_and_not_retried(launch: Callable[..., A
         assert large.fault is not None
         assert "out of memory at batch 8" in large.fault.message
         assert "out of memory" in done.stdout
-    assert "warming up" not in done.stderr, "nothing was pending"
+    assert "starting: model" not in done.stderr, "nothing was pending"
 
 
 SHORT = ["--rounds", "2", "--warmup", "1", "--device", "cpu"]
@@ -175,7 +175,7 @@ def test_out_of_memory_after_the_dry_run_fails_only_that_point(
         assert (large.status, len(large.rounds)) == ("failed", 0)
         assert large.fault is not None
         assert f"out of memory at batch 8 in {'round 1' if where == 'step' else where}: peak" in large.fault.message
-    assert "warming up" not in done.stderr, "nothing was pending"
+    assert "starting: model" not in done.stderr, "nothing was pending"
 
 
 @pytest.mark.slow
@@ -243,6 +243,7 @@ def test_rounds_with_other_data_or_threads_are_not_merged(launch: Callable[..., 
     (path,) = results.glob("cpu/*.json")
     job = load(path)
     job.records[0].rounds.pop()
+    job.records[0].throughput = None
     save(job, path)
     done = launch(words, env=two)
     assert done.returncode == 2

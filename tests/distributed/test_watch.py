@@ -63,7 +63,9 @@ def test_plain_loop_gives_a_page_and_a_record(plain: tuple[Any, Any, Path]) -> N
     assert set(record.script.outside_s) == {"validation", "checkpoint", "between-epochs"}
     assert record.script.outside_s["validation"] >= 4 * 8 * 0.005
     assert [type(check) for check in record.checks if check.severity == "info"] == [MeasurementTooShort]
-    assert watched.stderr.startswith("ddpbench watch  train.py  ")
+    first, *page = watched.stderr.splitlines()
+    assert first.startswith("ddpbench: watching train.py; record: ")
+    assert page[0].startswith("ddpbench watch  train.py  ")
     assert watched.stderr.rstrip().endswith(".json")
 
 
@@ -71,7 +73,34 @@ def test_report_prints_the_same_page(plain: tuple[Any, Any, Path], launch: Launc
     _, watched, results = plain
     (path,) = results.glob("*.json")
     printed = launch([*PLAIN, "report", str(path)], cwd=results.parent).stdout
-    assert printed.splitlines()[:-1] == watched.stderr.splitlines()[:-1]
+    assert printed.splitlines()[:-1] == page_lines(watched.stderr)[:-1]
+
+
+def page_lines(stderr: str) -> list[str]:
+    """The lines of the report, after what is printed while the script runs."""
+    return [line for line in stderr.splitlines() if not line.startswith("ddpbench: ")]
+
+
+def test_training_with_a_loss_that_is_nan_has_no_figure(launch: Launch, results: Path) -> None:
+    done = launch([*PLAIN, "watch", "-o", str(results), TRAIN, "--epochs", "3", "--diverge"])
+    assert done.returncode == 0, done.stderr
+    record = only_record(results)
+    assert (record.status, record.throughput) == ("invalid", None)
+    assert "non-finite loss" in done.stderr
+    assert "throughput   - samples/s" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["watch", "diagnose"])
+@pytest.mark.parametrize(("flag", "exit_code"), [("--help", 0), ("--steps=50", 2)])
+def test_script_that_only_reads_its_arguments_leaves_no_record(
+    command: str, flag: str, exit_code: int, launch: Launch, results: Path
+) -> None:
+    done = launch([*PLAIN, command, "-o", str(results), TRAIN, flag])
+    assert done.returncode == exit_code, done.stderr
+    assert "usage: train.py" in done.stdout + done.stderr
+    assert "made no training step: there is nothing to report" in done.stderr
+    assert ("flags of ddpbench come before train.py" in done.stderr) == (exit_code == 2)
+    assert not list(results.glob("*.json"))
 
 
 def test_two_ranks_of_ddp(launch: Launch, results: Path) -> None:
@@ -161,7 +190,7 @@ def test_script_without_a_round_gets_one_line_and_a_record(
 ) -> None:
     done = launch([*PLAIN, "watch", "-o", str(results), TRAIN, *options])
     assert done.returncode == code
-    (line,) = (line for line in done.stderr.splitlines() if line.startswith("ddpbench"))
+    _, line = (line for line in done.stderr.splitlines() if line.startswith("ddpbench"))
     assert reason in line
     assert ("Traceback" in done.stderr) == (code == 1)
     record = only_record(results)
@@ -183,7 +212,7 @@ def test_script_that_fails_keeps_its_ending_and_has_a_page(
     done = launch([*PLAIN, "watch", "-o", str(results), TRAIN, *options])
     assert (done.returncode, done.stdout) == (code, bare.stdout)
     assert bare.returncode == code
-    assert done.stderr.startswith(bare.stderr)
+    assert done.stderr.partition("\n")[2].startswith(bare.stderr)
     record = only_record(results)
     assert (record.status, record.fault and record.fault.message) == (status, message)
     assert record.rounds

@@ -34,7 +34,7 @@ from ddpbench.report.pages.run import render_run
 
 GOLDEN = Path(__file__).parent / "golden" / "diagnosis"
 RECORD = Path("results/runs/20261121T012930Z-diagnose-resnet50.json")
-PHASES = "data wait|host to device|batch preparation|forward|backward|exposed sync|optimizer|unexplained"
+PHASES = "data wait|wait for peers' data|host to device|batch preparation|forward|backward|exposed sync|optimizer|unexplained|other"
 PHASE_ROW = rf"^  (?:{PHASES}) +(-?[0-9.]+) +(-?[0-9.]+)"
 PAGES = [
     *((name, False) for name in ("too-few-cores", "slow-storage", "loader-contends-gpu", "cifar-per-sample", "compute-bound")),
@@ -85,29 +85,29 @@ def test_no_golden_page_is_unused() -> None:
 def test_page_fits_phases_add_up_and_command_can_be_copied(name: str) -> None:
     job = DIAGNOSES[name][0]()
     pages = {verbose: page_of(name, verbose) for verbose in (False, True)}
-    assert len(pages[False].splitlines()) <= 62
+    assert len(pages[False].splitlines()) <= 28
     for page in pages.values():
         assert [line for line in page.splitlines() if len(line) > 80 and not line.endswith(".json")] == []
         verdict = job.records[0].verdict
         assert verdict is not None
         shown = re.search(r"^  next  ((?:.*\\\n)*.*)$", page, re.MULTILINE)
         assert shlex.split(shown[1].replace("\\\n", " ") if shown else "") == shlex.split(next_command(verdict))
-    rows = re.findall(PHASE_ROW, page, re.MULTILINE)
-    step_ms, decimals = summarize(job.records[0]).step_ms, len(rows[0][0].partition(".")[2])
-    assert step_ms is not None
-    assert sum(Decimal(ms) for ms, _ in rows) == Decimal(f"{step_ms:.{decimals}f}")
-    assert sum(Decimal(share) for _, share in rows) == 100
+        rows = re.findall(PHASE_ROW, page, re.MULTILINE)
+        step_ms, decimals = summarize(job.records[0]).step_ms, len(rows[0][0].partition(".")[2])
+        assert step_ms is not None
+        assert sum(Decimal(ms) for ms, _ in rows) == Decimal(f"{step_ms:.{decimals}f}")
+        assert sum(Decimal(share) for _, share in rows) == 100
 
 
-def test_remedy_refers_to_the_recorded_next_step() -> None:
+def test_recorded_next_step_is_not_repeated_as_the_command_of_a_remedy() -> None:
     """Another version may recommend other remedies for a kept record."""
     job = DIAGNOSES["too-few-cores"][0]()
     verdict = job.records[0].verdict
     assert verdict is not None
     uint8 = next_command(verdict).replace("torch,dali-gpu", "torch,torch-uint8")
     job.records[0].verdict = replace(verdict, next=RunCommand(uint8))
-    remedies = " ".join(printed(job).partition("remedies, predicted")[2].split())
-    assert "CPU cost of torch-uint8; see 'next' for the command" in remedies
+    remedies = " ".join(printed(job, verbose=True).partition("remedies ")[2].split())
+    assert "CPU cost of torch-uint8" in remedies
     assert "--loader torch,dali-gpu" in remedies
     assert "--loader torch,torch-uint8" not in remedies
 
@@ -125,23 +125,22 @@ def test_quiet_page_is_the_conclusion() -> None:
 def test_healthy_diagnosis_recommends_nothing_for_the_data() -> None:
     page = page_of("compute-bound")
     assert "the loader keeps up: data wait is 0.23% of a step" in page
-    assert "remedies, predicted" not in page
+    assert "remedies " not in page
 
 
 @pytest.mark.parametrize("name", DIAGNOSES)
-def test_every_remedy_has_a_description(name: str) -> None:
-    helps = page_of(name).partition("remedies, predicted")[2].partition("\n\n")[0]
-    items = re.sub(r"\n {3,}", " ", helps)  # wrapped lines are indented
-    assert re.findall(r"^  [^ ].*:$", items, re.MULTILINE) == []
+def test_every_remedy_has_gains_or_a_description(name: str) -> None:
+    table = page_of(name).partition("remedies ")[2].partition("\n\n")[0].partition("\n")[2]
+    rows = re.split(r"\n(?=  [^ ])", table)
+    assert [row for row in rows if row and not re.search(r"  .+(?:  (?:-|[\d.]+x \(|[\d.]+x to [\d.]+x).*  \S|: \S)", row, re.DOTALL)] == []
 
 
-@pytest.mark.parametrize("verbose", [False, True])
-def test_single_pipeline_part_has_its_own_line(verbose: bool) -> None:
+def test_single_pipeline_part_has_its_own_line() -> None:
     job = DIAGNOSES["compute-bound"][0]()
     job.records, job.diagnosis = job.records[:1], Diagnosis(loader="torch")
     for record in job.records:
         record.rounds = [replace(timed, traces=[replace(each, loader_stats=None) for each in timed.traces]) for timed in record.rounds]
-    assert re.search(r"pipeline throughput.*\n  this run +[\d,]+ +", printed(job, verbose=verbose))
+    assert re.search(r"pipeline throughput.*\n  this run +[\d,]+ +", printed(job, verbose=True))
 
 
 def test_narrow_page_has_the_same_words_as_wide_page() -> None:
@@ -151,13 +150,13 @@ def test_narrow_page_has_the_same_words_as_wide_page() -> None:
     assert narrow == wide
 
 
-def test_wide_part_figures_get_one_line_each() -> None:
+def test_part_that_is_no_limit_has_no_share() -> None:
     job = DIAGNOSES["too-few-cores"][0]()
     assert job.diagnosis is not None
     assert job.diagnosis.h2d_bandwidth is not None
-    assert re.search(r"\n  copies, pageable .*% +usable cores .*%\n", page_of("too-few-cores"))
+    assert re.search(r"\n  copies, pageable +[\d,]+ +[\d,]+%\n", page_of("too-few-cores", verbose=True))
     job.diagnosis.h2d_bandwidth = replace(job.diagnosis.h2d_bandwidth, pageable_bytes_per_s=1e16)
-    page = printed(job)
+    page = printed(job, verbose=True)
     assert re.search(r"\n  copies, pageable +[\d,]+ +no limit\n", page)
     assert max(map(len, page.splitlines())) <= 80
 
@@ -173,7 +172,7 @@ def test_interrupted_diagnosis_shows_its_measurements() -> None:
     )
     job.diagnosis.skipped = [SkippedMeasurement("storage", "no_time_left")]
     job.records = job.records[:1]
-    page = printed(job)
+    page = printed(job, verbose=True)
     assert "not measured  storage: no time left" in page
     assert "loader alone" not in page
     assert "AU  " not in page
@@ -204,8 +203,8 @@ def test_machine_state_is_one_line() -> None:
     job = DIAGNOSES["quota"][0]()
     assert job.diagnosis is not None
     assert machine_line(job)[:3] == ["64 cores by affinity", "CPU quota 16", "idle before the job"]
-    assert "\nmachine  64 cores by affinity   CPU quota 16   idle before the job\n" in page_of("quota")
-    assert "\nmachine  " not in page_of("too-few-cores"), "nothing noteworthy"
+    assert "\nmachine  64 cores by affinity   CPU quota 16   idle before the job" in page_of("quota", verbose=True)
+    assert "\nmachine  " not in page_of("quota")
     there = [
         RankNumaNodes(rank=0, core_nodes=[0], gpu_nodes=[0]),
         RankNumaNodes(rank=1, core_nodes=[0], gpu_nodes=[1]),
@@ -246,13 +245,13 @@ def test_doubts_on_the_storage_rate_are_printed(changes: dict[str, Any], text: s
     assert job.diagnosis is not None
     assert job.diagnosis.storage is not None
     job.diagnosis.storage = replace(job.diagnosis.storage, **changes)
-    page = printed(job)
+    page = printed(job, verbose=True)
     assert f"  {text}\n" in page if text else "files on storage:" not in page
 
 
 @pytest.mark.parametrize(("others", "shown"), [(0.2, False), (0.4, True)])
 def test_cores_of_others_are_shown_from_a_quarter_core(others: float, shown: bool) -> None:
-    page = printed(diagnosis(None, cpu_ms={"decode": 0.9}, others=others))
+    page = printed(diagnosis(None, cpu_ms={"decode": 0.9}, others=others), verbose=True)
     assert (", 0.40 by other processes" in page) == shown
 
 
@@ -272,7 +271,7 @@ def test_shorter_step_with_background_loader_is_not_interference(shares: list[fl
     for record in job.records:
         of_whom = shares if record.role == LOADER_IN_BACKGROUND else [1.0] * len(shares)
         record.rounds = [replace(timed, wall_s=share * timed.wall_s) for timed, share in zip(record.rounds, of_whom, strict=False)]
-    assert f"interference: {text}" in " ".join(printed(job).split())
+    assert f"interference: {text}" in " ".join(printed(job, verbose=True).split())
 
 
 def compared() -> Job:
@@ -301,6 +300,6 @@ def test_run_page_states_cpu_cost_per_image() -> None:
     stats = LoaderStats(samples=images, cpu_s={"read": 0.5, "decode": 30.0}, wall_s={"read": 0.5, "decode": 31.0})
     stream = io.StringIO()
     job = job_of_arms([records.record(traces={0: {"loader_stats": stats}})])
-    render_run(job, make_console(stream), RECORD)
+    render_run(job, make_console(stream), RECORD, verbose=True)
     words = " ".join(stream.getvalue().split())
     assert "load 6.0 ms CPU time per image: read 0.098, decode 5.9" in words

@@ -25,7 +25,10 @@ from ddpbench.report.pages.verdict import NOTHING_TO_GAIN
 
 GOLDEN = Path(__file__).parent / "golden"
 RECORD = Path("results/runs/20261121T012930Z-resnet50-amp-fp16-torch.json")
-PHASES = "data wait|host to device|batch preparation|forward|backward|exposed sync|optimizer|script|data and script|unexplained"
+PHASES = (
+    "data wait|wait for peers' data|host to device|batch preparation|forward|backward|exposed sync|optimizer|script|data and script|"
+    "unexplained|other"
+)
 PHASE_ROW = rf"^  (?:{PHASES}) +(-?[0-9.]+) +(-?[0-9.]+)"
 
 PAGES = [
@@ -89,7 +92,7 @@ def test_narrow_page_has_the_same_words_as_wide_page(name: str) -> None:
 @pytest.mark.parametrize("name", PAGE_JOBS)
 def test_page_ends_with_the_path_and_has_no_trailing_blanks(name: str) -> None:
     lines = page(name, 80).splitlines()
-    assert lines[-1] == str(RECORD)
+    assert lines[-1] == f"more     ddpbench report -v {RECORD}"
     assert [line for line in lines if line != line.rstrip()] == []
     assert "\n\n\n" not in page(name, 80)
 
@@ -116,7 +119,8 @@ def test_single_process_without_ddp_has_no_sync_phase() -> None:
 
 @pytest.mark.parametrize(("verbose", "rows"), [(False, 3), (True, 128)])
 def test_many_ranks_are_folded_unless_verbose(verbose: bool, rows: int) -> None:
-    big = records.record([records.BUSY] * 128, environment=records.environment(128, nodes=16))
+    slow = {**records.BUSY, "forward": 2 * records.BUSY["forward"]}
+    big = records.record([*[records.BUSY] * 127, slow], environment=records.environment(128, nodes=16))
     stream = io.StringIO()
     render_run(single_run(big), make_console(stream), RECORD, verbose=verbose)
     assert ("128 ranks, sorted by own ms (step minus sync); -v shows all" in stream.getvalue()) == (not verbose)
@@ -129,7 +133,10 @@ def test_units_of_wide_rank_table_are_aligned_with_their_columns() -> None:
     config = replace(records.RESNET50, loader="torch", data_dir="/data/imagenet")
     stream = io.StringIO()
     render_run(
-        single_run(records.record([{**records.BUSY, "data": 100.0}] * 16, config=config, environment=place)), make_console(stream), None
+        single_run(records.record([{**records.BUSY, "data": 100.0}] * 16, config=config, environment=place)),
+        make_console(stream),
+        None,
+        verbose=True,
     )
     lines = stream.getvalue().splitlines()
     units = next(at for at, line in enumerate(lines) if line.startswith("rank  host"))

@@ -12,9 +12,10 @@ from core_slots import pinned
 from situations.trial import Said, finished, said_of
 
 from ddpbench.analysis.controls import baseline_of
-from ddpbench.analysis.whatif.outcome import PredictionOutcome, outcomes
+from ddpbench.analysis.remedies.outcomes import outcomes
 from ddpbench.record.io import load
 from ddpbench.record.record import Job
+from ddpbench.record.remedy import Remedy
 from scripts.limits import LAUNCHERS, SCRIPTS, Script
 
 TIME_LIMIT_S = 75
@@ -79,18 +80,19 @@ def try_script(script: Script, folder: Path, cores: Sequence[int]) -> Try:
 
 def gains_of(job: Job | None) -> list[Gain]:
     """The changes that ``job`` has tried."""
-    return [gain_of(each) for each in outcomes(job) if each.measured or each.failed] if job else []
+    return [gain_of(each) for each in outcomes(job) if each.measured or each.failure] if job else []
 
 
-def gain_of(outcome: PredictionOutcome) -> Gain:
-    found, measured = outcome.prediction, outcome.measured
+def gain_of(remedy: Remedy) -> Gain:
+    found, measured = remedy.prediction, remedy.measured
+    assert found is not None, "tried settings are recorded as predictions"
     is_predicted = found.gain is not None and found.low is not None and found.high is not None
     return Gain(
         change=found.scenario.flag_text,
         predicted=(found.gain, found.low, found.high) if is_predicted else None,
         measured=(measured.center, measured.low, measured.high) if measured else None,
-        is_inside=outcome.is_inside,
-        failure=outcome.failed.status if outcome.failed else "",
+        is_inside=remedy.is_inside,
+        failure="failed" if remedy.failure else "",
     )
 
 

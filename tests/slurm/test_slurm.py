@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from sample_datasets import cifar10
-from slurm import MOST, Cluster, NoSlurmError, two_nodes
+from slurm import CORES, DEVICES, SEARCHED, Cluster, NoSlurmError, two_nodes
 
 from ddpbench.cli.files import load_with_shards
 from ddpbench.record.environment import Transport
@@ -24,7 +24,7 @@ RESNET = ["resnet18", "--device", "cpu", "--image-size", "32", "-b", "4", "--rou
 LIGHT = ["gemm-mlp", "--device", "cpu", "-b", "4", "--rounds", "1", "--steps", "2", "--warmup", "1"]
 ENDLESS = ["misbehaving:fine", "--device", "cpu", "--steps", "20", "--rounds", "100000", "--warmup", "1"]
 CELLS = ["disc-mlp-3", "--lr", "0.05,0.1", "-b", "50,100", "--device", "cpu", "--warmup", "1"]
-A_TASK_A_NODE = ["--array=1-2", "--gpus-per-node=1", f"--cpus-per-task={MOST}"]
+A_TASK_A_NODE = ["--array=1-2", "--gpus-per-node=1", "--cpus-per-task=1"]
 A_RANK_A_NODE = ["--nodes=2", "--gpus-per-node=1", "--cpus-per-task=1"]
 
 pytestmark = pytest.mark.timeout(110)
@@ -127,11 +127,59 @@ def test_two_node_job_writes_one_record_with_traces_of_all_ranks(
 
 
 @pytest.mark.slow
-def test_default_resources_give_four_ranks_per_node(sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
+def test_job_without_flags_uses_all_gpus_and_cores_of_its_nodes(
+    sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
+) -> None:
     job = sbatch(MULTI, *LIGHT)
     assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
-    places = finished().environment.placements
-    assert [(place.rank, place.host, place.local_rank) for place in places] == [(n, f"n{1 + n // 4}", n % 4) for n in range(8)]
+    environment, gpus = finished().environment, len(DEVICES)
+    ranks = [(n, f"n{1 + n // gpus}", n % gpus) for n in range(2 * gpus)]
+    assert [(place.rank, place.host, place.local_rank) for place in environment.placements] == ranks
+    assert environment.variables["SLURM_CPUS_ON_NODE"] == str(CORES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [[], ["--oversubscribe", "--mem=1"]], ids=["whole node", "part of a node"])
+def test_requested_gpus_and_cores_replace_those_of_the_node(
+    share: list[str], sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
+) -> None:
+    job = sbatch("--gpus-per-node=1", "--cpus-per-task=16", *share, SINGLE, *LIGHT)
+    assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
+    environment = finished().environment
+    assert (environment.world_size, environment.variables["SLURM_CPUS_ON_NODE"]) == (1, "16")
+    assert cluster.allocated_cores(job) == (16 if share else CORES)
+
+
+def test_job_without_gpus_is_refused_on_a_cluster_with_gpus(sbatch: Callable[..., int], cluster: Cluster) -> None:
+    """A shared job gets only what it requests, as does a job on a node without GPUs."""
+    error, hint = refusal(cluster, sbatch("--oversubscribe", SINGLE, *RESNET))
+    assert error == "ddpbench: error: the job has no GPU, but the cluster has"
+    assert "--gpus-per-node=0" in hint
+
+
+@pytest.mark.slow
+def test_cpu_ranks_run_if_no_gpu_is_requested(sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
+    job = sbatch("--gpus-per-node=0", SINGLE, *LIGHT)
+    assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
+    assert finished().environment.world_size == 2
+
+
+@pytest.mark.slow
+def test_gpus_that_slurm_does_not_manage_are_counted_with_nvidia_smi(environment: Path, tmp_path: Path) -> None:
+    tool, records = tmp_path / "nvidia-smi", tmp_path / "records"
+    tool.write_text("#!/bin/sh\nseq --format='GPU %.0f: NVIDIA H200' 0 2\n")
+    tool.chmod(0o755)
+    variables = {"DDPBENCH_VENV": str(environment), "OMP_NUM_THREADS": "1", "PATH": f"{tmp_path}:{SEARCHED}"}
+    (tmp_path / "slurm").mkdir()
+    try:
+        with two_nodes(tmp_path / "slurm", devices=()) as cluster:
+            job = cluster.submit(SINGLE, *LIGHT, "-o", str(records), cwd=ROOT, **variables)
+            assert cluster.wait(job, 90) == "COMPLETED", cluster.log(job)
+    except NoSlurmError as reason:
+        pytest.skip(str(reason))
+    run = record(records)
+    assert run is not None
+    assert run.world_size == 3
 
 
 @pytest.mark.slow
@@ -151,6 +199,23 @@ def test_watched_script_runs_in_the_folder_of_the_job(script: str, cluster: Clus
     assert cluster.log(job).count("loss 0x") == 2 * 50
     assert cluster.log(job).count("ddpbench watch  train.py") == 1
     assert (tmp_path / "model.pt").exists()
+    assert cluster.processes(job) == []
+
+
+@pytest.mark.slow
+def test_diagnosed_script_gets_one_page_for_two_nodes(cluster: Cluster, environment: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text((ROOT / "tests" / "support" / "scripts" / "train.py").read_text())
+    variables = {"DDPBENCH_VENV": str(environment), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    words = ["diagnose", "--time-limit", "30", "-o", "records", "train.py", "--epochs", "100000", "--save"]
+    job = cluster.submit(*A_RANK_A_NODE, f"--chdir={tmp_path}", MULTI, *words, cwd=ROOT, **variables)
+    assert cluster.wait(job, 110) == "COMPLETED", cluster.log(job)
+    (path,) = (tmp_path / "records").glob("*.json")
+    run, log = load(path).records[0], cluster.log(job)
+    assert (run.status, run.environment.nodes, run.world_size) == ("ok", 2, 2)
+    assert run.verdict is not None
+    assert log.count("ddpbench diagnose  train.py") == 1
+    assert log.count("its losses mean nothing") == 1
+    assert not (tmp_path / "model.pt").exists(), "nothing that it writes reaches the user's files"
     assert cluster.processes(job) == []
 
 

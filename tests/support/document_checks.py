@@ -35,7 +35,7 @@ FILE_PATH = re.compile(r"[\w.-]+(?:/[\w.*-]+)+\.(?:json|py|md|sh|sbatch|png|svg|
 NO_PROSE = re.compile(r"[-*+|>#!]|\d+\.")
 NOT_IN_THE_REPOSITORY = re.compile(r"results/runs\b|launch/site\.sh")
 KEPT_REPORT = re.compile(r"^ddpbench (?:report|whatif)(?: .*)? results/\S+\.json\b")
-RECORD_LINE = re.compile(r"^results/\S+\.json$")
+RECORD_LINE = re.compile(r"^(?:more     ddpbench report -v )?results/\S+\.json$")
 
 
 def command_faults(document: Document) -> Iterator[str]:
@@ -141,7 +141,8 @@ def reports(document: Document) -> Iterator[tuple[Block, str]]:
         command = next((text for line, text in reversed(events) if line < block.line), None)
         shown = [text for _, text in block.lines if RECORD_LINE.match(text)]
         if shown:
-            command = command if command and shown[-1] in command else f"ddpbench report {shown[-1]}"
+            path = shown[-1].split()[-1]  # a page that is not verbose ends with the command that prints all of it
+            command = command if command and path in command else f"ddpbench report {'-v ' if shown[-1] == path else ''}{path}"
         if command and KEPT_REPORT.match(command):
             yield block, command
 

@@ -14,24 +14,26 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 
-def make_environment(folder: Path, wheel: Path, extra: str = "") -> Path:
+def make_environment(folder: Path, wheel: Path, extra: str = "", present: Sequence[str] = (), file: Path | None = None) -> Path:
     """A new environment with ``wheel`` and what it requires, with ``extra`` if named; returns its ``bin`` folder.
 
-    Raises CalledProcessError if a requirement is not installed here.
+    The packages ``present``, and what they require, are there before. ``file`` is installed in place of ``wheel`` if given: the source
+    distribution that it was built from. Raises CalledProcessError if a requirement is not installed here.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
     (distribution,) = metadata.distributions(path=[str(wheel)])
-    _link(_installed_names(distribution.requires or [], extra), folder / "linked")
+    _link(_installed_names([*(distribution.requires or []), *present], extra), folder / "linked")
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "linked.pth").write_text(f"{folder / 'linked'}\n")
-    pip(folder / "bin", "install", "--no-index", f"{wheel}[{extra}]" if extra else str(wheel))
+    installed = file or wheel
+    pip(folder / "bin", "install", "--no-index", "--no-build-isolation", f"{installed}[{extra}]" if extra else str(installed))
     return folder / "bin"
 
 
-def pip(binaries: Path, *words: str) -> str:
+def pip(binaries: Path, *words: str, uses_index: bool = False) -> str:
     """Output of the pip of this environment for the one of ``binaries``. Raises CalledProcessError if it fails."""
     command = [sys.executable, "-m", "pip", "--python", str(binaries / "python"), *words]
-    variables = environment_variables() | {"PIP_CONFIG_FILE": os.devnull}
+    variables = environment_variables() | ({} if uses_index else {"PIP_CONFIG_FILE": os.devnull})
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=variables, timeout=120).stdout
 
 

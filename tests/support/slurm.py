@@ -43,17 +43,16 @@ MpiDefault=none
 ReturnToService=2
 MinJobAge=86400
 FirstJobId={first_job}
-GresTypes=gpu
-{nodes}
+{gres}{nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 """Tracks the process tree of a task like cgroups do: signals reach ranks and loader workers."""
 
+CORES = 64
+"""Cores per node; SLURM accepts more than the machine has."""
+
 DEVICES = ("null", "zero", "full", "random")
 """Device files that stand for four GPUs per node: SLURM only requires existing devices."""
-
-MOST = 40
-"""Cores per task so that two tasks need two nodes."""
 
 
 class NoSlurmError(Exception):
@@ -84,6 +83,11 @@ class Cluster:
         """The exit code of the batch script."""
         (code,) = re.findall(r"ExitCode=(\d+):", self._run(["scontrol", "show", "job", str(job)]))
         return int(code)
+
+    def allocated_cores(self, job: int) -> int:
+        """Cores that SLURM gave the job on all its nodes."""
+        (cores,) = re.findall(r"NumCPUs=(\d+)", self._run(["scontrol", "show", "job", str(job)]))
+        return int(cores)
 
     def until(self, job: int, condition: Callable[[], bool], timeout: float) -> None:
         """Wait for ``condition``. Raises AssertionError with the log if the job ends before or the timeout passes."""
@@ -150,11 +154,14 @@ class Cluster:
 
 
 @contextmanager
-def two_nodes(folder: Path) -> Iterator[Cluster]:
-    """A cluster in ``folder`` for the duration of the block. Raises NoSlurmError if SLURM cannot run here."""
+def two_nodes(folder: Path, devices: Sequence[str] = DEVICES) -> Iterator[Cluster]:
+    """A cluster in ``folder`` for the duration of the block; without ``devices``, SLURM does not know of any GPU.
+
+    Raises NoSlurmError if SLURM cannot run here.
+    """
     if missing := [program for program in PROGRAMS if not shutil.which(program, path=SEARCHED)]:
         raise NoSlurmError(f"SLURM is not installed here: no {', '.join(missing)} (apt-get install slurm-wlm munge)")
-    _configure(folder)
+    _configure(folder, devices)
     cluster = Cluster(folder)
     with ExitStack() as ends:
         daemons = [
@@ -172,16 +179,17 @@ def two_nodes(folder: Path) -> Iterator[Cluster]:
             cluster.clear()
 
 
-def _configure(folder: Path) -> None:
+def _configure(folder: Path, devices: Sequence[str]) -> None:
     host, (controller, *ports) = socket.gethostname().partition(".")[0], _free_ports(1 + len(NODES))
     nodes = [
-        f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=64 Gres=gpu:{len(DEVICES)}"
+        f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={CORES}{f' Gres=gpu:{len(devices)}' if devices else ''}"
         for node, port in zip(NODES, ports, strict=True)
     ]
     first_job = os.getpid() % 20000 + 1  # the rendezvous port follows from the job ID; avoid other clusters
     names = {"host": host, "port": controller, "user": getpass.getuser(), "folder": folder}
-    (folder / "slurm.conf").write_text(CONFIG.format(**names, first_job=first_job, nodes="\n".join(nodes)))
-    (folder / "gres.conf").write_text("".join(f"Name=gpu File=/dev/{device}\n" for device in DEVICES))
+    gres = "GresTypes=gpu\n" if devices else ""
+    (folder / "slurm.conf").write_text(CONFIG.format(**names, first_job=first_job, gres=gres, nodes="\n".join(nodes)))
+    (folder / "gres.conf").write_text("".join(f"Name=gpu File=/dev/{device}\n" for device in devices))
     for name in ("state", *NODES):
         (folder / name).mkdir()
     (folder / "munge.key").write_bytes(os.urandom(1024))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from scripts.tries import TIME_LIMIT_S
 from situations.page import verdict_cell
 
-from ddpbench.analysis.whatif.outcome import MAX_INTERVAL_RATIO
+from ddpbench.record.remedy import MAX_INTERVAL_RATIO
 from trainings.kept import AS_IS, Diagnosed, Proof, Truth
 from trainings.listing import TRAININGS, Training
 from trainings.proofs import change_of

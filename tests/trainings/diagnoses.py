@@ -18,16 +18,17 @@ from situations.trial import Limited, Said, said_of
 
 from ddpbench import __version__
 from ddpbench.analysis.controls import baseline_of
+from ddpbench.analysis.remedies.outcomes import best_remedy, outcomes
 from ddpbench.analysis.remedies.script import is_script_change, script_change
 from ddpbench.analysis.summary import summarize
-from ddpbench.analysis.whatif.outcome import PredictionOutcome, best_outcome, outcomes
 from ddpbench.record.errors import BenchError
 from ddpbench.record.io import load
 from ddpbench.record.record import Job, Record
+from ddpbench.record.remedy import Remedy
 from ddpbench.record.verdict import NextStep, Verdict
 from ddpbench.report.layout import Page
 from ddpbench.report.messages.verdict import next_step_text
-from ddpbench.report.pages.remedies import is_next_step_tried, recommendation_lines
+from ddpbench.report.pages.remedies import advice_lines
 from ddpbench.script.protect.scratch import PREFIX as SCRATCH
 from trainings.kept import Diagnosed
 from trainings.listing import Training
@@ -138,30 +139,30 @@ def _sure(verdict: Verdict) -> str:
 
 def _advice(job: Job, record: Record, verdict: Verdict) -> dict[str, Any]:
     """The lines "use" and "next" of the page, and the change that they advise with its gain."""
-    found = outcomes(job)
-    best = best_outcome(found)
-    following = None if best or is_next_step_tried(job, record) else verdict.next
-    step = script_change(best.prediction.scenario, record) if best else following
+    found, advice = outcomes(job), job.diagnosis.advice if job.diagnosis else None
+    best = best_remedy(found)
+    following = verdict.next if advice is None or advice.is_undecided else None
+    step = advice.change if advice and advice.change else following
     advised = best or next((each for each in found if following and _change(each, record) == following), None)
     return {
         "sure": _sure(verdict),
-        "use": _use(job, best),
+        "use": _use(job, record),
         "next": next_step_text(following) if following else "",
         "step": step,
         "advised": gain_of(advised) if advised else None,
-        "gains": [gain_of(each) for each in found if each.prediction.gain is not None or each.measured or each.failed],
+        "gains": [gain_of(each) for each in found if each.gain is not None or each.measured or each.failure],
     }
 
 
-def _use(job: Job, best: PredictionOutcome | None) -> str:
-    lines = [line.plain.strip() for line in recommendation_lines(job, best, WIDE)]
+def _use(job: Job, record: Record) -> str:
+    lines = [line.plain.strip() for line in advice_lines(record, job.diagnosis, WIDE)]
     return lines[0].removeprefix("use").strip() if lines else ""
 
 
-def _change(outcome: PredictionOutcome, record: Record) -> NextStep | None:
-    """What to write in the script for the change of ``outcome``; None if no line of the script expresses it."""
-    scenario = outcome.prediction.scenario
-    return script_change(scenario, record) if is_script_change(scenario) else None
+def _change(remedy: Remedy, record: Record) -> NextStep | None:
+    """What to write in the script for ``remedy``; None if no line of the script expresses it."""
+    scenario = remedy.scenario
+    return script_change(scenario, record) if scenario is not None and is_script_change(scenario) else None
 
 
 def _step(record: Record) -> dict[str, float]:

@@ -25,6 +25,7 @@ from trainings.listing import TRAININGS, Change, Training, workers
 from trainings.page import page
 from trainings.pinned import Ended, run_pinned
 
+from ddpbench.analysis.judge import judge_remedies
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job
 from ddpbench.record.script import SharedHandle
@@ -115,7 +116,10 @@ def test_change_that_was_not_faster_is_not_advised() -> None:
 def test_next_step_of_a_verdict_is_kept_with_its_prediction() -> None:
     job = tried("out of memory")
     job.records = job.records[:-2]  # nothing was tried
-    kept = found(with_verdict(job, next=ChangeDataLoader(num_workers=8, persistent_workers=True)))
+    job = with_verdict(job, next=ChangeDataLoader(num_workers=8, persistent_workers=True))
+    assert job.diagnosis is not None
+    judge_remedies(job, job.diagnosis)
+    kept = found(job)
     assert (kept.use, kept.next) == ("", "DataLoader(..., num_workers=8, persistent_workers=True)")
     assert kept.step == ChangeDataLoader(num_workers=8, persistent_workers=True)
     assert kept.advised is not None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
@@ -11,8 +14,10 @@ import pytest
 from document_checks import block_faults, command_faults, guide_faults, link_faults, path_faults, report_faults, reports
 from documents import ROOT, Document
 
+from ddpbench.bench.journal import load_job
 from ddpbench.cli.program import program
 from ddpbench.record.checks import AnyCheck, code_of
+from ddpbench.report.summarize_job import summarize_job, summary_json
 
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "launch/README.md")),
@@ -46,7 +51,9 @@ def test_guide_opens_with_prose_and_a_command(path: Path) -> None:
 
 
 def test_readme_starts_with_the_main_commands() -> None:
-    assert Document(ROOT / "README.md").blocks[0].text.splitlines() == [
+    own, clone, *_ = Document(ROOT / "README.md").blocks
+    assert own.text.splitlines()[0] == "pip install ."
+    assert clone.text.splitlines() == [
         "bash launch/local.sh diagnose docs/examples/train_script.py --epochs 100",
         "bash launch/local.sh resnet18 --amp",
         "bash launch/test.sh",
@@ -65,6 +72,20 @@ def test_readme_lists_every_command(command: str) -> None:
 @pytest.mark.parametrize("name", ["README.md", "docs/diagnose.md", "docs/compare.md", "docs/own-script.md"])
 def test_document_shows_the_report_of_a_kept_record(name: str) -> None:
     assert list(reports(Document(ROOT / name)))
+
+
+@pytest.mark.parametrize(("package", "output"), [("wandb", "wandb"), ("mlflow", "*"), ("pathlib", "ddpbench.prom")])
+def test_recipe_passes_on_the_summary(package: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(package)
+    (recipe,) = (each.text for each in Document(ROOT / "docs/agents.md").blocks if re.search(rf"\b{package}\b", each.text))
+    job = load_job(ROOT / "results/watch/train-images-2-h100.json")
+    (tmp_path / "summary.json").write_text(summary_json([summarize_job(job)]))
+    environment = {**os.environ, "WANDB_MODE": "offline", "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
+    done = subprocess.run([sys.executable, "-c", recipe], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    assert [path for path in tmp_path.glob(output) if path.name != "summary.json"]
+    if output.endswith("prom"):
+        assert 'ddpbench_step_share{workload="train_images.py",phase="data"} 0.562' in (tmp_path / output).read_text()
 
 
 def test_methodology_lists_every_check() -> None:
@@ -130,7 +151,10 @@ def test_report_must_have_lines_of_its_record_in_order(lines: str, faults: list[
         memory="memory       3.5 of 139.8 GiB per GPU   0.065 J/image   MFU 6.4% of measured",
     )
     before = f"ddpbench report {record}" if named == "before" else "ddpbench list"
-    document = page(tmp_path, SH.format(before) + f"```text\n{shown}\n" + ("" if named == "before" else f"{record}\n") + "```\n")
+    document = page(
+        tmp_path,
+        SH.format(before) + f"```text\n{shown}\n" + ("" if named == "before" else f"more     ddpbench report -v {record}\n") + "```\n",
+    )
     found = list(report_faults(document))
     assert len(found) == len(faults)
     assert all(fault.startswith(f"page.md:{start}") for fault, start in zip(found, faults, strict=True)), found

@@ -123,7 +123,7 @@ def test_install_keeps_an_installed_torch(tmp_path: Path) -> None:
         eval "$facts"
         make_venv "$PYTHON" --system-site-packages
         show_present_torch "$present_site"
-        "$venv/bin/python" -m pip install --dry-run --constraint "$venv/constraints.txt" --editable "${root}[train]"
+        "$venv/bin/python" -m pip install --dry-run --constraint "$venv/constraints.txt" --editable "${root}[train,plot]"
         """
     (tmp_path / "venv").mkdir()
     printed = bash(script, PYTHON=sys.executable, DDPBENCH_VENV=str(tmp_path / "venv"))
@@ -269,6 +269,39 @@ def test_local_script_watches_a_script_with_its_own_arguments(launch: Callable[.
     job = record(tmp_path)
     assert job is not None
     assert (job.records[0].world_size, job.command[:4]) == (2, ["ddpbench", "watch", "--gpus", "2"])
+
+
+# GPUs of a SLURM job
+
+
+def count_unrequested_gpus(scontrol: str, **variables: str) -> str:
+    """Output of the function in ``slurm.sh``, with the body ``scontrol`` instead of the program."""
+    (function,) = re.findall(r"^count_unrequested_gpus\(\) {$.*?^}$", (LAUNCH / "slurm.sh").read_text(), re.MULTILINE | re.DOTALL)
+    return bash(f"scontrol() {{ {scontrol}; }}; {function}; count_unrequested_gpus", **variables)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("JOB_GRES=gpu:8 Nodes=n[1-2] CPU_IDs=0-63 Mem=0 GRES=gpu:4(IDX:0-3) OverSubscribe=NO", "8"),
+        ("JOB_GRES=gpu:6 Nodes=n1 GRES=gpu:4(IDX:0-3) Nodes=n2 GRES=gpu:2(IDX:0-1) OverSubscribe=NO", "6"),
+        ("JOB_GRES=gpu:a100:6,gpu:3g.20gb:2,nic:4 OverSubscribe=NO TresPerNode=gres:nic:1", "8"),
+        ("JOB_GRES=gpu:4 Nodes=n1 TresPerNode=gres:gpu:2", ""),
+        ("JOB_GRES=gpu:4 Nodes=n1 TresPerNode=gres/gpu:a100:2", ""),
+        ("JOB_GRES=gpu:4 Nodes=n1 TresPerJob=gres:gpu:2", ""),
+        ("JOB_GRES=gpu:4 Nodes=n1 TresPerNode=gres:gpu:0", ""),
+        ("JOB_GRES=(null) Nodes=n1 GRES= OverSubscribe=NO", "0"),
+        ("NumNodes=1 OverSubscribe=NO", "0"),
+    ],
+)
+def test_gpus_of_a_job_are_counted_unless_some_were_requested(shown: str, printed: str) -> None:
+    """``shown`` is what ``scontrol --details show job`` prints; SLURM 22 separates by ``gres:``, later versions by ``gres/``."""
+    assert count_unrequested_gpus('echo "JobId=7 $SHOWN"', SHOWN=shown, SLURM_JOB_ID="7") == printed
+
+
+def test_gpus_of_an_array_task_are_counted_without_those_of_other_tasks() -> None:
+    scontrol = '[ "${*: -1}" != 7_2 ] || echo "JobId=7 ArrayTaskId=2 JOB_GRES=gpu:4"'
+    assert count_unrequested_gpus(scontrol, SLURM_JOB_ID="7", SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="2") == "4"
 
 
 # one node of a SLURM job

@@ -72,8 +72,15 @@ def test_imports_of_a_subpackage_do_not_import_it_back(folder: Path) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_offline_packages_never_import_torch(path: Path) -> None:
     if package_of(path) in WITHOUT_TORCH:
-        allowed = {"matplotlib"} if path.name in ("draw.py", "draw_roofline.py") else set()  # imported lazily, only for drawing
+        allowed = {"matplotlib"} if path.name.startswith("draw") else set()  # imported lazily, only for drawing
         assert not {name.split(".")[0] for name in imports(path)} & (HEAVY - allowed)
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "report").rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_pages_read_what_was_judged(path: Path) -> None:
+    """A page recommends and predicts nothing; that of a what-if query shows an answer, which is not in a record."""
+    judging = [name for name in imports(path) if name.startswith(("ddpbench.analysis.remedies", "ddpbench.analysis.whatif"))]
+    assert not judging or path.stem == "whatif"
 
 
 def test_every_package_has_a_layer() -> None:

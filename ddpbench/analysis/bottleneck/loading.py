@@ -65,6 +65,7 @@ def epoch_start_bound(inputs: AnalysisInput) -> Verdict | None:
         start_s=start_ms * batches / 1000 if batches else None,
         epoch_s=inputs.step_ms * batches / 1000 if batches else None,
         workers=record.workers,
+        keeps_workers=record.data is not None and not record.data.respawns_workers,
     )
     return Verdict(kind="epoch-start-bound", evidence=evidence)
 

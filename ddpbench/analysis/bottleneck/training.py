@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import fsum, sqrt
 from statistics import fmean, median
 
 from ddpbench.analysis.collective_wait import exposed_comm_ms
@@ -12,7 +12,8 @@ from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.pipeline.rates import sync_cost_s
-from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION
+from ddpbench.analysis.stats import t_interval
+from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION, unequal_batches
 from ddpbench.analysis.summary import BOTTLENECK_FRACTION, compute_phases_ms, idle_gpu, summarize
 from ddpbench.record.bottleneck import (
     CollectiveWaits,
@@ -26,7 +27,8 @@ from ddpbench.record.bottleneck import (
     UnequalBatches,
     UnexplainedTime,
 )
-from ddpbench.record.trace import SCRIPT_PHASE
+from ddpbench.record.record import Round
+from ddpbench.record.trace import COLLECTIVE_PHASES, SCRIPT_PHASE
 from ddpbench.record.verdict import Verdict
 
 MIN_KERNEL_FRACTION = 0.85
@@ -37,17 +39,20 @@ MIN_HOST_LEAD_FRACTION = 0.10
 
 MAX_UNEXPLAINED_FRACTION = 0.20
 
-MIN_BATCH_IMBALANCE = 1.1
-"""Batches are unequal if the largest of a step has this many times as many elements as the mean of all ranks."""
-
 
 def straggler(inputs: AnalysisInput) -> Verdict | None:
     """One rank is slow in every round.
 
-    None if the others wait longer for their own data than for it, or if its loader is about as fast as theirs.
+    None if the others wait longer for their own data than for it, or if its loader is about as fast as theirs. Nor in a sync-bound run in
+    which it waits longer in collectives itself: that is communication, since it comes last.
     """
     slow, rows = inputs.summary.straggler, inputs.summary.ranks
-    if slow is None or not slow.is_costly or slow.lost_ms_per_step <= median(row.data_wait_ms for row in rows if row.rank != slow.rank):
+    if slow is None or not slow.is_costly:
+        return None
+    own_wait_ms = next(row.collective_wait_ms for row in rows if row.rank == slow.rank)
+    if slow.lost_ms_per_step <= median(row.data_wait_ms for row in rows if row.rank != slow.rank):
+        return None
+    if slow.lost_ms_per_step <= own_wait_ms and sync_bound(inputs) is not None:
         return None
     if slow.slow_in == "data" and is_marginal_straggler(inputs, slow.rank):
         return None
@@ -58,6 +63,7 @@ def straggler(inputs: AnalysisInput) -> Verdict | None:
         own_ms=next(row.own_ms for row in rows if row.rank == slow.rank),
         others_own_ms=median(row.own_ms for row in rows if row.rank != slow.rank),
         cost_samples_per_s=slow.cost_samples_per_s,
+        largest_over_mean=unequal_batches(inputs.record.rounds, slow.rank) if slow.slow_in == "compute" else None,
     )
     return Verdict(kind="straggler", evidence=evidence, rank=slow.rank, cause="one-rank" if slow.slow_in == "data" else None)
 
@@ -85,11 +91,11 @@ def too_few_cores(inputs: AnalysisInput) -> Verdict | None:
 def load_imbalance(inputs: AnalysisInput) -> Verdict | None:
     """Batches differ in size between the ranks, and what they wait for each other in collectives is no communication."""
     rounds = inputs.record.rounds
-    ratios = [timed.batch_imbalance for timed in rounds if timed.batch_imbalance is not None]
+    ratio = unequal_batches(rounds)
     waits_ms = (inputs.summary.collective_wait_ms or 0.0) - (inputs.summary.peer_data_wait_ms or 0.0) - exposed_comm_ms(rounds)
-    if len(ratios) < len(rounds) or fmean(ratios) < MIN_BATCH_IMBALANCE or waits_ms < BOTTLENECK_FRACTION * inputs.step_ms:
+    if ratio is None or waits_ms < BOTTLENECK_FRACTION * inputs.step_ms:
         return None
-    evidence = UnequalBatches(wait_ms=waits_ms, step_ms=inputs.step_ms, largest_over_mean=fmean(ratios))
+    evidence = UnequalBatches(wait_ms=waits_ms, step_ms=inputs.step_ms, largest_over_mean=ratio)
     return Verdict(kind="load-imbalance", evidence=evidence)
 
 
@@ -146,14 +152,37 @@ def unexplained(inputs: AnalysisInput) -> Verdict | None:
     return Verdict(kind="inconclusive", evidence=UnexplainedTime(unexplained_ms=unexplained_ms, step_ms=inputs.step_ms))
 
 
+MIN_ROUNDS_WITH_WAITS = 3
+"""Rounds whose last steps say how long ranks wait for each other."""
+
+
 def hidden_sync(inputs: AnalysisInput) -> Verdict | None:
-    """Ranks that replay CUDA graphs show their waits for each other in few steps only. Independent ranks beside them would show all."""
+    """Ranks that replay CUDA graphs show their waits for each other in the last step of a round only, and may wait longer in others.
+
+    None if they cannot have waited long, by the last step of each round and how much longer the others took, and if independent ranks
+    were measured, which show all waits.
+    """
     record = inputs.record
     replays = record.config.cuda_graph and record.environment.device_type == "cuda"
     if not replays or record.config.engine == "none" or record.world_size == 1 or inputs.controls.independent is not None:
         return None
+    if len(record.rounds) >= MIN_ROUNDS_WITH_WAITS and t_interval(list(map(_most_waits, record.rounds))).high < BOTTLENECK_FRACTION:
+        return None
     backward_ms = inputs.summary.phases_ms["backward"] + inputs.summary.phases_ms["sync"]
     return Verdict(kind="inconclusive", evidence=HiddenSync(backward_ms=backward_ms, step_ms=inputs.step_ms))
+
+
+def _most_waits(timed: Round) -> float:
+    """The longest that a rank can have waited in a round of replayed graphs, as a fraction of a step.
+
+    That is its wait in the last step, and the time by which an average step was longer than the last.
+    """
+    most = 0.0
+    for trace in timed.traces:
+        steps_ms = [fsum(phases) for phases in zip(*trace.phases_ms.values(), strict=True)]
+        waits_ms = fsum(trace.phases_ms[phase][-1] for phase in COLLECTIVE_PHASES)
+        most = max(most, (waits_ms + max(0.0, fmean(steps_ms) - steps_ms[-1])) / fmean(steps_ms))
+    return most
 
 
 def compute_bound(inputs: AnalysisInput) -> Verdict:

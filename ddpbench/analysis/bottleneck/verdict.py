@@ -35,16 +35,15 @@ from ddpbench.analysis.compare import COMPARABLE_STATUSES
 from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns, step_time_ratio
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.model import pipeline_model
-from ddpbench.analysis.remedies.recommend import is_rejected, next_remedy, recommend
-from ddpbench.analysis.remedies.remedy import FewerRanks, Remedy
-from ddpbench.analysis.remedies.script import script_step
+from ddpbench.analysis.remedies.recommend import is_rejected, recommend
 from ddpbench.analysis.run_length import MIN_STEPS, is_too_short_for_verdict, timed_steps
 from ddpbench.analysis.straggler import suspected_straggler
 from ddpbench.analysis.summary import BOTTLENECK_FRACTION, Summary, compute_phases_ms
 from ddpbench.record.bottleneck import DataWait, PhaseShares, RuleEvidence, TooShort, Undecided
 from ddpbench.record.record import Record
+from ddpbench.record.remedy import Remedy
 from ddpbench.record.root_cause import UndecidedCause
-from ddpbench.record.verdict import PROBABLE_FRACTION, NextStep, ReduceRanks, RepeatedVerdict, RunCommand, Verdict
+from ddpbench.record.verdict import PROBABLE_FRACTION, RepeatedVerdict, Verdict
 
 MAX_IDLE_FRACTION = 0.05
 """A round that waits, or is outside of the phases of training, for at most this fraction has no other bottleneck than computing."""
@@ -53,10 +52,10 @@ MAX_UNAVOIDABLE_FRACTION = 0.25
 """A longer wait for data, as a fraction of the step, is the bottleneck, also if no change of the loader is known to shorten it."""
 
 
-def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (), controls: ControlRuns = NO_CONTROLS) -> Verdict | None:
-    """The bottleneck of ``record``, the evidence, how often it repeats, and what to do next; None without rounds.
+def find_bottleneck(record: Record, summary: Summary, controls: ControlRuns = NO_CONTROLS) -> Verdict | None:
+    """The bottleneck of ``record``, the evidence, and how often it repeats; None without rounds. The next step is not known yet.
 
-    ``swept`` are the fields that its job compares, ``controls`` the control runs. The verdict is inconclusive with too few rounds or steps,
+    ``controls`` are the control runs. The verdict is inconclusive with too few rounds or steps,
     or if less than ``PROBABLE_FRACTION`` of the resamples name the same bottleneck. Variation of rounds alone does not make it so: if they
     vary by 5% and all of them show the same bottleneck, every resample does, too. Nor do few rounds that all do nothing but compute.
     """
@@ -78,10 +77,7 @@ def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (),
             found = with_cause_repeatability(found, resampled)
     if isinstance(found.evidence, PhaseShares):
         found = msgspec.structs.replace(found, evidence=msgspec.structs.replace(found.evidence, unavoidable_wait_ms=unavoidable_ms))
-    if record.script is not None:
-        return msgspec.structs.replace(found, next=script_step(inputs, found))
-    builder = CommandBuilder(record, "diagnose" if controls.diagnosis else "run", swept)
-    return msgspec.structs.replace(found, next=_next_step(builder, AnalysisInput(record, summary, controls), found))
+    return found
 
 
 def unavoidable_wait_ms(inputs: AnalysisInput) -> float | None:
@@ -213,13 +209,6 @@ def with_cause_repeatability(verdict: Verdict, resampled: Sequence[Verdict]) -> 
         return msgspec.structs.replace(verdict, cause=None, cause_evidence=undecided)
     others = (cause for cause, _ in causes.most_common() if cause not in (None, verdict.cause))
     return msgspec.structs.replace(verdict, cause_repeatability=fraction, cause_runner_up=next(others, None))
-
-
-def _next_step(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
-    remedy = next_remedy(builder, inputs, verdict)
-    if isinstance(remedy, FewerRanks):
-        return ReduceRanks(remedy.max_ranks_per_node)
-    return RunCommand(remedy.command) if remedy else None
 
 
 BottleneckRule = Callable[[AnalysisInput], Verdict | None]

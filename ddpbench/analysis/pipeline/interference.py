@@ -29,7 +29,7 @@ from ddpbench.record.record import Record
 
 
 def find_interference(inputs: AnalysisInput) -> LoaderInBackground | CoresTakenByWorkers | None:
-    """Return how much the loader slows training down if it costs more of a step than the wait for data.
+    """Return how much the loader slows training down if it costs more of a step than the wait for data, and than the starts of epochs.
 
     A loader that could not keep up even with the machine to itself only takes what it needs: if the run waits for data, data is the
     bottleneck. The exception: both use the device, and sharing it costs a step more than the loader's own slowness.
@@ -68,7 +68,8 @@ def _from_control_run(inputs: AnalysisInput, slowdown: PairedRatio) -> LoaderInB
         return None
     with_loader_ms, device_ms = 1000 * slowdown.center * device_s, 1000 * device_s
     extra_ms = min(with_loader_ms, inputs.step_ms) - device_ms
-    if extra_ms < BOTTLENECK_FRACTION * device_ms or (extra_ms < inputs.data_wait_ms and not decodes_on_device(inputs.record)):
+    wait_ms = max(inputs.data_wait_ms, inputs.summary.epoch_start_ms)
+    if extra_ms < BOTTLENECK_FRACTION * device_ms or (extra_ms < wait_ms and not decodes_on_device(inputs.record)):
         return None
     return LoaderInBackground(
         slowdown_fraction=slowdown.center - 1,
@@ -94,7 +95,7 @@ def _from_cpu_usage(inputs: AnalysisInput) -> CoresTakenByWorkers | None:
     if (
         node.trainer_cores > node.usable_cores
         or worker_cores < BOTTLENECK_FRACTION * node.usable_cores
-        or starved_ms(inputs, node) < inputs.max_wait_ms
+        or starved_ms(inputs, node) < max(inputs.max_wait_ms, inputs.summary.epoch_start_ms)
     ):
         return None
     return CoresTakenByWorkers(

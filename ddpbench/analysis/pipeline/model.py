@@ -42,6 +42,7 @@ class PipelineModel:
 
     ranks_per_node: int
     workers: int  # per rank
+    pins_itself: bool  # the trainer process copies batches to page-locked memory
     usable_cores: float  # of that node
     trainer_cores: int  # cores that the trainer processes of the node need
     device_rate: float  # training on batches that are already on the device
@@ -214,6 +215,7 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
     return PipelineModel(
         ranks_per_node=node.ranks,
         workers=node.workers,
+        pins_itself=not node.workers and record.config.pin_memory and not on_cpu,
         usable_cores=node.usable_cores,
         trainer_cores=node.trainer_cores,
         device_rate=rates.step_rate(samples_per_step(compute_only) if compute_only and measured_s else batch, device_s),

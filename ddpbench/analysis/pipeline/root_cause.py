@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import get_args
 
 from ddpbench.analysis.controls import WorkersTrial
 from ddpbench.analysis.pipeline.costs import READ_STAGE
-from ddpbench.analysis.pipeline.model import PipelineModel
+from ddpbench.analysis.pipeline.model import BenchmarkGain, PipelineModel
 from ddpbench.record.root_cause import (
     BlockedWorkers,
     BusyCores,
     BusyCoresUnexplained,
     Cause,
     CauseEvidence,
+    ComparedWorkers,
     CpuQuota,
     CpuStage,
     DominantStage,
@@ -34,6 +35,7 @@ from ddpbench.record.root_cause import (
     SharedBusyCores,
     SlowHandoff,
     StorageRate,
+    TimeOutsideSamples,
     TooFewCores,
     TooFewWorkers,
     TriedWorkers,
@@ -96,21 +98,25 @@ def cpu_quota(pipeline: PipelineModel) -> RootCause | None:
 def slow_handoff(pipeline: PipelineModel) -> RootCause | None:
     """Finished batches reach the trainer late.
 
-    Does not apply if workers keep the cores busy: the trainer then waits for a core itself.
+    Does not apply if workers keep the cores busy: the trainer then waits for a core itself. Nor if they load all the time: while a batch is
+    on its way, they make the next one.
     """
     fraction, busy_fraction = pipeline.handoff_fraction, pipeline.worker_busy_fraction
     if pipeline.is_contended and (pipeline.worker_cores or 0.0) >= EXPLAINED_FRACTION * pipeline.usable_cores:
         return None
-    if (
-        fraction is None
-        or fraction < RULED_OUT_FRACTION
-        or (busy_fraction is not None and busy_fraction >= BUSY_WORKER_FRACTION and fraction < EXPLAINED_FRACTION)
-    ):
+    if fraction is None or fraction < RULED_OUT_FRACTION or (busy_fraction is not None and busy_fraction >= BUSY_WORKER_FRACTION):
         return None
     if fraction < EXPLAINED_FRACTION:
         return RootCause(None, HandoffOrWorkers(handoff_fraction=fraction))
-    idle_busy_fraction = busy_fraction if busy_fraction is not None and busy_fraction < BUSY_WORKER_FRACTION else None
-    return RootCause("handoff", SlowHandoff(handoff_fraction=min(1.0, fraction), worker_busy_fraction=idle_busy_fraction))
+    return RootCause("handoff", SlowHandoff(handoff_fraction=min(1.0, fraction), worker_busy_fraction=busy_fraction))
+
+
+def outside_samples(pipeline: PipelineModel) -> RootCause | None:
+    """A trainer without workers that spends its wait beside the samples, such as in a sampler: workers would not take that over."""
+    cost, wait_s = pipeline.cost, pipeline.data_wait_fraction / pipeline.achieved_rate
+    if pipeline.workers or pipeline.pins_itself or cost is None or wait_s - cost.wall_s < EXPLAINED_FRACTION * wait_s:
+        return None
+    return RootCause(None, TimeOutsideSamples(wait_ms=1000 * wait_s, sample_ms=1000 * cost.wall_s))
 
 
 def head_of_line(pipeline: PipelineModel) -> RootCause | None:
@@ -164,8 +170,7 @@ def blocked_workers(pipeline: PipelineModel) -> RootCause | None:
             sample_ms=sample_ms, blocked_ms=blocked_ms, workers=pipeline.workers, more_workers=trial.workers, gain=trial.gain.center
         )
         return RootCause("too-few-workers" if is_enough else None, evidence)
-    benchmark = pipeline.benchmark_gain if pipeline.workers else None  # a first worker gains by loading while the trainer computes
-    if benchmark and benchmark.gain >= max(CLEARLY_GREATER, _least_gain(pipeline, benchmark.workers)):
+    if benchmark := _enough_in_benchmark(pipeline):
         evidence = TriedWorkers(
             sample_ms=sample_ms,
             blocked_ms=blocked_ms,
@@ -188,16 +193,31 @@ def _is_enough_gain(pipeline: PipelineModel, trial: WorkersTrial) -> bool | None
     return False if trial.gain.high < least_gain else None
 
 
+def _enough_in_benchmark(pipeline: PipelineModel) -> BenchmarkGain | None:
+    """The loader benchmark with more workers, if it gained as much as a trial must; None if it did not, or was not made."""
+    benchmark = pipeline.benchmark_gain if pipeline.workers else None  # a first worker gains by loading while the trainer computes
+    is_enough = benchmark and benchmark.gain >= max(CLEARLY_GREATER, _least_gain(pipeline, benchmark.workers))
+    return benchmark if is_enough else None
+
+
 def _least_gain(pipeline: PipelineModel, workers: int) -> float:
     ideal_gain = min(workers / max(1, pipeline.workers), pipeline.device_rate / pipeline.achieved_rate)
     return 1 / (1 - EXPLAINED_FRACTION * (1 - 1 / ideal_gain))
 
 
 def idle_workers(pipeline: PipelineModel) -> RootCause | None:
-    """Workers that wait on free cores are not too few, and no earlier rule has found what they wait for."""
-    busy_fraction = pipeline.worker_busy_fraction
+    """Workers that wait on free cores, and no earlier rule has found what they wait for.
+
+    They are not too few, unless more were faster in a trial or a loader benchmark.
+    """
+    busy_fraction, trial = pipeline.worker_busy_fraction, pipeline.more_workers
     if busy_fraction is None or busy_fraction >= BUSY_WORKER_FRACTION or pipeline.is_contended:
         return None
+    is_enough, benchmark = _is_enough_gain(pipeline, trial) if trial else None, _enough_in_benchmark(pipeline)
+    if trial and is_enough:
+        return RootCause("too-few-workers", _compared(pipeline, trial.workers, trial.gain.center))
+    if benchmark and is_enough is None and (pipeline.worker_bound_rate or inf) < pipeline.device_rate:
+        return RootCause("too-few-workers", _compared(pipeline, benchmark.workers, benchmark.gain, is_loader_only=True))
     return RootCause(None, IdleWorkers(busy_fraction=busy_fraction))
 
 
@@ -284,7 +304,7 @@ def too_few_cores(pipeline: PipelineModel) -> RootCause | None:
 
 
 def too_few_workers(pipeline: PipelineModel) -> RootCause | None:
-    """All workers busy, on cores that are not."""
+    """All workers busy, on cores that are not. Open if a trial with more was no faster."""
     workers, worker_rate = pipeline.recommended_workers, pipeline.worker_bound_rate or 0.0
     if workers is None or workers <= pipeline.workers or pipeline.core_bound_rate is None:
         return None
@@ -292,6 +312,9 @@ def too_few_workers(pipeline: PipelineModel) -> RootCause | None:
         return RootCause(None, BusyCoresUnexplained(usable_cores=pipeline.cpu_usage.usable_cores))
     if worker_rate >= pipeline.device_rate:
         return RootCause(None, EnoughWorkers(workers=pipeline.workers, samples_per_s=worker_rate))
+    trial = pipeline.more_workers
+    if trial and not trial.gain.is_above_one and trial.gain.high < CLEARLY_GREATER:
+        return RootCause(None, _compared(pipeline, trial.workers, trial.gain.center))
     limited_by, rate = _limit_of_more_workers(pipeline, pipeline.core_bound_rate, workers)
     return RootCause(
         "too-few-workers",
@@ -303,6 +326,16 @@ def too_few_workers(pipeline: PipelineModel) -> RootCause | None:
             limited_by=limited_by,
             usable_cores=pipeline.usable_cores,
         ),
+    )
+
+
+def _compared(pipeline: PipelineModel, more_workers: int, gain: float, is_loader_only: bool = False) -> ComparedWorkers:
+    return ComparedWorkers(
+        workers=pipeline.workers,
+        samples_per_s=pipeline.achieved_rate,
+        more_workers=more_workers,
+        gain=gain,
+        is_loader_only=is_loader_only,
     )
 
 
@@ -319,6 +352,7 @@ def _limit_of_more_workers(pipeline: PipelineModel, core_bound_rate: float, work
 CAUSE_RULES: tuple[Callable[[PipelineModel], RootCause | None], ...] = (
     cpu_quota,
     slow_handoff,
+    outside_samples,
     head_of_line,
     slow_storage,
     blocked_workers,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from math import inf
 from shlex import quote
+
+from msgspec.structs import replace
 
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.cpu_demand import all_cores_workers, cpu_demand
@@ -14,13 +15,14 @@ from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline import rates
 from ddpbench.analysis.pipeline.interference import decodes_on_device
 from ddpbench.analysis.pipeline.model import PipelineModel, worker_startup
-from ddpbench.analysis.remedies.remedy import DataInMemory, DecodeOnDevice, FewerWorkers, MoreCores, MoreWorkers, PersistentWorkers, Remedy
-from ddpbench.analysis.worker_memory import memory_limit, workers_that_fit
+from ddpbench.analysis.worker_memory import WorkersThatFit, memory_limit, workers_that_fit
 from ddpbench.record.diagnosis import SHM_DIR, WorkerMemory
 from ddpbench.record.environment import Software
 from ddpbench.record.loaders import DALI_SPEC, LOADERS, SYNTHETIC, LoaderSpec, loader_spec
+from ddpbench.record.packages import dali_package
 from ddpbench.record.prediction import MIN_WORTHWHILE_GAIN, Scenario
 from ddpbench.record.record import Record
+from ddpbench.record.remedy import DataInMemory, DecodeOnDevice, FewerWorkers, MoreCores, MoreWorkers, PersistentWorkers, Remedy
 from ddpbench.record.script import WatchedScript
 
 DEFAULT_HW_DECODER_LOAD, MAX_HW_DECODER_LOAD = 0.65, 0.99
@@ -90,28 +92,18 @@ def _fitting(remedy: MoreWorkers, context: LoaderContext, memory: WorkerMemory) 
 def as_many_workers_as_cores(context: LoaderContext) -> Remedy | None:
     """As many workers as there are cores, for a script whose loader the model does not explain: what anyone would try first.
 
-    Not if its threads nearly fill the cores already, if the cores are busy, or if so many workers would fill the shared memory.
+    As many as fit in memory. None if its threads nearly fill the cores already, or if the cores are busy.
     """
     pipeline, record = context.pipeline, context.record
     workers = all_cores_workers(pipeline.usable_cores, pipeline.ranks_per_node, pipeline.workers)
     if record.script is None or not context.has_measured_costs or pipeline.is_contended or workers is None or workers <= pipeline.workers:
         return None
-    if _batches_bytes(context, workers) > MAX_MEMORY_FRACTION * _shm_free_bytes(context):
+    diagnosis, wanted = context.inputs.controls.diagnosis, WorkersThatFit(workers, record.config.prefetch)
+    fitting = workers_that_fit(*wanted, diagnosis.worker_memory) if diagnosis and diagnosis.worker_memory else wanted
+    if fitting is None or fitting.workers <= pipeline.workers:
         return None
-    return Remedy(code="all-cores-workers", scenario=Scenario(workers=workers))
-
-
-def _batches_bytes(context: LoaderContext, workers: int) -> float:
-    """Bytes of the batches that ``workers`` of every rank of a node have ready; 0 if those of a sample are unknown."""
-    diagnosis, config = context.inputs.controls.diagnosis, context.record.config
-    sample_bytes = diagnosis.h2d_bandwidth.bytes_per_sample if diagnosis and diagnosis.h2d_bandwidth else 0.0
-    return context.pipeline.ranks_per_node * workers * config.prefetch * config.batch_size * sample_bytes
-
-
-def _shm_free_bytes(context: LoaderContext) -> float:
-    """Free shared memory of the node that has least; infinite if unknown."""
-    nodes = context.inputs.controls.diagnosis.node_states if context.inputs.controls.diagnosis else []
-    return min((each.shm_free_bytes for each in nodes if each.shm_free_bytes is not None), default=inf)
+    prefetch = fitting.prefetch if fitting != wanted else None
+    return Remedy(code="all-cores-workers", scenario=Scenario(workers=fitting.workers, prefetch=prefetch))
 
 
 def fewer_workers(context: LoaderContext) -> Remedy | None:
@@ -186,8 +178,7 @@ def _install_command(spec: LoaderSpec, software: Software) -> str:
     """``pip install PACKAGE && ``, for the CUDA version of the run; empty if the run had the package, or needs none."""
     if not spec.packages or (software.dali and spec.packages == DALI_SPEC.packages):
         return ""
-    cuda = f"cuda{(software.cuda or '').partition('.')[0]}"
-    return f"pip install {next((package for package in spec.packages if cuda in package), spec.packages[0])} && "
+    return f"pip install {dali_package(software.cuda)} && "
 
 
 def more_hw_decoding(context: LoaderContext) -> Remedy | None:

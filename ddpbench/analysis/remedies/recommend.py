@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.inputs import AnalysisInput
@@ -27,10 +28,8 @@ from ddpbench.analysis.remedies.loader_rules import (
     pinned_memory,
     without_loader,
 )
-from ddpbench.analysis.remedies.remedy import SCRIPT_REMEDIES, FewerRanks, Remedy
 from ddpbench.analysis.remedies.training_rules import (
     TrainingRule,
-    diagnose,
     even_batches,
     faster_compute,
     fewer_launches,
@@ -42,8 +41,30 @@ from ddpbench.analysis.remedies.training_rules import (
 from ddpbench.analysis.whatif.query import gain_predictor
 from ddpbench.record.bottleneck import Bottleneck
 from ddpbench.record.prediction import MIN_WORTHWHILE_GAIN
+from ddpbench.record.remedy import Remedy, RemedyCode
 from ddpbench.record.root_cause import Cause
 from ddpbench.record.verdict import Verdict
+
+SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
+    "more-workers",
+    "all-cores-workers",
+    "fewer-workers",
+    "no-workers",
+    "more-prefetch",
+    "out-of-order",
+    "persistent-workers",
+    "pinned-memory",
+    "pinned-memory-and-worker",
+    "decode-on-device",
+    "more-cores",
+    "data-in-memory",
+    "cuda-graphs",
+    "fused-kernels",
+    "even-batches",
+    "inspect-straggler",
+    "list-processes",
+)
+"""Remedies that a user's own script can make, or that concern its machine. The others are settings of ddpbench's workloads."""
 
 GENERAL_RULES: tuple[LoaderRule, ...] = (
     other_loader("tensor"),
@@ -113,24 +134,9 @@ def recommend(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) 
     return found if builder.record.script is None else [remedy for remedy in found if remedy.code in SCRIPT_REMEDIES]
 
 
-def next_remedy(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> Remedy | None:
-    """What to do next: a diagnosis if the cause of a data-bound run is unknown, else the first remedy that can be acted on.
-
-    Not one whose trial failed or was slower.
-    """
-    if verdict.kind == "data-bound" and not verdict.cause and inputs.controls.diagnosis is None:
-        return diagnose(builder)
-    return first_step(each for each in recommend(builder, inputs, verdict) if not is_rejected(each, inputs))
-
-
 def is_rejected(remedy: Remedy, inputs: AnalysisInput) -> bool:
     """Whether the trial of ``remedy``, or of less of it, failed or was slower."""
     return inputs.controls.rejects(remedy.scenario, inputs.record.workers)
-
-
-def first_step(remedies: Iterable[Remedy]) -> Remedy | None:
-    """The first of ``remedies`` with a command, or with another number of ranks to launch."""
-    return next((remedy for remedy in remedies if remedy.command or isinstance(remedy, FewerRanks)), None)
 
 
 def recommend_for_loader(builder: CommandBuilder, inputs: AnalysisInput, kind: Bottleneck, cause: Cause | None = None) -> list[Remedy]:

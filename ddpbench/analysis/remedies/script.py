@@ -1,18 +1,14 @@
-"""What to try next in a user's own script, in the script's own terms: the arguments of its DataLoader, how its model trains."""
+"""Remedies in the terms of a user's own script: the arguments of its DataLoader, how its model trains."""
 
 from __future__ import annotations
 
-from math import ceil
+from msgspec.structs import replace
 
-from ddpbench.analysis.command import DATALOADER_FIELDS, TOP_COMMAND, CommandBuilder
-from ddpbench.analysis.cpu_demand import cpu_demand
-from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.remedies.recommend import is_rejected, recommend
-from ddpbench.record.bottleneck import TooShort
+from ddpbench.analysis.command import DATALOADER_FIELDS
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.record import Record
 from ddpbench.record.script import SampleComparison, SharedHandle
-from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RaiseTimeLimit, RunCommand, Verdict
+from ddpbench.record.verdict import ChangeDataLoader, FuseKernels
 
 SCRIPT_FIELDS = (*DATALOADER_FIELDS, "fused_kernels")
 """Fields of a scenario that a script can make."""
@@ -46,8 +42,12 @@ def may_try(scenario: Scenario, record: Record) -> bool:
 
 
 def is_tried_unpredicted(scenario: Scenario) -> bool:
-    """Whether ``scenario`` is worth a trial in a script even if its gain is unknown: fused kernels, or workers and nothing else."""
-    return scenario == FUSED or bool(scenario.only_workers)
+    """Whether ``scenario`` is worth a trial in a script even if its gain is unknown: fused kernels, or workers and nothing else.
+
+    To fit in memory, each worker may prefetch a single batch.
+    """
+    without_prefetch = replace(scenario, prefetch=None) if scenario.prefetch == 1 else scenario
+    return scenario == FUSED or bool(without_prefetch.only_workers)
 
 
 def script_change(scenario: Scenario, record: Record) -> ChangeDataLoader | FuseKernels:
@@ -69,62 +69,6 @@ def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
     )
 
 
-def script_step(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
-    """The next step after ``verdict`` on a script; None if no single change suggests itself."""
-    if inputs.controls.diagnosis is not None:
-        script = inputs.record.script
-        if isinstance(verdict.evidence, TooShort):
-            return RaiseTimeLimit() if script and script.ended_early else None
-        return _recommended_change(inputs, verdict)
-    match verdict.kind:
-        case "data-bound":
-            return _more_workers(inputs)
-        case "epoch-start-bound" if not inputs.record.rebuilds_loader:
-            return ChangeDataLoader(persistent_workers=True)
-        case "host-to-device-bound" if not inputs.record.config.pin_memory:
-            return pinned_memory_change(inputs.record)
-        case "noisy-neighbour":
-            return RunCommand(TOP_COMMAND)
-    return None
-
-
-def _recommended_change(inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
-    """The first remedy of a diagnosis that the script can make, or a command that shows more; none whose trial failed or was slower."""
-    for remedy in recommend(CommandBuilder(inputs.record, "diagnose"), inputs, verdict):
-        if is_rejected(remedy, inputs) or (remedy.scenario is not None and _has_other_samples(remedy.scenario, inputs.record)):
-            continue
-        if remedy.code == "fused-kernels":
-            return script_change(FUSED, inputs.record)
-        if remedy.scenario is not None and is_script_change(remedy.scenario) and remedy.code != "all-cores-workers":
-            return script_change(remedy.scenario, inputs.record)
-        if remedy.code == "pinned-memory-and-worker":
-            return pinned_memory_change(inputs.record)
-        if remedy.code in ("list-processes", "inspect-straggler"):
-            return RunCommand(remedy.command)
-    return None
-
-
-def _has_other_samples(scenario: Scenario, record: Record) -> bool:
-    """Whether its workers read other samples. Those of a stream can be divided among them."""
-    compared = other_samples(scenario, record)
-    return compared is not None and not compared.repeats_samples
-
-
 def pinned_memory_change(record: Record) -> ChangeDataLoader:
     """A DataLoader without workers has no thread that pins batches."""
     return dataloader_change(Scenario(workers=None if record.workers else 1, pin_memory=True), record)
-
-
-def _more_workers(inputs: AnalysisInput) -> ChangeDataLoader | None:
-    """As many workers as deliver a batch per step without waits; None if these run already.
-
-    At most as many as there are cores for, but one in any case: it prepares a batch while the process trains.
-
-    It assumes that all workers are busy while the run waits, and that twice the workers deliver twice the batches. Without workers, the
-    wait is the time in which one worker would prepare a batch.
-    """
-    workers, training_ms = inputs.record.workers, inputs.step_ms - inputs.data_wait_ms
-    batch_ms = workers * inputs.step_ms if workers else inputs.data_wait_ms  # that one worker takes
-    suggested = min(ceil(batch_ms / training_ms), max(1, cpu_demand(inputs.record).max_workers))
-    shared = shared_in_workers(Scenario(workers=suggested), inputs.record)
-    return ChangeDataLoader(num_workers=suggested, shared_handles=shared) if suggested > workers else None

@@ -9,15 +9,15 @@ from math import ceil
 from ddpbench.analysis.command import TOP_COMMAND, CommandBuilder
 from ddpbench.analysis.cpu_demand import cpu_demand, oversubscribed_node
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.remedies.remedy import FewerRanks, LargerBatch, Remedy
 from ddpbench.analysis.run_length import MIN_ROUNDS, is_too_short_for_verdict, required_length
-from ddpbench.analysis.straggler import Straggler
+from ddpbench.analysis.straggler import Straggler, unequal_batches
 from ddpbench.analysis.summary import compute_dtype
 from ddpbench.analysis.whatif.query import gain_predictor
 from ddpbench.record.cuda_graph import can_capture
 from ddpbench.record.loaders import DEFAULT_LOADER, SYNTHETIC, loader_spec
 from ddpbench.record.prediction import FAST, FUSED, MIN_WORTHWHILE_GAIN, Scenario
 from ddpbench.record.record import Record
+from ddpbench.record.remedy import FewerRanks, LargerBatch, Remedy
 from ddpbench.record.script import WatchedScript
 
 DIAGNOSIS_S, VERIFY_S = 120.0, 55.0
@@ -130,8 +130,10 @@ def larger_batch_command(builder: CommandBuilder, inputs: AnalysisInput) -> str:
 
 
 def inspect_straggler(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:
-    """Against one slow rank: a command that shows whether its data, its GPU or its host is the reason."""
+    """Against one slow rank: a command that shows whether its data, its GPU or its host is the reason, or batches of like sizes."""
     slow = inputs.summary.straggler
+    if slow and slow.slow_in == "compute" and unequal_batches(inputs.record.rounds, slow.rank):
+        return even_batches(builder, inputs)
     return Remedy(code="inspect-straggler", command=_straggler_command(builder, inputs, slow)) if slow else None
 
 

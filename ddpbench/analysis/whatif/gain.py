@@ -20,10 +20,7 @@ from typing import Literal
 from ddpbench.analysis.simulation.simulator import SimParams, SimResult, core_bound_step_s, simulate
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError, total_log_error
 from ddpbench.analysis.whatif.state import PipelineState
-from ddpbench.record.prediction import Assumption, MissingMeasurement
-
-PREDICTION_CONFIDENCE = 0.9
-"""Confidence level of the interval of a predicted gain."""
+from ddpbench.record.prediction import PREDICTION_CONFIDENCE, Assumption, MissingMeasurement
 
 REPLICAS = 24
 BATCHES_PER_REPLICA = 6000

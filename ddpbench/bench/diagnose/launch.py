@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from ddpbench.analysis.whatif.outcome import best_outcome, config_fields, outcomes
+from ddpbench.analysis.whatif.settings import config_fields
 from ddpbench.bench.diagnose.control_runs import with_loader
 from ddpbench.bench.launch import run_single_launch
 from ddpbench.distributed.exit_status import exit_with_error
@@ -36,10 +36,10 @@ def run_best_setting(request: Request, config: Config, record_path: str) -> int:
     ``config`` is the present one, with its loader. ``--json`` belongs to the diagnosis: if that writes to stdout, the report of this
     run goes to stderr.
     """
-    best = best_outcome(outcomes(load(Path(record_path))))
-    scenario = best.prediction.scenario if best else Scenario()
+    diagnosis = load(Path(record_path)).diagnosis
+    scenario = (diagnosis and diagnosis.advice and diagnosis.advice.scenario) or Scenario()
     arm = msgspec.structs.replace(config, **{"time_limit": None, **config_fields(scenario)})
-    output = msgspec.structs.replace(request.output, json=None, force=False, quiet=False)
+    output = msgspec.structs.replace(request.output, json=None, summary=None, force=False, quiet=False)
     command = ["ddpbench", *arm.to_argv(), *to_argv(output, flag_fields(OutputOptions))]
     print_note(f"full run: {scenario.flag_text or 'the present configuration, since no trial was measurably faster'}")
     full_request = msgspec.structs.replace(request, arms=[arm], output=output, command=command)

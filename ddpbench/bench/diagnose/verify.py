@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 
 import msgspec
 
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.remedies.recommend import recommend, recommend_for_loader
+from ddpbench.analysis.remedies.predict import is_predicted_late, predict_after_trials, predict_remedies, top_candidates
 from ddpbench.analysis.stats import MIN_VALUES_FOR_INTERVAL
-from ddpbench.analysis.summary import BOTTLENECK_FRACTION
-from ddpbench.analysis.whatif.outcome import config_fields, is_runnable
-from ddpbench.analysis.whatif.query import diagnosed_input, predict_gain
+from ddpbench.analysis.whatif.settings import config_fields, is_runnable
 from ddpbench.bench.after_first_step import record_model_costs
 from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.diagnose.context import ACTIVATION_S, DiagnosisContext
@@ -32,14 +29,11 @@ from ddpbench.data.shard import Shard
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
 from ddpbench.record.io import encode_json
-from ddpbench.record.prediction import FAST, TRIED_UNPREDICTED, Prediction
-from ddpbench.record.record import Job, Record
+from ddpbench.record.prediction import FAST, Prediction
+from ddpbench.record.record import Record
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, Role, trial_role
 from ddpbench.report.messages.roles import role_name
 from ddpbench.report.progress import format_time_left
-
-MAX_TRIALS = 2
-"""Maximum number of remedies to try: each takes time from the others."""
 
 TRIAL_ROUNDS = 6
 
@@ -57,7 +51,9 @@ def verify_predictions(context: DiagnosisContext, left_s: float, round_s: float,
     job_context, world, timer = context.job_context, context.job_context.world, RoundTimer()
     job_context.enter_phase("predicting", "predicting the gain of the remedies")
     if job_context.journal:
-        candidates = top_candidates(predict_and_record(job_context.journal), partial(captures_step, context))
+        candidates = top_candidates(
+            predict_and_record(job_context.journal), is_runnable, lambda scenario: scenario == FAST and captures_step(context)
+        )
         world.store.set(TRIALS_KEY, encode_json(candidates).decode())
     world.barrier()
     candidates = msgspec.json.decode(world.store.try_get(TRIALS_KEY) or "[]", type=list[Prediction])
@@ -110,6 +106,7 @@ def expected_time_s(trials: Sequence[Trial]) -> float:
 def predict_and_record(journal: Journal) -> list[Prediction]:
     """All predictions, after they are recorded; empty if the run has no round."""
     job = journal.job
+    judge_all(job)
     try:
         predictions = predict_remedies(job)
     except BenchError:  # the run has no round
@@ -121,54 +118,14 @@ def predict_and_record(journal: Journal) -> list[Prediction]:
 def predict_fast_after_trials(journal: Journal) -> None:
     """Record what ``--fast`` is predicted to gain, if that was not known before the trials."""
     diagnosis = journal.job.diagnosis
-    if diagnosis and any(map(_is_missing, diagnosis.predictions)):
+    if diagnosis and any(map(is_predicted_late, diagnosis.predictions)):
+        judge_all(journal.job)
         journal.update_diagnosis(predictions=predict_after_trials(journal.job))
-
-
-def predict_after_trials(job: Job) -> list[Prediction]:
-    """The predictions of ``job``, with those of other kernels that could not be made before the trials, which are not used for them."""
-    judge_all(job)
-    inputs, run = diagnosed_input(job)
-    tried = [record.role.scenario for record in job.records]
-
-    def late(missing: Prediction) -> Prediction:
-        return msgspec.structs.replace(predict_gain(inputs, run, missing.scenario), after_trial=missing.scenario in tried)
-
-    recorded = job.diagnosis.predictions if job.diagnosis else []
-    return [late(each) if _is_missing(each) else each for each in recorded]
-
-
-def _is_missing(prediction: Prediction) -> bool:
-    return prediction.gain is None and prediction.scenario in TRIED_UNPREDICTED
 
 
 def captures_step(context: DiagnosisContext) -> bool:
     """Whether ``--fast`` would replay the training's step as CUDA graphs, which it does not do now."""
     return resolve_fast(context.requested, context.config).cuda_graph and not context.config.cuda_graph
-
-
-def top_candidates(predictions: Sequence[Prediction], may_try_fast: Callable[[], bool] = lambda: False) -> list[Prediction]:
-    """The remedies to try, by descending gain; with ``may_try_fast`` also a ``--fast`` whose gain is not known yet."""
-    possible = [
-        each for each in predictions if is_runnable(each.scenario) and (each.gain is not None or (each.scenario == FAST and may_try_fast()))
-    ]
-    return sorted(possible, key=lambda each: -(each.gain or 0.0))[:MAX_TRIALS]
-
-
-def predict_remedies(job: Job) -> list[Prediction]:
-    """One prediction per remedy that changes the configuration.
-
-    If the verdict is inconclusive but the ranks wait for data, this covers the remedies of a data-bound run.
-    """
-    judge_all(job)
-    inputs, run = diagnosed_input(job)
-    verdict = inputs.record.verdict
-    if verdict is None:
-        return []
-    remedies = recommend(run, inputs, verdict)
-    if verdict.kind == "inconclusive" and inputs.data_wait_ms >= BOTTLENECK_FRACTION * inputs.step_ms:
-        remedies = recommend_for_loader(run, inputs, "data-bound")
-    return [predict_gain(inputs, run, remedy.scenario) for remedy in remedies if remedy.scenario is not None]
 
 
 def run_trials(context: DiagnosisContext, trials: Sequence[Trial], round_timer: RoundTimer, end_s: float) -> None:

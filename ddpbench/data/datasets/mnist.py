@@ -68,7 +68,8 @@ def _idx(file: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     shape = [int.from_bytes(content[offset : offset + 4], "big") for offset in range(4, header, 4)]
     if len(content) != header + prod(shape):
         raise _damaged(file, f"{len(content):,} bytes instead of {header + prod(shape):,}, possibly truncated")
-    return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()  # torch needs a writable array
+    found: npt.NDArray[np.uint8] = np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()  # torch needs a writable array
+    return found
 
 
 def _damaged(file: Path, why: str) -> UsageError:

@@ -139,4 +139,5 @@ def noise_field() -> Pixels:
     fields = [np.fft.irfft2(np.fft.rfft2(rng.random_sample((NOISE_SIDE, NOISE_SIDE))) / frequency) for _ in range(4)]
     shared, *each = (field / field.std() for field in fields)
     colours = np.stack([shared + COLOURFULNESS * field for field in each], -1)
-    return (CONTRAST * colours).round().astype(np.int16)
+    noise: Pixels = (CONTRAST * colours).round().astype(np.int16)
+    return noise

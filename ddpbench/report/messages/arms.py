@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpbench.record.config import Config
-from ddpbench.record.record import Record
+from ddpbench.record.record import Job, Record
 from ddpbench.report.format import MISSING
+from ddpbench.report.messages.roles import role_name
 
 SELF_EXPLANATORY_FIELDS = ("workload", "precision", "optimizer", "loader", "engine")
 """Fields whose values need no field name next to them."""
@@ -23,6 +24,11 @@ def arm_name(config: Config, swept: Sequence[str]) -> str:
     values = zip(swept, arm_values(config, swept), strict=True)
     parts = (value if field in SELF_EXPLANATORY_FIELDS else f"{field.replace('_', '-')} {value}" for field, value in values)
     return " ".join(parts) or config.workload
+
+
+def arm_label(record: Record, job: Job) -> str:
+    """What sets an arm of ``job`` apart: the fields that the job compares, and its role; empty for the only arm."""
+    return " ".join(filter(None, [arm_name(record.config, job.swept) if job.swept else "", role_name(record.role, job)]))
 
 
 def throughput_unit(*records: Record) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from math import fsum
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
+
+from typing_extensions import assert_never
 
 from ddpbench.analysis.pipeline.interference import decodes_on_device
 from ddpbench.record.bottleneck import (
@@ -83,7 +85,8 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
                 f"{straggler_phrase(evidence.slow_in, record)}",
                 f"own time (step minus sync) {format_3sig(evidence.own_ms)} ms, "
                 f"other ranks {format_3sig(evidence.others_own_ms)}, in every round; "
-                f"costs {format_3sig(evidence.cost_samples_per_s)} {record.sample_unit}s/s",
+                f"costs {format_3sig(evidence.cost_samples_per_s)} {record.sample_unit}s/s"
+                + (f"; {_largest_batch(evidence.largest_over_mean)}" if evidence.largest_over_mean else ""),
             )
         case LoaderInBackground():
             return Explanation(
@@ -114,9 +117,10 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
         case EpochStarts():
             length = f" of {format_3sig(evidence.epoch_s)} s" if evidence.epoch_s is not None else ""
             start = f" for {format_3sig(evidence.start_s)} s" if evidence.start_s is not None else ""
+            workers = "persistent workers" if evidence.keeps_workers else "workers end, start again, and"
             return Explanation(
                 f"{device_clause(record, 'wait')} for the start of epochs {evidence.fraction:.0%} of the time",
-                f"at every epoch{length}, the workers end, start again, and load their first batch{start}; {evidence.workers} per rank",
+                f"at every epoch{length}, the {workers} load their first batch{start}; {evidence.workers} per rank",
             )
         case DataWait():
             return Explanation(
@@ -155,7 +159,7 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
         case UnequalBatches():
             return Explanation(
                 f"{device_clause(record, 'wait')} for larger batches of other ranks {evidence.wait_ms / evidence.step_ms:.0%} of the time",
-                f"the largest batch of a step has {format_3sig(evidence.largest_over_mean)} times the elements of an average one; "
+                f"{_largest_batch(evidence.largest_over_mean)}; "
                 f"others wait {format_3sig(evidence.wait_ms)} of {format_3sig(evidence.step_ms)} ms for its rank, besides communication",
             )
         case CollectiveWaits():
@@ -218,6 +222,10 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
             )
         case _:
             assert_never(evidence)
+
+
+def _largest_batch(largest_over_mean: float) -> str:
+    return f"the largest batch of a step has {format_3sig(largest_over_mean)} times the elements of an average one"
 
 
 def _unavoidable_wait(evidence: PhaseShares) -> str:

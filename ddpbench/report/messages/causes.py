@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing_extensions import assert_never
 
 from ddpbench.analysis.pipeline.model import MAX_WORKERS_PER_CORE
 from ddpbench.record.bottleneck import DataWait
@@ -13,6 +13,7 @@ from ddpbench.record.root_cause import (
     BusyCoresUnexplained,
     Cause,
     CauseEvidence,
+    ComparedWorkers,
     CpuQuota,
     DominantStage,
     EnoughWorkers,
@@ -27,6 +28,7 @@ from ddpbench.record.root_cause import (
     SharedBusyCores,
     SlowHandoff,
     StorageRate,
+    TimeOutsideSamples,
     TooFewCores,
     TooFewWorkers,
     TriedWorkers,
@@ -82,7 +84,14 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
                 "ranks wait for a shared resource"
             )
         case TriedWorkers():
-            return _tried_workers(evidence, record)
+            return f"{_blocked(evidence, record)}; {_tried(evidence)}"
+        case ComparedWorkers():
+            if record.verdict and record.verdict.cause:
+                return f"{_worker_rate(evidence, record)}; {_tried(evidence)}"
+            return f"{_worker_rate(evidence, record)}, but {_tried(evidence)}: cause unknown"
+        case TimeOutsideSamples():
+            taken = f"{format_3sig(evidence.sample_ms)} of the {format_3sig(evidence.wait_ms)} ms that the {on} waits per {image}"
+            return f"dataset and collate function take {taken}: the rest passes elsewhere in the loader, such as in its sampler"
         case IdleWorkers():
             return f"workers are busy {evidence.busy_fraction:.0%} of the time, yet the {on} waits: cause unknown"
         case OversubscribedWorkers():
@@ -107,7 +116,7 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
         case TooFewCores():
             return _too_few_cores(evidence, record)
         case TooFewWorkers():
-            return f"{_worker_rate(evidence, record)}; {_more_workers(evidence)}"
+            return _more_workers(evidence)
         case BusyCoresUnexplained():
             return f"all {format_3sig(evidence.usable_cores)} usable cores are busy, more than loading needs: cause unknown"
         case EnoughWorkers():
@@ -150,10 +159,10 @@ def _read_wait(evidence: ReadWait | ReadWaitOrCores, record: Record) -> str:
     )
 
 
-def _tried_workers(evidence: TriedWorkers, record: Record) -> str:
+def _tried(evidence: TriedWorkers | ComparedWorkers) -> str:
     instead = f"{pluralize(evidence.more_workers, 'worker')} instead of {evidence.workers}"
     did, note = ("loaded", ", without training") if evidence.is_loader_only else ("trained", "")
-    return f"{_blocked(evidence, record)}; {instead} {did} {format_3sig(evidence.gain)} times as fast{note}"
+    return f"{instead} {did} {format_3sig(evidence.gain)} times as fast{note}"
 
 
 def _blocked(evidence: ReadAndDecodeWait | BlockedWorkers | TriedWorkers, record: Record) -> str:
@@ -177,17 +186,18 @@ def _too_few_cores(evidence: TooFewCores, record: Record) -> str:
     return f"{pluralize(evidence.usable_cores, 'core')} cannot feed {devices} with any number of workers: {supply}; {demand}"
 
 
-def _worker_rate(evidence: TooFewWorkers | EnoughWorkers, record: Record) -> str:
+def _worker_rate(evidence: EnoughWorkers | ComparedWorkers, record: Record) -> str:
     """``4 workers per GPU deliver 870 images/s``."""
     on, verb = device_noun(record.environment), "delivers" if evidence.workers == 1 else "deliver"
     return f"{pluralize(evidence.workers, 'worker')} per {on} {verb} {_rate(evidence.samples_per_s, record)}"
 
 
 def _more_workers(evidence: TooFewWorkers) -> str:
-    would_deliver = f"{evidence.more_workers} would deliver {format_3sig(evidence.more_samples_per_s)}"
+    more = f"{pluralize(evidence.more_workers, 'worker')} instead of {evidence.workers}"
+    would_deliver = f"{more} would deliver {format_3sig(evidence.more_samples_per_s)}"
     match evidence.limited_by:
         case "device":
-            return f"{evidence.more_workers} would keep up on these cores"
+            return f"{more} would keep up on these cores"
         case "handoff":
             return f"{would_deliver}, the most a trainer process receives"
         case "memory":

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import assert_never
 
-from ddpbench.analysis.checks.rounds import MAX_ROUND_CV
+from typing_extensions import assert_never
+
 from ddpbench.analysis.command import TOP_COMMAND
 from ddpbench.analysis.run_length import MIN_ROUNDS, MIN_STEPS
 from ddpbench.analysis.scaling.ladder import MAX_EFFICIENCY
@@ -56,11 +56,12 @@ from ddpbench.report.messages.sentence import Quantity, Sentence, counted, sente
 from ddpbench.report.messages.shared_handles import handle_names, open_text
 
 LENGTH_LIMITS = {
-    "time-limit": "the time limit allows",
-    "one-minute": "one minute allows",
-    "steps": "--steps allows",
-    "script": "the script's training allows",
+    "time-limit": "time limit",
+    "one-minute": "in one minute",
+    "steps": "--steps",
+    "script": "all that the script trained; more epochs help",
 }
+"""What a measurement that could not have more rounds or steps was limited by."""
 
 RETRY_REASONS: dict[RetryReason, str] = {"throttle": "GPU clocks throttled"}
 
@@ -82,6 +83,8 @@ def check_hint(check: AnyCheck, record: Record) -> str:
         case PrecisionMismatch():
             return "the workload or NVIDIA_TF32_OVERRIDE overrides the precision"
         case NonfiniteLoss():
+            if record.script is not None:
+                return "the training has diverged: its steps may do other work than those of a sound one"
             return "a lower --lr" + (", or `--precision amp-bf16`" if check.computes_in_float16 else "")
         case SkippedSteps(severity="error"):
             return f"{_loss_scale_hint(record)}; `--precision amp-bf16` needs no loss scale"
@@ -159,7 +162,7 @@ def _finding(check: AnyCheck, record: Record) -> str | Sentence:
         case ParamsOutOfSync():
             return f"parameters differ between ranks after round {check.round_index + 1}"
         case Noisy():
-            return "the rounds vary by ", Quantity(check.round_cv, f"{check.round_cv:.1%}"), f" (more than {MAX_ROUND_CV:.0%})"
+            return "rounds vary by ", Quantity(check.round_cv, f"{check.round_cv:.1%}")
         case Drift():
             change = Quantity(abs(check.change), f"{abs(check.change):.1%}")
             return "the last two rounds are ", change, f" {'slower' if check.change < 0 else 'faster'} than the first two"
@@ -167,11 +170,11 @@ def _finding(check: AnyCheck, record: Record) -> str | Sentence:
             rounds = " and again from round ".join(str(index + 1) for index in check.round_indices)
             return f"resumed on other GPUs or hosts from round {rounds}"
         case MeasurementTooShort():
-            return *counted(check.rounds, "round"), " and ", *counted(check.steps, "step"), _limit(check)
+            return *counted(check.rounds, "round"), ", ", *counted(check.steps, "step"), _limit(check)
         case Throttled():
             return f"{format_ranks(record, check.ranks)}: {', '.join(check.reasons)}"
         case PowerCapped():
-            return f"{format_ranks(record, check.ranks)}: the power limit lowers clocks, common on busy GPUs"
+            return f"{format_ranks(record, check.ranks)}: the power limit lowers clocks"
         case Remeasured():
             reasons = ", ".join(RETRY_REASONS[reason] for reason in check.reasons)
             return f"{numbered('round', [index + 1 for index in check.round_indices])} measured again: {reasons}"
@@ -195,7 +198,7 @@ def _finding(check: AnyCheck, record: Record) -> str | Sentence:
         case UnequalNodes():
             return "; ".join(_imbalances(check))
         case RereadFiles():
-            return "timed rounds read the same files again, from the page cache instead of storage"
+            return "rounds read the same files again, from the page cache"
         case FilesSkipped():
             return *counted(check.files, "unreadable file"), " skipped, as --skip-bad allows"
         case SharedHandles():
@@ -243,7 +246,7 @@ def _limit(check: MeasurementTooShort) -> str:
     """What limited their number, or how many are needed."""
     if check.limited_by is None:
         return f"; the minimum is {MIN_ROUNDS} rounds and {MIN_STEPS} steps"
-    return f", as many as {LENGTH_LIMITS[check.limited_by]}"
+    return f" ({LENGTH_LIMITS[check.limited_by]})"
 
 
 def _more_rounds(check: MeasurementTooShort) -> Iterator[str]:

@@ -9,6 +9,16 @@ from ddpbench.record.environment import Environment
 from ddpbench.record.record import Record
 from ddpbench.record.text import pluralize
 
+SLOWER_ALONE = "slower than in training, which has the same workers: its benchmark was disturbed, or read files that were not cached yet"
+
+MIN_SLOWER_ALONE = 0.95
+"""Below this fraction of what a training received, the rate of its loader alone is doubtful."""
+
+
+def is_slower_alone(alone_samples_per_s: float, training_samples_per_s: float) -> bool:
+    """Whether a loader was slower without training than with it: SLOWER_ALONE says what that means."""
+    return alone_samples_per_s < MIN_SLOWER_ALONE * training_samples_per_s
+
 
 def device_noun(environment: Environment) -> str:
     """What a rank trains on: ``GPU``, or ``rank`` on CPU."""

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ddpbench.analysis.remedies.remedy import (
+from ddpbench.record.diagnosis import SHM_DIR, Diagnosis
+from ddpbench.record.loaders import loader_spec
+from ddpbench.record.prediction import Scenario
+from ddpbench.record.record import Record
+from ddpbench.record.remedy import (
+    AdviceCode,
     DataInMemory,
     DecodeOnDevice,
     FewerRanks,
@@ -15,23 +20,16 @@ from ddpbench.analysis.remedies.remedy import (
     PersistentWorkers,
     Remedy,
     RemedyCode,
+    Worth,
 )
-from ddpbench.analysis.remedies.script import is_script_change, other_samples, pinned_memory_change, script_change, shared_in_workers
-from ddpbench.analysis.stats import Interval, PairedRatio
-from ddpbench.analysis.whatif.outcome import PredictionOutcome, is_runnable
-from ddpbench.record.diagnosis import SHM_DIR, Diagnosis
-from ddpbench.record.loaders import loader_spec
-from ddpbench.record.prediction import FUSED, Prediction, Scenario
-from ddpbench.record.record import Record
 from ddpbench.record.text import format_3sig, pluralize
-from ddpbench.record.verdict import ReduceRanks
+from ddpbench.record.verdict import ChangeDataLoader, ReduceRanks
 from ddpbench.report.format import format_rounded, format_with_interval
 from ddpbench.report.messages.phrases import device_noun
+from ddpbench.report.messages.predictions import gain_text, missing_measurement_text
 from ddpbench.report.messages.sample_comparison import comparison_text
 from ddpbench.report.messages.shared_handles import shared_text
-from ddpbench.report.messages.status import failure_reason
 from ddpbench.report.messages.verdict import next_step_text
-from ddpbench.report.messages.whatif import gain_text, missing_measurement_text
 from ddpbench.report.messages.worker_memory import room_text
 
 NAMES: Mapping[RemedyCode, str] = {
@@ -39,7 +37,7 @@ NAMES: Mapping[RemedyCode, str] = {
     "dataloader-with-workers": "DataLoader with num_workers > 0",
     "data-in-memory": "data in memory",
     "pinned-memory-and-worker": "num_workers=1, pin_memory=True",
-    "decode-on-device": 'torchvision.io.decode_jpeg(..., device="cuda")',
+    "decode-on-device": 'decode_jpeg(..., device="cuda")',
     "without-loader": "no loader",
     "fast": "--fast",
     "less-sync": "cheaper gradient sync",
@@ -52,7 +50,7 @@ NAMES: Mapping[RemedyCode, str] = {
 """Names of remedies that are more than the flags of their scenario."""
 
 REASONS: Mapping[RemedyCode, str] = {
-    "all-cores-workers": "a worker for every core: what to try first where no gain can be predicted",
+    "all-cores-workers": "as many workers as cores and memory allow: what to try first where no gain can be predicted",
     "no-workers": "loading in the trainer process avoids contention with workers",
     "more-prefetch": "prefetched batches hide a slow one",
     "out-of-order": "a late batch holds up no other; the order of the batches is no longer reproducible",
@@ -78,24 +76,21 @@ LOADER_REASONS: Mapping[str, str] = {
 """Why a loader may help, by its name; without an entry, its ``LoaderSpec.help``."""
 
 TRIED_WITHOUT_PREDICTION = "tried without a prediction"
-NOTHING_FASTER = "no trial is measurably faster"
-TOO_NOISY = "the trials vary too much to tell; a longer --time-limit helps"
-NO_GAIN_PREDICTED = "no remedy that can be tried here has a predicted gain"
-"""Why the present setting stays."""
-
-NO_TRIAL_WORKED = "no trial worked, as the remedies below say"
-NOTHING_TRIED = "no remedy could be tried here"
-"""Why there is no setting to recommend."""
+ADVICE: Mapping[AdviceCode, str] = {
+    "change": "",
+    "keep-nothing-faster": "the current settings: no trial is measurably faster",
+    "keep-too-noisy": "the current settings: the trials vary too much to tell; a longer --time-limit helps",
+    "keep-no-gain-predicted": "the current settings: no remedy that can be tried here has a predicted gain",
+    "undecided-no-trial-worked": "undecided: no trial worked, as the remedies below say",
+    "undecided-nothing-to-try": "undecided: no remedy could be tried here",
+}
+"""What to use if no trial has gained anything."""
 
 
 def remedy_name(remedy: Remedy, record: Record) -> str:
     """A few words, or flags to use, for a remedy of ``record``; for a script, the call of its DataLoader."""
-    if remedy.code == "fused-kernels":
-        return next_step_text(script_change(FUSED, record))
-    if record.script is not None and remedy.scenario is not None and is_script_change(remedy.scenario):
-        return next_step_text(script_change(remedy.scenario, record))
-    if record.script is not None and record.script.shared_handles and remedy.code == "pinned-memory-and-worker":
-        return next_step_text(pinned_memory_change(record))
+    if remedy.change is not None:
+        return next_step_text(remedy.change)
     if record.script is not None and remedy.code == "cuda-graphs":
         return 'torch.compile(model, mode="reduce-overhead")'
     match remedy:
@@ -116,22 +111,27 @@ def remedy_name(remedy: Remedy, record: Record) -> str:
     return remedy.scenario.flag_text
 
 
+def remedy_room(remedy: Remedy, record: Record, diagnosis: Diagnosis | None) -> str:
+    """What memory keeps ``remedy`` to fewer workers than the cores could keep busy, and how to make room; empty if nothing does."""
+    memory = diagnosis.worker_memory if diagnosis else None
+    if not (isinstance(remedy, MoreWorkers) and remedy.wanted_workers and remedy.limited_by and memory):
+        return ""
+    return room_text(remedy.limited_by, remedy.workers, remedy.wanted_workers, record.config.prefetch, memory)
+
+
 def remedy_reason(remedy: Remedy, record: Record, diagnosis: Diagnosis | None = None) -> str:
     """Why ``remedy`` may help ``record``, or cannot be tried; empty if its name is self-explanatory."""
-    if remedy.scenario is not None and (shared := shared_in_workers(remedy.scenario, record)):
-        return shared_text(shared)
-    if remedy.scenario is not None and (compared := other_samples(remedy.scenario, record)):
-        return comparison_text(compared)
+    if isinstance(remedy.change, ChangeDataLoader) and remedy.change.shared_handles:
+        return shared_text(remedy.change.shared_handles)
+    if remedy.reads_other_samples and record.script is not None and record.script.sample_comparison is not None:
+        return comparison_text(record.script.sample_comparison)
     match remedy:
         case MoreWorkers():
             target = " with the trainer process" if remedy.is_handoff_bound else ""
             needed = f"{remedy.workers_needed} would keep up{target}"
             cores = f"{needed}; the cores can keep {remedy.max_useful_workers} busy{_ignored_workers_text(record)}"
-            memory = diagnosis.worker_memory if diagnosis else None
-            if remedy.wanted_workers and remedy.limited_by and memory:
-                prefetch = record.config.prefetch
-                return f"{cores}; {room_text(remedy.limited_by, remedy.workers, remedy.wanted_workers, prefetch, memory)}"
-            return cores
+            room = remedy_room(remedy, record, diagnosis)
+            return f"{cores}; {room}" if room else cores
         case FewerWorkers():
             oversubscribed = f"{pluralize(remedy.workers_per_node, 'worker')} share {pluralize(remedy.usable_cores, 'core')}"
             return f"{oversubscribed}; context switches cost time{_ignored_workers_text(record)}"
@@ -172,44 +172,65 @@ def _memory_text(remedy: DataInMemory, record: Record) -> str:
 
 def _device_decoding_text(remedy: DecodeOnDevice, record: Record) -> str:
     low, high = format_3sig(remedy.low), format_3sig(remedy.high)
-    assert remedy.gain is not None, "that of its lower rate"
-    gain = f"{format_3sig(remedy.gain)}x to {format_3sig(remedy.gain * remedy.high / remedy.low)}x"
     return (
-        f"expected {low} to {high} {record.sample_unit}s/s per {device_noun(record.environment)}, {gain}; cannot be tried here: the "
+        f"expected {low} to {high} {record.sample_unit}s/s per {device_noun(record.environment)}; the "
         f"dataset would return the files' bytes; the GPU alone decodes and resizes {format_3sig(remedy.decoding_rate)} of them per second"
     )
 
 
-def prediction_text(prediction: Prediction) -> str:
-    """``predicted 1.42x (1.34 to 1.51)``, or which measurement is missing."""
-    if prediction.gain is None or prediction.low is None or prediction.high is None:
-        missing = prediction.missing_measurement
-        what = "not predicted: unknown" if missing and missing.code == "unexplained-step" else "not measured:"
-        return f"{what} {missing_measurement_text(missing) if missing else ''}"
-    return f"predicted{' after the trial' if prediction.after_trial else ''} {gain_text(prediction.gain, prediction.low, prediction.high)}"
+def predicted_gain_text(remedy: Remedy) -> str:
+    """``1.42x (1.34 to 1.51)``; ``3.3x to 4.8x`` if the gain is bounded only; empty without a prediction before the trial."""
+    if isinstance(remedy, DecodeOnDevice) and remedy.gain is not None:
+        return f"{format_rounded(remedy.gain, 2)}x to {format_rounded(remedy.gain * remedy.high / remedy.low, 2)}x"
+    found = remedy.prediction
+    if found is None or found.gain is None or found.low is None or found.high is None or found.after_trial:
+        return ""
+    return gain_text(found.gain, found.low, found.high)
 
 
-def outcome_text(outcome: PredictionOutcome) -> str:
-    """The predicted gain, the measured one, and the error of the prediction."""
-    predicted, ratio = prediction_text(outcome.prediction), outcome.measured
-    short = f", with {pluralize(outcome.missing_batches, 'batch', 'es')} missing" if outcome.missing_batches else ""
-    if outcome.prediction.gain is None and (ratio is not None or outcome.failed):
-        predicted = TRIED_WITHOUT_PREDICTION
-    if outcome.failed:
-        return f"{predicted}; failed: {failure_reason(outcome.failed)}"
-    if ratio is None:
-        return f"{predicted}; {'not tried' if is_runnable(outcome.prediction.scenario) else 'cannot be tried here'}"
-    if not ratio.has_interval:
-        return f"{predicted}; measured {format_rounded(ratio.center, 2)}x, too few rounds for an interval"
-    if outcome.is_wide:
-        measured = f"measured {format_rounded(ratio.low, 2)}x to {format_rounded(ratio.high, 2)}x{', a gain' if outcome.is_gain else ''}"
-        return f"{predicted}; {measured}, too wide to compare{short}"
-    effect = "" if outcome.is_gain else ", a loss" if outcome.is_significant else ", no gain measured"
-    if outcome.prediction.gain is None:
-        return f"{predicted}; measured {gain_text(ratio.center, ratio.low, ratio.high)}{effect}"
-    error = _prediction_error_text((outcome.prediction.gain or 1.0) / ratio.center - 1)
-    agreement = f"{'inside' if outcome.is_inside else 'outside'} the predicted interval (prediction {error})"
-    return f"{predicted}; measured {gain_text(ratio.center, ratio.low, ratio.high)}, {agreement}{effect}{short}"
+def measured_gain_text(remedy: Remedy) -> str:
+    """The measured gain, and whether it lies inside the predicted interval; or why there is none. Empty if nothing was predicted."""
+    gain = remedy.measured
+    if remedy.failure:
+        return f"failed: {remedy.failure}"
+    if gain is None:
+        if remedy.prediction is None and remedy.gain is None:
+            return ""
+        return "not tried" if remedy.can_be_tried else "cannot be tried here"
+    if not gain.has_interval:
+        return f"{format_rounded(gain.center, 2)}x, too few rounds for an interval"
+    if remedy.is_wide:
+        effect = ", a gain" if remedy.is_gain else ""
+        return f"{format_rounded(gain.low, 2)}x to {format_rounded(gain.high, 2)}x{effect}, too wide to compare"
+    effect = "" if remedy.is_gain else ", a loss" if remedy.is_significant else ", no gain"
+    return f"{gain_text(gain.center, gain.low, gain.high)}{_agreement_text(remedy)}{effect}"
+
+
+def _agreement_text(remedy: Remedy) -> str:
+    """Whether the gain lies inside the predicted interval; empty without a prediction before the trial."""
+    found, measured = remedy.prediction, remedy.measured
+    if found is None or found.after_trial or remedy.is_inside is None or measured is None:
+        return ""
+    return ", as predicted" if remedy.is_inside else f", {'less' if measured.center < (found.low or 0.0) else 'more'} than predicted"
+
+
+def remedy_details(remedy: Remedy) -> str:
+    """What the table of remedies has no room for: the error of the prediction or why there is none, and batches that are missing."""
+    found, gain, details = remedy.prediction, remedy.measured, []
+    if found is None:
+        return ""
+    if found.gain is None and (gain is not None or remedy.failure):
+        details.append(TRIED_WITHOUT_PREDICTION)
+    elif found.gain is None and (missing := found.missing_measurement):
+        what = "not predicted: unknown" if missing.code == "unexplained-step" else "not measured:"
+        details.append(f"{what} {missing_measurement_text(missing)}")
+    elif found.after_trial and found.gain and found.low and found.high:
+        details.append(f"predicted after the trial: {gain_text(found.gain, found.low, found.high)}")
+    elif found.gain and gain is not None and remedy.is_inside is not None:
+        details.append(f"prediction {_prediction_error_text(found.gain / gain.center - 1)}")
+    if remedy.missing_batches:
+        details.append(f"{pluralize(remedy.missing_batches, 'batch', 'es')} missing")
+    return "; ".join(details)
 
 
 def _prediction_error_text(error: float) -> str:
@@ -218,14 +239,10 @@ def _prediction_error_text(error: float) -> str:
     return "0% off" if share == "0%" else f"{share} too {'high' if error > 0 else 'low'}"
 
 
-def savings_text(gain: PairedRatio, baseline_samples_per_s: float, baseline: Record, unit: str) -> str:
-    """Throughput gained, in ``unit``, and hours saved per day, with the interval of the gain."""
-    hours = 24 * baseline.world_size
-    device = "GPU-hours" if device_noun(baseline.environment) == "GPU" else "rank-hours"
-    gained = Interval(*((times - 1) * baseline_samples_per_s for times in (gain.center, gain.low, gain.high)))
-    saved = Interval(*((1 - 1 / times) * hours for times in (gain.center, gain.low, gain.high)))
-    return f"{_format_rough(gained)} {unit} more; saves {_format_rough(saved)} of {hours:,} {device} per day for the same work"
-
-
-def _format_rough(estimate: Interval) -> str:
-    return format_with_interval(estimate.center, estimate.low, estimate.high, width_digits=1)
+def worth_text(worth: Worth, record: Record) -> str:
+    """Throughput gained, with its interval, and hours saved per day by training the same number of samples."""
+    device = "GPU-hours" if device_noun(record.environment) == "GPU" else "rank-hours"
+    steps = " of training steps" if record.script is not None else ""
+    gained = format_with_interval(worth.samples_per_s, worth.samples_per_s_low, worth.samples_per_s_high, width_digits=1)
+    saved = f"{format_rounded(worth.saved_hours_per_day, 2)} of {worth.hours_per_day:,.0f} {device}/day{steps}"
+    return f"{gained} {record.sample_unit}s/s more; saves {saved}"

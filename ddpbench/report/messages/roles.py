@@ -7,6 +7,7 @@ from ddpbench.record.record import Job
 from ddpbench.record.roles import Measurement, Role, RoleKind, SkippedMeasurement, SkipReason
 from ddpbench.record.script import OnlyWatchedReason
 from ddpbench.record.text import format_3sig, pluralize
+from ddpbench.report.messages.verdict import next_step_text
 
 ROLE_NAMES: dict[RoleKind, str] = {
     "earlier_model_alive": "earlier model alive",
@@ -67,11 +68,19 @@ def role_name(role: Role, job: Job | None = None) -> str:
         case "ddp":
             return pluralize(role.ranks or 1, "rank")
         case "trial":
-            return f"trial: {role.scenario.flag_text if role.scenario else ''}"
+            return f"trial: {_trial_text(role, job)}"
         case "independent" if job is not None and job.scaling is not None:
             return INDEPENDENT_IN_SCALING
         case kind:
             return ROLE_NAMES[kind]
+
+
+def _trial_text(role: Role, job: Job | None) -> str:
+    """What a trial of ``job`` changes: flags, or the change to a script whose remedies are judged."""
+    remedies = job.diagnosis.remedies or [] if job and job.diagnosis else []
+    changes = (each.change for each in remedies if each.change and each.scenario == role.scenario)
+    flags = role.scenario.flag_text if role.scenario else ""
+    return next(map(next_step_text, changes), flags)
 
 
 def disturbance_text(found: Disturbance, job: Job) -> str:

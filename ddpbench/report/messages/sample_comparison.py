@@ -6,7 +6,7 @@ from ddpbench.record.record import Record
 from ddpbench.record.script import SampleComparison
 from ddpbench.record.text import pluralize
 
-NOT_COMPARED = "those of other workers were not compared with the script's own: compare some before you train with them"
+NOT_COMPARED = "not compared with those of other workers: compare some before training"
 
 
 def comparison_text(comparison: SampleComparison) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import assert_never
+
+from typing_extensions import assert_never
 
 from ddpbench.analysis.scaling.ladder import MAX_EFFICIENCY
 from ddpbench.analysis.scaling.runs import ScalingRuns, scaling_runs

@@ -1,4 +1,4 @@
-"""Sentences with quantities: those of several arms that differ in one quantity become one sentence with its range."""
+"""Sentences with quantities: those of several arms that differ in quantities only become one sentence with their ranges."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ def join_sentences(sentences: Sequence[Sentence]) -> Sentence:
     return (*first, *(part for each in others for part in ("; ", *each)))
 
 
-def with_range(sentences: Sequence[Sentence]) -> Sentence | None:
-    """One sentence for several, with the range of the only quantity in which they differ: ``the rounds vary by 1.2% to 3.0%``.
+def without_quantities(sentence: Sentence) -> Sentence:
+    """The words of a sentence: equal for sentences that differ in quantities only."""
+    return tuple(part if isinstance(part, str) else "" for part in sentence)
 
-    None if they differ in anything else, or not at all.
-    """
-    if len({len(each) for each in sentences}) > 1:
-        return None
-    places = [place for place, parts in enumerate(zip(*sentences, strict=True)) if len({*parts}) > 1]
-    if len(places) != 1:
-        return None
-    (place,), first = places, sentences[0]
-    varying = [part for each in sentences if isinstance(part := each[place], Quantity)]
-    if len(varying) < len(sentences):
-        return None
+
+def with_ranges(sentences: Sequence[Sentence]) -> Sentence:
+    """One sentence for several that differ in quantities only, with their ranges: ``the rounds vary by 1.2% to 3.0%``."""
+    return tuple(map(_range, *sentences)) if len(sentences) > 1 else sentences[0]
+
+
+def _range(*parts: str | Quantity) -> str | Quantity:
+    """The part that all sentences share, or the range of a quantity."""
+    varying = [part for part in parts if isinstance(part, Quantity)]
+    if len({*parts}) == 1 or not varying:
+        return parts[0]
     low, high = (choose(varying, key=lambda quantity: quantity.value) for choose in (min, max))
-    return (*first[:place], f"{low.text} to {high.text}", *first[place + 1 :])
+    return f"{low.text} to {high.text}"
 
 
 def counted(number: int, noun: str) -> Sentence:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import assert_never
-
 from msgspec.structs import asdict
+from typing_extensions import assert_never
 
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import (

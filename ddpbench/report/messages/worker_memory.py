@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import ceil
 
-from ddpbench.analysis.worker_memory import MemoryLimit
 from ddpbench.record.diagnosis import SHM_DIR, WorkerMemory
+from ddpbench.record.remedy import MemoryLimit
 from ddpbench.record.text import format_3sig, pluralize
 
 RAISE_SHM = "docker run --shm-size={gib}g, or --ipc=host, raises it"
@@ -16,7 +16,7 @@ def memory_limit_text(limit: MemoryLimit, workers: int, prefetch: int, memory: W
     batches_bytes = workers * prefetch * memory.batch_bytes
     batches = f"{pluralize(workers, 'worker')} with prefetch_factor={prefetch} hold up to {pluralize(workers * prefetch, 'batch', 'es')}"
     if limit == "shm":
-        room = f"{SHM_DIR} has room for {_gib(memory.shm_bytes or 0)} beside the script's own"
+        room = f"{SHM_DIR} has room for {_gib(memory.shm_bytes or 0)}"
         return f"{batches}, {_gib(batches_bytes)}; {room}; {RAISE_SHM.format(gib=shm_gib(workers, prefetch, memory))}"
     needed = batches_bytes + workers * memory.worker_bytes
     return f"{batches} and need {_gib(needed)} of memory; half of what is free is {_gib(memory.memory_bytes)}"

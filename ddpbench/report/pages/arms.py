@@ -41,7 +41,8 @@ def arm_table(job: Job, page: Page) -> Iterator[Text]:
         for row in rows
         if row.rounds_differ and row.speedup
     ]
-    yield from labelled_lines("pairs", [f"speed-up over the rounds shared with the first arm: {', '.join(uneven)}"] if uneven else [], page)
+    if uneven and page.verbose:
+        yield from labelled_lines("pairs", [f"speed-up over the rounds shared with the first arm: {', '.join(uneven)}"], page)
     alike = {arm_name(row.record.config, job.swept): row.speedup for row in rows[1:] if row.speedup and _includes_one(row.speedup)}
     equal = [name for name, speedup in alike.items() if speedup.low > 1 / MAX_EQUIVALENT_RATIO and speedup.high < MAX_EQUIVALENT_RATIO]
     inconclusive = [name for name in alike if name not in equal]
@@ -131,6 +132,9 @@ def best_arm_lines(job: Job, page: Page) -> Iterator[Text]:
         return
     kind, sentence = _best_arm_text(found, job.swept)
     yield from styled(wrap_text(f"{kind}   ", sentence, page), GOOD if found.is_clear else CAUTION, len(kind))
+    if found.left_out:
+        names = ", ".join(arm_name(record.config, job.swept) for record in found.left_out)
+        yield from styled(wrap_text("  note  ", f"not compared, since it loads nothing: {names}", page), LABEL, len("  note"))
     if even := break_even(found):
         than = arm_name(found.compared_to.config, job.swept)
         sentence = f"{format_3sig(even.later_start_s)} s later than {than}, ahead after {format_3sig(even.after_s)} s"

@@ -14,28 +14,30 @@ from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.pipeline.part_rates import pipeline_rates
 from ddpbench.analysis.summary import BOTTLENECK_FRACTION, summarize
-from ddpbench.analysis.whatif.outcome import best_outcome, outcomes
+from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.record import Job, Record
-from ddpbench.report.console import page_for, print_lines, print_sections
+from ddpbench.report.console import page_for, print_lines, print_sections, record_path_lines
 from ddpbench.report.format import format_percent
-from ddpbench.report.layout import CAUTION, GOOD, Page, styled, wrap_text
+from ddpbench.report.grid import Grid
+from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_items, wrap_text
 from ddpbench.report.messages.dataset import dataset_text
+from ddpbench.report.messages.remedies import worth_text
 from ddpbench.report.messages.roles import disturbance_text, skip_reason, skipped_name
 from ddpbench.report.pages.checks import check_lines, not_measured_lines
 from ddpbench.report.pages.header import labelled_lines, loader_items, title_lines
 from ddpbench.report.pages.node_state import node_state_lines
-from ddpbench.report.pages.phases import phase_table
+from ddpbench.report.pages.phases import phase_grids, phase_table
 from ddpbench.report.pages.pipeline_table import (
-    cpu_cost_line,
     cpu_cost_table,
     cpu_demand_lines,
     pipeline_table,
     utilization_lines,
     worker_startup_lines,
 )
-from ddpbench.report.pages.remedies import comparison_lines, is_next_step_tried, recommendation_lines, remedy_lines
+from ddpbench.report.pages.remedies import advice_lines, advice_text, comparison_lines, remedy_grid, remedy_lines, samples_text
 from ddpbench.report.pages.script_header import script_header_lines
 from ddpbench.report.pages.status import diagnosis_status_lines
+from ddpbench.report.pages.throughput import throughput_text
 from ddpbench.report.pages.verdict import record_verdict_lines
 from ddpbench.report.pages.watch import render_watch
 
@@ -46,15 +48,15 @@ NOT_LIMITED_BY_DATA = ("launch-bound", "sync-bound", "compute-bound")
 def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
     """Print the verdict on ``job`` and its evidence, as far as it was measured.
 
-    About fifty lines. ``verbose`` adds the purpose of each remedy, notes, tables, hints, the checks that passed and the machine;
+    About 25 lines. ``verbose`` adds the pipeline, the reason for each remedy and its command, all checks with hints, and the machine;
     ``quiet`` prints the verdict only. ``path`` is the record's file, None if it could not be saved.
     """
-    page, baseline = page_for(console), baseline_of(job) or job.records[0]
+    page, baseline = page_for(console, verbose), baseline_of(job) or job.records[0]
     if baseline.script is not None and baseline.script.only_watched:
         return render_watch(job, console, path, verbose, quiet)
-    recommended = best_outcome(outcomes(job))
-    has_next = recommended is None and not is_next_step_tried(job, baseline)
-    verdict = [*record_verdict_lines(baseline, page, with_next=has_next), *recommendation_lines(job, recommended, page)]
+    advice = job.diagnosis.advice if job.diagnosis else None
+    has_next = advice is None or advice.is_undecided
+    verdict = [*record_verdict_lines(baseline, page, with_next=has_next), *advice_lines(baseline, job.diagnosis, page)]
     if quiet:
         print_lines(console, verdict)
         return
@@ -67,14 +69,25 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
     if summary.step_ms is not None:
         inputs = AnalysisInput(baseline, summary, controls_of(job))
         sections += [
-            *_evidence(inputs, job, page, verbose),
-            [*_loader_keeps_up_line(inputs, page), *remedy_lines(inputs, job, page, verbose, has_next=has_next)],
-            [*comparison_lines(baseline, page)],
+            [*_throughput_line(baseline, page), *phase_table(baseline, summary, page)],
+            *(_pipeline(inputs, job, job.diagnosis, page) if verbose and job.diagnosis else ()),
+            [
+                *_disturbance_lines(job, page),
+                *_loader_keeps_up_line(inputs, page),
+                *(remedy_lines(baseline, job.diagnosis, page, has_next=has_next) if job.diagnosis else ()),
+            ],
         ]
-    skipped = {skipped_name(each, job): skip_reason(each) for each in job.diagnosis.skipped} if job.diagnosis else {}
+    skipped = {skipped_name(each, job): skip_reason(each) for each in job.diagnosis.skipped} if job.diagnosis and verbose else {}
     hints = verbose or any(check.severity == "error" for check in baseline.checks)
-    last = [*not_measured_lines(skipped, page), *check_lines({"": baseline}, page, verbose, hints), *([Text(str(path))] if path else [])]
-    print_sections(console, [*sections, last])
+    sections.append(
+        [
+            *comparison_lines(baseline, page),
+            *not_measured_lines(skipped, page),
+            *check_lines({"": baseline}, page, hints),
+            *record_path_lines(path, page),
+        ]
+    )
+    print_sections(console, sections)
 
 
 def _head(record: Record, page: Page) -> Iterator[Text]:
@@ -87,32 +100,45 @@ def _head(record: Record, page: Page) -> Iterator[Text]:
     yield from labelled_lines("data", [*data, *loader, f"batch {record.config.batch_size}"], page)
 
 
-def _evidence(inputs: AnalysisInput, job: Job, page: Page, verbose: bool) -> Iterator[Sequence[Text]]:
+def _throughput_line(record: Record, page: Page) -> list[Text]:
+    """The throughput of the baseline as in the record of a run; empty if a check of it is an error."""
+    return styled(wrap_items(f"{'throughput':13}", [throughput_text(record)], page), LABEL, len("throughput")) if record.throughput else []
+
+
+def _pipeline(inputs: AnalysisInput, job: Job, diagnosis: Diagnosis, page: Page) -> Iterator[Sequence[Text]]:
     record, pipeline = inputs.record, pipeline_model(inputs)
-    yield [*phase_table(record, inputs.summary, page)]
-    if job.diagnosis is not None:
-        rates = pipeline_rates(inputs, pipeline)
-        yield [*pipeline_table(record, rates, job.diagnosis, page, verbose), *_disturbance_lines(job, page)]
-        cpu_cost = cpu_cost_table if verbose else cpu_cost_line
-        startup = worker_startup_lines(record, pipeline, job.diagnosis, page) if verbose else []
-        nodes = node_state_lines(record, job.diagnosis.node_states, page, verbose)
-        yield [
-            *cpu_cost(inputs, pipeline, page),
-            *cpu_demand_lines(record, pipeline, page),
-            *utilization_lines(record, rates, page),
-            *startup,
-            *nodes,
-        ]
+    rates = pipeline_rates(inputs, pipeline)
+    yield [*pipeline_table(record, rates, diagnosis, page)]
+    yield [
+        *cpu_cost_table(inputs, pipeline, page),
+        *cpu_demand_lines(record, pipeline, page),
+        *utilization_lines(record, rates, page),
+        *worker_startup_lines(record, pipeline, diagnosis, page),
+        *node_state_lines(record, diagnosis.node_states, page),
+    ]
 
 
 def _disturbance_lines(job: Job, page: Page) -> Iterator[Text]:
-    for text in diagnosis_findings(job):
-        yield from styled(wrap_text("  ", text, page), CAUTION)
+    for found in disturbances(job):
+        yield from styled(wrap_text("  ", disturbance_text(found, job), page), CAUTION)
+
+
+def diagnosis_tables(job: Job) -> list[Grid]:
+    """The phases of a step and the remedies of ``job``, those that the page has and were measured."""
+    baseline = baseline_of(job) or job.records[0]
+    remedies = [remedy_grid(job.diagnosis.remedies, baseline)] if job.diagnosis and job.diagnosis.remedies else []
+    return [*phase_grids(baseline, summarize(baseline)), *remedies]
 
 
 def diagnosis_findings(job: Job) -> list[str]:
-    """The disturbed rounds of each arm, one sentence each."""
-    return [disturbance_text(found, job) for found in disturbances(job)]
+    """What to use and what that gains, what is known of the samples, and the disturbed rounds of each arm; one sentence each."""
+    baseline, advice = baseline_of(job) or job.records[0], job.diagnosis.advice if job.diagnosis else None
+    found = {
+        "use": advice_text(advice) if advice else "",
+        "worth": worth_text(advice.worth, baseline) if advice and advice.worth else "",
+        "samples": samples_text(baseline),
+    }
+    return [*(f"{name}: {text}" for name, text in found.items() if text), *(disturbance_text(each, job) for each in disturbances(job))]
 
 
 def _loader_keeps_up_line(inputs: AnalysisInput, page: Page) -> Iterator[Text]:

@@ -51,7 +51,7 @@ DESCRIBED_FIELDS = frozenset(
     {"precision", "batch_size", "image_size", "optimizer", "optimizer_impl", "lr", "momentum", "weight_decay", "channels_last", "seed"}
     | {"compile", "combo_kernels", "fast", "fused_kernels", "cuda_graph", "broadcast_buffers"}
     | {"loader", "data_dir", "workers", "engine", "device", "threads"}
-    | {"warmup", "steps", "rounds"}
+    | {"warmup", "steps", "rounds", "time_limit", "roofline"}
 )
 """Fields that the header describes in words; others are shown as flags if they differ from their default."""
 
@@ -75,14 +75,16 @@ HeaderItem = tuple[str, str]
 
 
 def header_lines(record: Record, page: Page) -> Iterator[Text]:
-    """The header of one run: training, machine and batch, data, settings."""
+    """The header of one run: training, machine and batch, data, and the settings that are not the usual ones; a verbose page has all."""
     title = [_workload(record), *_training(record)]
-    machine = [("", machine_text(record.environment)), *batch_and_version_items(record)]
+    machine = [("", machine_text(record.environment)), *batch_and_version_items(record, page)]
     yield from styled(wrap_items("ddpbench  ", texts_in_common(title), page, gap="  "), LABEL, len("ddpbench"))
     yield from styled(wrap_items("", texts_in_common(machine), page, gap="     "))
     yield from labelled_lines("data", texts_in_common([("", _description(record)), *loader_items(record)]), page)
     yield from labelled_lines("fast", _fast_choices(record), page)
-    yield from labelled_lines("conf", texts_in_common([*_settings(record), *_warmup_and_round_items(record)]), page)
+    yield from labelled_lines(
+        "conf", texts_in_common([*_settings(record, page), *(_warmup_and_round_items(record) if page.verbose else ())]), page
+    )
 
 
 def shared_header_lines(records: Sequence[Record], page: Page, order: str = "interleaved") -> Iterator[Text]:
@@ -93,14 +95,14 @@ def shared_header_lines(records: Sequence[Record], page: Page, order: str = "int
     yield from styled(wrap_text("", ", ".join(texts_in_common(title, differing)), page), LABEL)
     yield from styled(
         wrap_items(
-            "", texts_in_common([*_training(record), *_without_ddp_items(records), *batch_and_version_items(record)], differing), page
+            "", texts_in_common([*_training(record), *_without_ddp_items(records), *batch_and_version_items(record, page)], differing), page
         )
     )
     descriptions = dict.fromkeys(_description(each) for each in records if each.data)
     yield from labelled_lines("data", [*descriptions, *texts_in_common(loader_items(record), differing)], page)
     fast = next((each for each in records if each.config.fast), record)
     yield from labelled_lines("fast", _fast_choices(fast, differing_fields([each.config for each in records if each.config.fast])), page)
-    yield from labelled_lines("conf", texts_in_common(_settings(record), differing), page)
+    yield from labelled_lines("conf", texts_in_common(_settings(record, page), differing), page)
 
 
 def title_lines(command: str, record: Record, page: Page) -> Iterator[Text]:
@@ -172,7 +174,8 @@ def _training(record: Record) -> Iterator[HeaderItem]:
     config = record.config
     yield "precision", f"{config.precision} ({'verified' if record.observed_precision else 'not verified'})"
     if record.uses_ddp:
-        yield "engine broadcast_buffers", f"{config.engine}, buffer broadcast {_on_off(config.broadcast_buffers)}"
+        broadcast = f", buffer broadcast {_on_off(config.broadcast_buffers)}" if record.world_size > 1 else ""
+        yield "engine broadcast_buffers", f"{config.engine}{broadcast}"
     else:
         yield "engine", f"{'' if config.engine == 'ddp' else f'{config.engine}, '}no DDP: {_no_ddp_reason(record)}"
     yield "channels_last", "channels-last" if config.channels_last else "channels-first"
@@ -214,12 +217,14 @@ def _without_ddp_items(records: Sequence[Record]) -> Iterator[HeaderItem]:
         )
 
 
-def batch_and_version_items(record: Record) -> Iterator[HeaderItem]:
-    """The batch size, and the versions of the libraries that train."""
+def batch_and_version_items(record: Record, page: Page) -> Iterator[HeaderItem]:
+    """The batch size, and the versions of the libraries that train; on a verbose page, threads and the transport within a node too."""
     config, software = record.config, record.environment.software
     yield "batch_size", f"batch {config.batch_size} x {record.world_size} = {record.global_batch_size}"
-    yield "threads cores", _threads(record)
-    yield "engine", transport_text(record.environment) if record.uses_ddp else ""
+    if page.verbose:
+        yield "threads cores", _threads(record)
+    if record.uses_ddp and (page.verbose or record.environment.nodes > 1):
+        yield "engine", transport_text(record.environment)
     yield "", f"torch {software.torch}"
     if config.engine == "accelerate":
         yield "engine", f"accelerate {software.accelerate or MISSING}"
@@ -256,17 +261,19 @@ def _no_ddp_reason(record: Record) -> str:
     return "one process" if record.environment.backend == "none" else "one rank"
 
 
-def _settings(record: Record) -> Iterator[HeaderItem]:
+def _settings(record: Record, page: Page) -> Iterator[HeaderItem]:
+    """The settings that differ from the usual ones; on a verbose page the usual ones too."""
     config = record.config
-    yield "image_size", f"{config.image_size} px" if config.image_size else ""
-    yield "optimizer optimizer_impl", f"{OPTIMIZERS[config.optimizer]} {config.optimizer_impl}"
-    yield "lr", f"lr {config.lr:g}"
-    yield "momentum", f"momentum {config.momentum:g}" if config.optimizer == "sgd" else ""
-    yield "weight_decay", f"weight decay {config.weight_decay:g}"
-    yield "seed", f"seed {config.seed}"
+    if page.verbose:
+        yield "image_size", f"{config.image_size} px" if config.image_size else ""
+        yield "optimizer optimizer_impl", f"{OPTIMIZERS[config.optimizer]} {config.optimizer_impl}"
+        yield "lr", f"lr {config.lr:g}"
+        yield "momentum", f"momentum {config.momentum:g}" if config.optimizer == "sgd" else ""
+        yield "weight_decay", f"weight decay {config.weight_decay:g}"
+        yield "seed", f"seed {config.seed}"
+        yield "", "cudnn.benchmark on" if record.environment.device_type == "cuda" else ""
     yield "compile", "" if config.compile == "off" else f"--compile {config.compile}"
     yield "combo_kernels", "--combo-kernels" if config.combo_kernels and config.compile != "off" else ""
-    yield "", "cudnn.benchmark on" if record.environment.device_type == "cuda" else ""
     for field in flag_fields(Config):
         value = getattr(config, field.name)
         is_usual = value in (field.default, USUAL_VALUES.get(field.name)) or (value is False and field.default is None)

@@ -18,16 +18,18 @@ from ddpbench.report.pages.header import MAX_NAMED
 MACHINE_LABEL = "machine  "
 
 
-def node_state_lines(record: Record, nodes: Sequence[NodeState], page: Page, verbose: bool = False) -> Iterator[Text]:
-    """One line per group of identical nodes; nothing if all are ordinary, unless ``verbose``.
+def node_state_lines(record: Record, nodes: Sequence[NodeState], page: Page) -> Iterator[Text]:
+    """One line per group of identical nodes; nothing if all are ordinary, unless the page is verbose.
 
-    ``verbose`` also adds memory, NUMA nodes and CPU pressure.
+    A verbose page adds memory, NUMA nodes and CPU pressure.
     """
-    if not verbose and not any(map(_unusual, nodes)):
+    if not page.verbose and not any(map(_unusual, nodes)):
         return
     hosts_by_state: dict[tuple[str, ...], list[str]] = {}
     for node in nodes:
-        hosts_by_state.setdefault((*_allowed_core_items(node), *(_detail_items(record, node) if verbose else ())), []).append(node.host)
+        hosts_by_state.setdefault((*_allowed_core_items(node), *(_detail_items(record, node) if page.verbose else ())), []).append(
+            node.host
+        )
     for items, hosts in hosts_by_state.items():
         named = [", ".join(hosts) if len(hosts) <= MAX_NAMED else pluralize(len(hosts), "node")] if len(hosts_by_state) > 1 else []
         yield from styled(wrap_items(MACHINE_LABEL, [*named, *items], page), LABEL, len(MACHINE_LABEL.strip()))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
-from math import ceil, inf
+from math import inf
 from typing import Literal
 
 from rich.text import Text
@@ -21,9 +20,9 @@ from ddpbench.record.diagnosis import Diagnosis, Storage
 from ddpbench.record.record import Record
 from ddpbench.record.text import format_3sig, pluralize
 from ddpbench.report.format import MISSING, format_decimals, format_percent, format_rounded, format_s_as_ms, format_significant
-from ddpbench.report.layout import CAUTION, COLUMN_GAP, LABEL, Page, align_columns, styled, wrap_items, wrap_text
+from ddpbench.report.layout import CAUTION, LABEL, Page, align_columns, styled, wrap_items, wrap_text
 from ddpbench.report.messages.arms import throughput_unit
-from ddpbench.report.messages.phrases import device_noun
+from ddpbench.report.messages.phrases import SLOWER_ALONE, device_noun, is_slower_alone
 from ddpbench.report.messages.storage import no_cold_rate_reason
 
 INDENT = "  "
@@ -72,28 +71,20 @@ class PipelineRow:
         return CAUTION if self.device_samples_per_s and self.samples_per_s < MIN_RATE_FRACTION * self.device_samples_per_s else ""
 
 
-def pipeline_table(record: Record, rates: PipelineRates, diagnosis: Diagnosis, page: Page, verbose: bool = False) -> Iterator[Text]:
-    """Every measured part with its share of the device's rate, then the interference.
-
-    Two parts per line if the page has room; with ``verbose`` one, with a note. The interference is that of loader and training.
-    """
-    device = device_noun(record.environment)
-    rows, unit = _pipeline_rows(record, rates, diagnosis), f"{throughput_unit(record)} per {device}"
-    share = ", and percent of compute only" if rates.compute_only else ""
-    pairs = _side_by_side(rows, page)
-    if verbose or max(map(len, pairs)) > page.table_width:
-        heading = ["pipeline throughput", unit, "of compute only" if rates.compute_only else "", ""]
-        lines = align_columns([heading, *([*part.cells, part.note if verbose else ""] for part in rows)], "<>><", page)
-        yield from styled(lines[:1], LABEL)
-        for line, part in zip(lines[1:], rows, strict=True):
-            yield from styled([line], part.style)
-    else:
-        yield from styled(wrap_text("", f"pipeline throughput, {unit}{share}", page), LABEL)
-        yield from pairs
+def pipeline_table(record: Record, rates: PipelineRates, diagnosis: Diagnosis, page: Page) -> Iterator[Text]:
+    """Every measured part with its share of the device's rate and a note, then the interference of loader and training."""
+    rows, unit = _pipeline_rows(record, rates, diagnosis), f"{throughput_unit(record)} per {device_noun(record.environment)}"
+    heading = ["pipeline throughput", unit, "of compute only" if rates.compute_only else "", ""]
+    lines = align_columns([heading, *([*part.cells, part.note] for part in rows)], "<>><", page)
+    yield from styled(lines[:1], LABEL)
+    for line, part in zip(lines[1:], rows, strict=True):
+        yield from styled([line], part.style)
     if rates.interference:
         yield from styled(wrap_text(INDENT, f"interference: {_interference_text(rates.interference)}", page))
     if rates.is_contradicted:
         yield from styled(wrap_text(INDENT, f"compute only: {CONTRADICTED}", page), CAUTION)
+    if rates.loader_only and is_slower_alone(rates.loader_only, rates.achieved):
+        yield from styled(wrap_text(INDENT, f"loader alone: {SLOWER_ALONE}", page), CAUTION)
     if doubt := _storage_doubt(diagnosis.storage):
         yield from styled(wrap_text(INDENT, f"files on storage: {doubt}", page))
 
@@ -135,30 +126,6 @@ def _pipeline_rows(record: Record, rates: PipelineRates, diagnosis: Diagnosis) -
         *(PipelineRow(name, rate, device, run, kind="computed") for name, rate in computed.items() if rate is not None),
         PipelineRow("this run", run, device, run, kind="run"),
     ]
-
-
-def _side_by_side(parts: Sequence[PipelineRow], page: Page) -> list[Text]:
-    """Two parts per line, each in its style; the first half is the left column."""
-    half = ceil(len(parts) / 2)
-    left, right = (align_columns([part.cells for part in side], "<>>", page) for side in (parts[:half], parts[half:]))
-    width = max(map(len, left), default=0) + len(COLUMN_GAP)
-    lines = []
-    for at, (first, second) in enumerate(zip_longest(left, right, fillvalue="")):
-        line = Text(f"{first:{width}}{second}".rstrip())
-        line.stylize(parts[at].style, 0, width)
-        line.stylize(parts[half + at].style if second else "", width)
-        lines.append(line)
-    return lines
-
-
-def cpu_cost_line(inputs: AnalysisInput, pipeline: PipelineModel, page: Page) -> Iterator[Text]:
-    """The CPU time per image, in one line."""
-    if pipeline.cost is None or pipeline.sample_cpu_s is None:
-        return
-    has_trainer = pipeline.workers and pipeline.main_process_cpu_s
-    trainer = [f"{TRAINER_PROCESS} {format_s_as_ms(pipeline.main_process_cpu_s)}"] if has_trainer else []
-    stages = [f"{stage} {format_s_as_ms(spent_s)}" for stage, spent_s in pipeline.cost.cpu_s_by_stage.items()]
-    yield from _row(inputs.record.sample_unit, [f"{format_s_as_ms(pipeline.sample_cpu_s)} ms CPU time", *stages, *trainer], page)
 
 
 def cpu_cost_table(inputs: AnalysisInput, pipeline: PipelineModel, page: Page) -> Iterator[Text]:

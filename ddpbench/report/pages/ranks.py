@@ -15,23 +15,45 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.report.format import format_decimals, format_gib, format_rounded, step_decimals
 from ddpbench.report.grid import GridColumn, column_lines
-from ddpbench.report.layout import CAUTION, LABEL, Page, styled, wrap_text
+from ddpbench.report.layout import CAUTION, LABEL, Page, styled, wrap_items, wrap_text
 from ddpbench.report.messages.arms import throughput_unit
 from ddpbench.report.messages.bottlenecks import straggler_phrase
 
-MAX_ROWS = 16
-"""Above this many ranks only the slowest, the median and the fastest have a row."""
+MAX_ROWS = 4
+"""Above this many ranks only the slowest, the median and the fastest have a row, unless the page is verbose."""
 
 
-def rank_table(record: Record, summary: Summary, page: Page, verbose: bool = False) -> Iterator[Text]:
-    """The table of ranks, shortened above ``MAX_ROWS`` unless ``verbose``.
+def rank_summary_lines(record: Record, summary: Summary, page: Page) -> list[Text]:
+    """The range of the ranks in one line; empty for a single rank, and if the page has a table of ranks."""
+    rows = summary.ranks
+    if len(rows) < 2 or _has_table(record, summary, page):
+        return []
+    decimals = step_decimals(max(row.step_ms for row in rows))
+    data = [] if record.config.loader == SYNTHETIC else [f"data wait {_range([row.data_wait_ms for row in rows], decimals)} ms"]
+    items = [f"step without sync {_range([row.own_ms for row in rows], decimals)} ms", *data]
+    return styled(wrap_items(f"{'ranks':13}", items, page), LABEL, len("ranks"))
+
+
+def _has_table(record: Record, summary: Summary, page: Page) -> bool:
+    """Whether the page is verbose, or a rank stands out."""
+    return page.verbose or summary.straggler is not None or (record.verdict is not None and record.verdict.rank is not None)
+
+
+def _range(spans_ms: Sequence[float], decimals: int) -> str:
+    """``37.48 to 37.53``."""
+    least, most = format_decimals(min(spans_ms), decimals), format_decimals(max(spans_ms), decimals)
+    return least if least == most else f"{least} to {most}"
+
+
+def rank_table(record: Record, summary: Summary, page: Page) -> Iterator[Text]:
+    """The table of ranks, if the page is verbose or a rank stands out; then the straggler.
 
     Empty for a single CPU rank, whose phases show the same.
     """
     rows = summary.ranks
-    if not rows or (len(rows) == 1 and record.environment.device_type != "cuda"):
+    if not rows or (len(rows) == 1 and record.environment.device_type != "cuda") or not _has_table(record, summary, page):
         return
-    if len(rows) > MAX_ROWS and not verbose:
+    if len(rows) > MAX_ROWS and not page.verbose:
         shown = {"slowest": rows[0], "median": rows[len(rows) // 2], "fastest": rows[-1]}
         names = [f"{place} {row.rank}" for place, row in shown.items()]
         table = _columns(record, names, [*shown.values()])

@@ -12,7 +12,7 @@ from rich.console import Console
 from ddpbench.record.record import Job
 from ddpbench.report.grid import Grid
 from ddpbench.report.pages import scaling, sweep
-from ddpbench.report.pages.diagnosis import diagnosis_findings, render_diagnosis
+from ddpbench.report.pages.diagnosis import diagnosis_findings, diagnosis_tables, render_diagnosis
 from ddpbench.report.pages.run import render_run
 from ddpbench.report.pages.watch import render_watch
 
@@ -35,7 +35,7 @@ class JobView:
 VIEWS = {
     "run": JobView(render_run),
     "sweep": JobView(sweep.render_sweep, tables=sweep.sweep_grids),
-    "diagnose": JobView(render_diagnosis, findings=diagnosis_findings),
+    "diagnose": JobView(render_diagnosis, tables=diagnosis_tables, findings=diagnosis_findings),
     "scale": JobView(scaling.render_scaling, findings=scaling.scaling_findings),
     "watch": JobView(render_watch),
 }

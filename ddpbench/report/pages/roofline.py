@@ -11,22 +11,22 @@ from ddpbench.record.record import Record
 from ddpbench.record.roofline import DeviceLimits
 from ddpbench.report.format import MISSING, format_decimals, format_rounded, format_significant, step_decimals
 from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_items, wrap_text
+from ddpbench.report.messages.roofline import ABOVE_LIMIT, MAX_REACHED
 from ddpbench.report.pages.header import labelled_lines
 
 HEADING = ["roofline", "GFLOP", "GB", "FLOP/B", "ms", "limit ms", "reached", "bound by"]
 ALIGN = "<>>>>>><"
 
-ABOVE_LIMIT = "above 100%: data stayed in a cache, or the device was slower while the limits were measured"
-
-MAX_REACHED = 1.05
-"""Beyond this fraction of its limit, a row needs an explanation."""
+MAX_KINDS = 5
+"""Classes of modules with a row of their own, unless the page is verbose."""
 
 MAX_NAME = 22
 """Longest name of a layer in the table; of a longer path the end is shown."""
 
 
-def roofline_lines(record: Record, page: Page, verbose: bool) -> Iterator[Text]:
-    """A row per class of module, or with ``verbose`` per layer; then the step, the limits and the costliest layers.
+def roofline_lines(record: Record, page: Page) -> Iterator[Text]:
+    """A row for each of the classes of modules that take most of the time, or on a verbose page per layer; then the step, the limits of
+    the device and the costliest layers.
 
     Empty without ``--roofline``.
     """
@@ -35,8 +35,10 @@ def roofline_lines(record: Record, page: Page, verbose: bool) -> Iterator[Text]:
         return
     step = sum_rows("step", layer_rows(roofline))
     layers = [(_shorten(_name(row)), row) for row in layer_rows(roofline)]
-    kinds = [(row.label, row) for row in kind_rows(roofline)]
-    shown = [*(layers if verbose else kinds), (step.name, step)]
+    kinds = kind_rows(roofline)
+    largest = [(row.label, row) for row in kinds[:MAX_KINDS]]
+    others = [("(others)", sum_rows("(others)", kinds[MAX_KINDS:]))] if len(kinds) > MAX_KINDS else []
+    shown = [*(layers if page.verbose else [*largest, *others]), (step.name, step)]
     head, *lines = align_columns([HEADING, *(_cells(name, row, step) for name, row in shown)], ALIGN, page)
     yield from styled([head], LABEL)
     yield from styled(lines)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Job, Record
-from ddpbench.report.console import page_for, print_lines, print_sections
+from ddpbench.report.console import page_for, print_lines, print_sections, record_path_lines
 from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_hint
 from ddpbench.report.messages.arms import arm_name
 from ddpbench.report.pages.arms import arm_table, best_arm_lines
@@ -18,7 +18,7 @@ from ddpbench.report.pages.checks import check_lines, strict_failure_lines
 from ddpbench.report.pages.header import detail_lines, header_lines, shared_header_lines
 from ddpbench.report.pages.loaders import loader_table, loading_cost_lines
 from ddpbench.report.pages.phases import phase_table
-from ddpbench.report.pages.ranks import rank_table
+from ddpbench.report.pages.ranks import rank_summary_lines, rank_table
 from ddpbench.report.pages.roofline import roofline_lines
 from ddpbench.report.pages.status import quiet_items, status_lines
 from ddpbench.report.pages.throughput import throughput_lines
@@ -30,48 +30,48 @@ Section = Sequence[Text]
 def render_run(job: Job, console: Console, path: Path | None, verbose: bool = False, quiet: bool = False) -> None:
     """Print ``job``: the page of its run or, with several arms, their table.
 
-    Prints any status. ``verbose`` adds all settings, all checks, a row per rank and a page per arm. ``quiet`` prints one line per arm
-    and, with ``--strict``, one per check of severity "warning" or "error". ``path`` is the record's file, None if it could not be saved.
+    Prints any status. About 25 lines; ``verbose`` adds all settings, phases and checks, a row per rank and a page per arm. ``quiet``
+    prints one line per arm and, with ``--strict``, one per check of severity "warning" or "error". ``path`` is the record's file, None
+    if it could not be saved.
     """
-    page = page_for(console)
+    page = page_for(console, verbose)
     if quiet:
         failures = strict_failure_lines(_named(job), page) if job.records[0].config.strict else ()
         print_lines(console, [*map(Text, _quiet_lines(job, page)), *failures])
         return
     is_single = len(job.records) == 1
-    sections = _run(job.records[0], page, verbose) if is_single else _comparison_sections(job, page, verbose)
-    *before, checks = sections
-    print_sections(console, [*before, [*checks, *([Text(str(path))] if path else [])]])
+    *before, checks = _run(job.records[0], page) if is_single else _comparison_sections(job, page)
+    print_sections(console, [*before, [*checks, *record_path_lines(path, page)]])
 
 
-def _run(record: Record, page: Page, verbose: bool) -> Iterator[Section]:
+def _run(record: Record, page: Page) -> Iterator[Section]:
     summary = summarize(record)
-    yield [*header_lines(record, page), *(detail_lines(record, page) if verbose else ())]
+    yield [*header_lines(record, page), *(detail_lines(record, page) if page.verbose else ())]
     yield [*status_lines({"": record}, page)]
     yield [*record_verdict_lines(record, page)]
-    yield [*throughput_lines(record, summary, page, verbose)]
-    if record.throughput or verbose:  # timings of a step that did not train are no evidence
-        yield [*phase_table(record, summary, page), *loading_cost_lines(record, page)]
-        yield [*rank_table(record, summary, page, verbose)]
-    yield [*roofline_lines(record, page, verbose)]
-    yield [*check_lines({"": record}, page, verbose)]
+    yield [*throughput_lines(record, summary, page), *rank_summary_lines(record, summary, page)]
+    if record.throughput or page.verbose:  # timings of a step that did not train are no evidence
+        yield [*phase_table(record, summary, page), *(loading_cost_lines(record, page) if page.verbose else ())]
+        yield [*rank_table(record, summary, page)]
+    yield [*roofline_lines(record, page)]
+    yield [*check_lines({"": record}, page)]
 
 
-def _comparison_sections(job: Job, page: Page, verbose: bool) -> Iterator[Section]:
+def _comparison_sections(job: Job, page: Page) -> Iterator[Section]:
     named = _named(job)
     yield [*shared_header_lines(job.records, page)]
     yield [*best_arm_lines(job, page)]
     no_loader = all(map(could_measure_loader, job.records))
     yield [*arm_table(job, page), *(styled(wrap_hint("note  ", NO_LOADER_HINT, page), LABEL, len("note")) if no_loader else ())]
     yield [*loader_table(job, page)]
-    if not verbose and any(record.roofline for record in job.records):
+    if not page.verbose and any(record.roofline for record in job.records):
         yield styled(wrap_hint("roofline  ", "`-v` shows the table of each arm", page), LABEL, len("roofline"))
     yield [*status_lines(named, page)]
     yield [*check_lines(named, page)]
-    if verbose:
+    if page.verbose:
         for name, record in named.items():
             yield styled([f"--- {name} ---"], LABEL)
-            yield from _run(record, page, verbose)
+            yield from _run(record, page)
 
 
 def _named(job: Job) -> Mapping[str, Record]:

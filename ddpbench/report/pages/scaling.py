@@ -16,7 +16,7 @@ from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import WITH_DATA, Role, ddp_role
 from ddpbench.record.text import pluralize
-from ddpbench.report.console import page_for, print_lines, print_sections
+from ddpbench.report.console import page_for, print_lines, print_sections, record_path_lines
 from ddpbench.report.format import MISSING, format_decimals, format_interval, format_percent, format_rounded, format_summands
 from ddpbench.report.layout import CAUTION, LABEL, Page, align_columns, styled, wrap_items, wrap_text
 from ddpbench.report.messages.arms import throughput_unit
@@ -41,10 +41,10 @@ MAX_IDLE_CORES = 0.05
 def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
     """Print the verdict on ``job``, its efficiencies and the breakdown of its losses.
 
-    The breakdown leads from N times one rank to the measured throughput. ``verbose`` adds the checks that passed; ``quiet`` prints the
-    verdict only. ``path`` is the record's file, None if it could not be saved.
+    The breakdown leads from N times one rank to the measured throughput. ``verbose`` adds the all-reduce and all checks; ``quiet`` prints
+    the verdict only. ``path`` is the record's file, None if it could not be saved.
     """
-    page, runs = page_for(console), scaling_runs(job)
+    page, runs = page_for(console, verbose), scaling_runs(job)
     analysis = analyze_scaling(job, runs) if runs else None
     verdict = job.scaling and job.scaling.verdict
     verdict_section = [*verdict_lines(verdict, explain_loss(verdict.evidence, job), page)] if verdict else []
@@ -58,9 +58,9 @@ def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bo
         sections.append([*_scaling_table(analysis.points if analysis else compute_scaling_points(runs, None), job, page), *breakdown])
     if analysis:
         straggler = straggler_lines(analysis.final, summarize(analysis.final).straggler, page)
-        sections += [[*_allreduce_lines(analysis, page)], straggler]
+        sections += [[*_allreduce_lines(analysis, page)] if verbose else [], straggler]
     checked = {name: record for name, record in _named(job).items() if verbose or record in (runs.ddp_by_ranks.values() if runs else ())}
-    last = [*_not_measured_lines(job, page), *check_lines(checked, page, verbose), *([Text(str(path))] if path else [])]
+    last = [*_not_measured_lines(job, page), *check_lines(checked, page), *record_path_lines(path, page)]
     print_sections(console, [*sections, last])
 
 

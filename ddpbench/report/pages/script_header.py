@@ -19,7 +19,7 @@ def script_header_lines(command: str, record: Record, page: Page) -> Iterator[Te
     title = [record.config.workload, *_training_items(record, script)]
     yield from styled(wrap_items(f"{name}  ", title, page, gap="  "), LABEL, len(name))
     unknown = ["batch_size"] if script.step == "update" else []
-    machine = [machine_text(record.environment), *texts_in_common(batch_and_version_items(record), unknown)]
+    machine = [machine_text(record.environment), *texts_in_common(batch_and_version_items(record, page), unknown)]
     yield from styled(wrap_items("", machine, page, gap="     "))
     if record.data:
         samples = f", {pluralize(script.num_samples, 'sample')}" if script.num_samples is not None else ""
@@ -33,7 +33,7 @@ def script_header_lines(command: str, record: Record, page: Page) -> Iterator[Te
 def _training_items(record: Record, script: WatchedScript) -> Iterator[str]:
     yield record.config.precision
     if script.model:
-        yield script.model
+        yield script.model.replace("DistributedDataParallel", "DDP")
     if script.optimizers:
         yield ", ".join(dict.fromkeys(script.optimizers))
     if record.world_size > 1 and not record.uses_ddp:

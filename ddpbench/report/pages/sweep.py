@@ -11,11 +11,12 @@ from rich.text import Text
 
 from ddpbench.analysis.metrics import Metric, accuracy_metric, memory_metric, time_or_speed_metric
 from ddpbench.record.record import Job, Record
-from ddpbench.report.console import page_for, print_sections
+from ddpbench.report.console import page_for, print_sections, record_path_lines
 from ddpbench.report.grid import Grid, GridColumn, grid_lines, mean_cell, median_cell
 from ddpbench.report.layout import LABEL, Page, styled, wrap_command
 from ddpbench.report.messages.arms import arm_name, arm_values
 from ddpbench.report.messages.roles import role_name
+from ddpbench.report.pages.arms import best_arm_lines
 from ddpbench.report.pages.checks import check_lines
 from ddpbench.report.pages.header import labelled_lines, shared_header_lines
 from ddpbench.report.pages.status import resume_hint_lines, status_lines
@@ -27,12 +28,12 @@ CellFormatter = Callable[[Metric, Record | None], str]
 
 
 def render_sweep(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
-    """Print the tables of ``job``, then the arms that did not end well and the checks.
+    """Print the fastest arm of ``job``, its tables, then the arms that did not end well and the checks.
 
     ``verbose`` adds the checks that passed; ``quiet`` prints the tables only. ``path`` is the record's file, None if it could not be
     saved.
     """
-    page = page_for(console)
+    page = page_for(console, verbose)
     if quiet:
         print_sections(console, ([*table] for table in sweep_tables(job, page)))
         return
@@ -41,10 +42,11 @@ def render_sweep(job: Job, console: Console, path: Path | None, *, verbose: bool
     order = "parts in separate jobs" if is_merged else "interleaved"
     sections = [
         [*shared_header_lines(job.records, page, order), *_shard_lines(job, path, page)],
+        [*best_arm_lines(job, page)],
         *([*table] for table in sweep_tables(job, page)),
         [*status_lines(named, page), *resume_hint_lines(job, page)],
-        [*check_lines(named, page, verbose)],
-        [Text(str(path))] if path else [],
+        [*check_lines(named, page)],
+        record_path_lines(path, page),
     ]
     print_sections(console, sections)
 
@@ -54,20 +56,18 @@ def sweep_tables(job: Job, page: Page) -> Iterator[Iterator[Text]]:
 
 
 def sweep_grids(job: Job) -> Iterator[Grid]:
-    """One table of means per measured metric, then medians of those with an interval.
+    """One table per measured metric: medians with their interval if it has one, else means.
 
     Trainings of different length are compared by speed. Memory has no interval: its peak is a requirement, not a value that rounds
     scatter about.
     """
-    accuracy, speed = accuracy_metric(job.records), time_or_speed_metric(job.records)
-    for metric in (accuracy, speed, memory_metric(job.records)):
-        if not any(metric.values(record) for record in job.records):
-            continue
-        repeated = any(len(metric.values(record)) > 1 for record in job.records)
-        yield _table(f"{metric.heading}{', mean (standard deviation)' if repeated else ''}", metric, mean_cell, job)
-    for metric in (accuracy, speed):
-        if any((found := metric.median_and_interval(record)) and found.low < found.high for record in job.records):
+    memory = memory_metric(job.records)
+    for metric in (accuracy_metric(job.records), time_or_speed_metric(job.records), memory):
+        if metric is not memory and any((found := metric.median_and_interval(record)) and found.low < found.high for record in job.records):
             yield _table(f"{metric.heading}, median (95% interval of the mean)", metric, median_cell, job)
+        elif any(metric.values(record) for record in job.records):
+            repeated = any(len(metric.values(record)) > 1 for record in job.records)
+            yield _table(f"{metric.heading}{', mean (standard deviation)' if repeated else ''}", metric, mean_cell, job)
 
 
 def _shard_lines(job: Job, path: Path | None, page: Page) -> Iterator[Text]:

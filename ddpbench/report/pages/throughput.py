@@ -18,7 +18,7 @@ from ddpbench.report.messages.arms import throughput_unit
 from ddpbench.report.messages.phrases import device_noun
 
 
-def throughput_lines(record: Record, summary: Summary, page: Page, verbose: bool = False) -> Iterator[Text]:
+def throughput_lines(record: Record, summary: Summary, page: Page) -> Iterator[Text]:
     """Throughput, step and memory; empty without rounds.
 
     If the throughput is blocked, so are the values derived from it.
@@ -31,7 +31,7 @@ def throughput_lines(record: Record, summary: Summary, page: Page, verbose: bool
         if record.throughput and interval
         else [f"{MISSING} {throughput_unit(record)}"],
         "step": _step(record, summary, interval),
-        "memory": _resources(record, summary, verbose),
+        "memory": _resources(record, summary, page.verbose),
     }
     for label, items in rows.items():
         yield from styled(wrap_items(f"{label:13}", items, page), LABEL, len(label))

@@ -52,5 +52,5 @@ def verdict_lines(verdict: Verdict | ScalingVerdict, explanation: Explanation, p
         return
     if verdict.next:
         yield from styled(wrap_command("  next  ", next_step_text(verdict.next), page), LABEL, len("  next"))
-    elif verdict.kind in GOOD_VERDICTS:
+    else:
         yield from styled(wrap_text("  next  ", NOTHING_TO_GAIN, page), LABEL, len("  next"))

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.controls import baseline_of
-from ddpbench.analysis.whatif.gain import PREDICTION_CONFIDENCE
 from ddpbench.analysis.whatif.query import WhatIfAnswer
 from ddpbench.record.loaders import loader_spec
+from ddpbench.record.prediction import PREDICTION_CONFIDENCE
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import pluralize
 from ddpbench.report.console import page_for, print_sections
@@ -18,14 +18,8 @@ from ddpbench.report.format import format_percent, format_rounded
 from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_items, wrap_text
 from ddpbench.report.messages.arms import throughput_unit
 from ddpbench.report.messages.phrases import device_noun
-from ddpbench.report.messages.whatif import (
-    ALWAYS_ASSUMED,
-    already_set_text,
-    assumption_text,
-    bottleneck_text,
-    certain_gain_text,
-    residual_text,
-)
+from ddpbench.report.messages.predictions import ALWAYS_ASSUMED, assumption_text
+from ddpbench.report.messages.whatif import already_set_text, bottleneck_text, certain_gain_text, residual_text
 from ddpbench.report.pages.header import title_lines
 
 RESIDUAL_WARNING_FRACTION = 0.1

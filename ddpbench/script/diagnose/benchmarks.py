@@ -22,7 +22,7 @@ from ddpbench.script.diagnose.sample_comparison import probe_shared_files
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import RankResults, Stage, first_line
 from ddpbench.script.diagnose.trial_loader import open_trial
-from ddpbench.script.diagnose.worker_memory import measure_worker_memory
+from ddpbench.script.diagnose.worker_memory import make_room, measure_worker_memory
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 
@@ -63,6 +63,7 @@ class Benchmarks:
             with suppress(Exception), observer.paused():  # of a copy that cannot work
                 memory = measure_worker_memory(iterator.steered, self._ranks_per_node)
                 copied = open_trial(iterator.loader, Scenario(persistent_workers=True), memory, self._shared_files)
+                make_room(iterator, copied, memory)
                 self._results.has_forked = True
                 return msgspec.structs.replace(benchmark_with_workers(copied, iterator, self._rank, stage.seconds), workers=None)
         return benchmark_own(iterator, self._rank, stage.seconds)
@@ -73,6 +74,7 @@ class Benchmarks:
             prefetch = iterator.loader.prefetch_factor or DEFAULT_PREFETCH
             workers, prefetch = workers_that_fit(stage.workers, prefetch, memory) or (stage.workers, prefetch)
             copied = open_trial(iterator.loader, Scenario(workers=workers, prefetch=prefetch), memory, self._shared_files)
+            make_room(iterator, copied, memory)
             self._results.has_forked = True
             self._results.all_cores_benchmark = benchmark_with_workers(copied, iterator, self._rank, stage.seconds)
         except Exception as problem:  # of a worker, too

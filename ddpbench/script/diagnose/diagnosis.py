@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.model import more_workers_to_benchmark
-from ddpbench.analysis.remedies.script import is_tried_unpredicted, may_try, script_change
-from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
-from ddpbench.bench.diagnose.verify import MAX_TRIALS, predict_after_trials, predict_remedies
+from ddpbench.analysis.remedies.predict import predict_after_trials, predict_remedies, scenarios_to_try
+from ddpbench.analysis.remedies.script import script_change
 from ddpbench.distributed.rank_store import open_store
 from ddpbench.machine.node_state import collect_node_state
 from ddpbench.machine.rank_env import RankEnv
@@ -19,14 +19,15 @@ from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis, NodeState
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import BenchError
-from ddpbench.record.prediction import Prediction, Scenario
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import SkippedMeasurement
-from ddpbench.report.messages.verdict import next_step_text
+from ddpbench.report.messages.verdict import explain_verdict, next_step_text, verdict_heading
 from ddpbench.script.diagnose.channel import StageChannel
 from ddpbench.script.diagnose.deadline import Deadline
 from ddpbench.script.diagnose.job import build_records, update_diagnosis
 from ddpbench.script.diagnose.only_watched import WatchSchedule, watched_record
+from ddpbench.script.diagnose.progress_lines import ProgressLines
 from ddpbench.script.diagnose.schedule import MIN_STEP_S, Schedule, ScriptFacts, WindowPace
 from ddpbench.script.diagnose.stage import RankResults, Stage, end_stage
 from ddpbench.script.diagnose.windows import Windows, noted_failure
@@ -41,9 +42,6 @@ CONNECT_TIMEOUT_S, LAST_RESULTS_TIMEOUT_S = 10.0, 10.0
 
 CLOSE_TIMEOUT_S = 5.0
 """Seconds at the end in which a loader in the background must deliver a batch."""
-
-KEPT_WORKERS = Scenario(persistent_workers=True)
-"""Nothing but the starts of epochs changes."""
 
 AHEAD_FACTOR = 2.0
 """A loader that alone is so many times as fast as the training keeps no step waiting, even beside it."""
@@ -63,6 +61,7 @@ class ScriptDiagnosis:
         self,
         rank_env: RankEnv,
         requested: Config,
+        limit_s: float,
         verify: bool,
         end_script: Callable[[], None],
         on_stall: Callable[[float], None],
@@ -74,9 +73,9 @@ class ScriptDiagnosis:
         self.records: list[Record] = []
         self.diagnosis = Diagnosis(loader="DataLoader")
         self._rank_env, self._requested, self._verify, self._end_script = rank_env, requested, verify, end_script
-        self._limit_s = requested.time_limit or DIAGNOSIS_S + (VERIFY_S if verify else 0.0)
-        self._on_stall, self._save, self._print_line = on_stall, save, print_line
-        self._begin_s = 0.0
+        self._limit_s, self._on_stall, self._save, self._print_line = limit_s, on_stall, save, print_line
+        self._begin_s, self._progress = 0.0, ProgressLines(print_line, 0.0)
+        self._has_printed_verdict = False
         self._observation: Observation
         self._channel: StageChannel | None = None
         self._schedule: Schedule | WatchSchedule | None = None
@@ -101,6 +100,8 @@ class ScriptDiagnosis:
     def _begin_training(self) -> None:
         """The time limit counts from here."""
         self._begin_s = time.monotonic()
+        self._progress = ProgressLines(self._print_line, self._begin_s + self._limit_s)
+        self._print_line(f"ddpbench: the training has begun: at most {self._limit_s:.0f} s from here")
         Deadline(self._limit_s, lambda: self.observer.updates, self._end_script, self._on_stall)
 
     def finish(self) -> None:
@@ -140,6 +141,7 @@ class ScriptDiagnosis:
             try:
                 self._schedule = self._schedule or self._new_schedule()
                 stage = self._schedule.next_stage(number)
+                self._progress.show(stage, self._schedule.round_text)
             except Exception as problem:  # the other ranks wait for a stage, and this one soon in a collective for them
                 self.problem = f"{type(problem).__name__}: {problem}".partition("\n")[0]
         if self._channel:
@@ -150,17 +152,7 @@ class ScriptDiagnosis:
         end_s = self._begin_s + self._limit_s
         if self.windows.only_watched:
             return WatchSchedule(end_s, self._observation.num_rounds)
-        return Schedule(
-            self._facts(),
-            end_s,
-            self._step_times,
-            self._is_ahead,
-            self._more_workers,
-            self._candidates,
-            self.windows.trials.has_failed,
-            lambda: self.observer.updates,
-            self.windows.epoch_position,
-        )
+        return Schedule(self._facts(), end_s, self)
 
     def _receive(self, number: int, number_of_stage: int) -> Stage:
         """The stage that rank 0 has published; the end at once if it publishes none in time."""
@@ -184,6 +176,15 @@ class ScriptDiagnosis:
 
     # measurements
 
+    def num_updates(self) -> int:
+        return self.observer.updates
+
+    def epoch_position(self) -> int:
+        return self.windows.epoch_position()
+
+    def has_failed(self, scenario: Scenario) -> bool:
+        return self.windows.trials.has_failed(scenario)
+
     def _facts(self) -> ScriptFacts:
         training = self.observer.training
         assert training is not None, "stages begin in the training"
@@ -201,14 +202,14 @@ class ScriptDiagnosis:
             is_stream=training.is_stream,
         )
 
-    def _is_ahead(self, pace: WindowPace) -> bool:
+    def is_ahead(self, pace: WindowPace) -> bool:
         """Whether the loader of the only rank, as benchmarked, is far ahead of steps of that pace."""
         own = self.windows.results.benchmarks
         if self._rank_env.world_size > 1 or not own:
             return False  # another rank may be late
         return own[0].samples_per_s * pace.step_s >= AHEAD_FACTOR * usual_batch_size(self.windows.rows(0, self.observer.num_batches))
 
-    def _more_workers(self, pace: WindowPace) -> int | None:
+    def more_workers(self, pace: WindowPace) -> int | None:
         """Workers per rank with which to benchmark the loader, by that of the script's own and the pace of its steps; None for none."""
         training, ranks = self.observer.training, self._rank_env.local_world_size
         assert training is not None, "stages begin in the training"
@@ -217,7 +218,7 @@ class ScriptDiagnosis:
         keep_up = batch_s / max(MIN_STEP_S, pace.step_s - pace.data_wait_s)
         return more_workers_to_benchmark(self._placement.usable_cores, ranks, training.workers, cost, keep_up)
 
-    def _step_times(self, first: int, end: int) -> WindowPace:
+    def step_times(self, first: int, end: int) -> WindowPace:
         rows = self.windows.rows(first, end)
         steps_s = rows[:, FIRST_PHASE:].sum(axis=1) / 1000
         waits_s = rows[:, HOST_DATA_MS] / 1000
@@ -247,9 +248,16 @@ class ScriptDiagnosis:
 
     # records
 
-    def _candidates(self, whole_epochs: bool) -> list[Scenario]:
-        """Predict what the remedies gain, record it, and return those to try, in windows of ``whole_epochs`` or not."""
+    def print_verdict(self) -> None:
         self._update_records()
+        judge_all(self._job)
+        verdict = self.records[0].verdict if self.records else None
+        if verdict and not self._has_printed_verdict:
+            self._has_printed_verdict = True
+            self._print_line(f"ddpbench: so far {verdict_heading(verdict)}: {explain_verdict(verdict, self.records[0]).claim}")
+
+    def candidates(self, whole_epochs: bool) -> list[Scenario]:
+        """Predict what the remedies gain, record it, and return those to try, in windows of ``whole_epochs`` or not."""
         if not self.records[0].rounds:  # the time limit was over before
             return []
         self._predict()
@@ -260,7 +268,7 @@ class ScriptDiagnosis:
             self._update_records()
             self._predict()
         self._save()
-        found = promising(self.diagnosis.predictions, self.records[0], whole_epochs) if self._verify else []
+        found = scenarios_to_try(self.diagnosis.predictions, self.records[0], whole_epochs) if self._verify else []
         self.windows.trials.candidates = found
         for each in found:
             self._print_line(f"ddpbench: trying {next_step_text(script_change(each, self.records[0]))}")
@@ -275,9 +283,11 @@ class ScriptDiagnosis:
             self.windows.finish_roofline()
             if self.windows.results.roofline:
                 self._update_records()
+                judge_all(self._job)
                 self.diagnosis.predictions = predict_after_trials(self._job)
 
     def _predict(self) -> None:
+        judge_all(self._job)
         self.diagnosis.predictions = predict_remedies(self._job)
 
     @property
@@ -298,13 +308,3 @@ class ScriptDiagnosis:
         if self.problem:
             self.diagnosis.skipped.append(SkippedMeasurement("trials", "failed", error=self.problem))
         self._save()
-
-
-def promising(predictions: Sequence[Prediction], record: Record, whole_epochs: bool = True) -> list[Scenario]:
-    """The scenarios to try: those that the script can make, by descending gain. Some are tried without a prediction.
-
-    Only windows of ``whole_epochs`` show what kept workers gain.
-    """
-    shown = [each for each in predictions if whole_epochs or each.scenario != KEPT_WORKERS]
-    possible = [each for each in shown if may_try(each.scenario, record) and (each.gain or is_tried_unpredicted(each.scenario))]
-    return [each.scenario for each in sorted(possible, key=lambda each: -(each.gain or 0.0))[:MAX_TRIALS]]

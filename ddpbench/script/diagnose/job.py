@@ -10,16 +10,17 @@ import numpy as np
 
 from ddpbench.analysis.collective_wait import subsample_round
 from ddpbench.analysis.rounds import collect_round
-from ddpbench.analysis.whatif.outcome import config_fields
+from ddpbench.analysis.run_length import MIN_ROUNDS_AND_STEPS_FOR_VERDICT, are_mostly_prefetched
+from ddpbench.analysis.whatif.settings import config_fields
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Fault, KernelActivity, Record, Round
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role, SkippedMeasurement, trial_role
 from ddpbench.record.trace import Memory, Trace
-from ddpbench.script.diagnose.schedule import MIN_ROUND_STEPS, unsteady_batches
+from ddpbench.script.diagnose.schedule import MAX_TURNS, MIN_ROUND_STEPS, unsteady_batches
 from ddpbench.script.diagnose.stage import RankResults, Stage, WindowResult
-from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, LoaderShape, batch_imbalance, batches_per_update, make_trace
+from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, LoaderShape, batches_per_update, make_trace, with_batch_sizes
 from ddpbench.script.observe.rows import EPOCH_START_MS, NUMBER, STRETCH, Rows, to_rows
 from ddpbench.script.ranks.observation import Observation
 
@@ -28,6 +29,7 @@ def build_records(observation: Observation, own_rows: Rows, results: Sequence[Ra
     """One record per role, the baseline first. ``results`` are those of every rank, ``own_rows`` all steps of rank 0."""
     states = {rank: each.state for rank, each in enumerate(results) if each.state}
     rounds: dict[Role, list[Round]] = {}
+    firsts: dict[int, int] = {}  # steps of the baseline's windows, by turn
     memory = [state.memory for state in states.values()]
     starts_ms = [_epoch_start_ms(each, observation.loader_shape) for each in results]
     for windows in _shared_windows(results):
@@ -37,8 +39,14 @@ def build_records(observation: Observation, own_rows: Rows, results: Sequence[Ra
         added_ms = starts_ms if role == BASELINE else [0.0] * len(results)
         if timed := _build_round(windows, own_rows, observation.engine, memory, added_ms):
             found.append(timed)
-    if not rounds.get(BASELINE) and len(states) == len(results):  # too little time for windows: what it did before any other counts
-        rounds[BASELINE] = observation.cut_rounds(states, [to_rows(each.own_rows) for each in results])
+        if role == BASELINE:
+            firsts[windows[0].stage.turn] = windows[0].stage.first
+    if len(rounds.get(BASELINE, [])) < MIN_ROUNDS_AND_STEPS_FOR_VERDICT[0] and len(states) == len(results):
+        # of a short training, all steps before the first change count, in place of the windows in them
+        own = [to_rows(each.own_rows) for each in results]
+        later = [timed for timed in rounds.get(BASELINE, []) if not len(own[0]) or firsts[timed.index] > own[0][-1, NUMBER]]
+        found = _with_other_turns(observation.cut_rounds(states, own)) + later
+        rounds[BASELINE] = max(rounds.get(BASELINE, []), found, key=len)
     records = [_with_role(observation.record_with(measured, states, own_rows), role, requested) for role, measured in rounds.items()]
     for record in records:
         if record.script:
@@ -56,6 +64,11 @@ def build_records(observation: Observation, own_rows: Rows, results: Sequence[Ra
         record = next(each for each in records if each.role == role)
         record.status, record.fault = "failed", Fault(message=failed.message, arm_index=len(records) - 1)
     return sorted(records, key=lambda record: record.role != BASELINE)
+
+
+def _with_other_turns(rounds: Sequence[Round]) -> list[Round]:
+    """Rounds that were not measured in turn with control runs, and are not compared with those one by one."""
+    return [msgspec.structs.replace(timed, index=MAX_TURNS + place) for place, timed in enumerate(rounds)]
 
 
 def update_diagnosis(diagnosis: Diagnosis, results: Sequence[RankResults]) -> None:
@@ -98,7 +111,7 @@ def _build_round(
         for part, start_ms in zip(parts, starts_ms, strict=True):
             part[:, EPOCH_START_MS] = start_ms
     traces = [_trace(rank, part, windows[rank], memory[rank]) for rank, part in enumerate(parts)]
-    timed = msgspec.structs.replace(collect_round(stage.turn, traces, engine), batch_imbalance=batch_imbalance(parts))
+    timed = with_batch_sizes(collect_round(stage.turn, traces, engine), parts)
     return subsample_round(timed, -(-traces[0].steps // MAX_ROUND_STEPS))
 
 
@@ -119,7 +132,7 @@ def counted_steps(own_rows: Rows, stage: Stage) -> Rows:
     numbers, begins = own_rows[:, NUMBER], np.flatnonzero(np.diff(own_rows[:, STRETCH], prepend=-1.0))
     lengths = np.diff(np.append(begins, len(own_rows)))
     longest, measured = int(lengths.max(initial=0)), (numbers >= stage.first_measured) & (numbers < stage.end)
-    if stage.whole_epochs or (stage.source in ("own", "trial") and longest < 2 * stage.prefetched):
+    if stage.whole_epochs or (stage.source in ("own", "trial") and are_mostly_prefetched(longest, stage.prefetched)):
         return numbers[measured]
     positions = numbers - np.repeat(numbers[begins], lengths)
     unsteady = unsteady_batches(stage.prefetched, longest, batches_per_update(own_rows))

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import sysconfig
+import threading
 import types
 from collections import deque
 from collections.abc import Iterator, MutableMapping, MutableSequence
@@ -23,11 +24,11 @@ MAX_ITEMS = 200
 
 PLAIN_TYPES = (type(None), bool, int, float, complex, str, bytes, bytearray, range, slice, type, types.ModuleType, np.generic)
 
-SHARED_ON_PURPOSE = ("multiprocessing", "torch", "threading", "logging", "_thread", "ddpbench")
-"""Packages whose objects are made for several processes, or are tensors. ``torch.utils.data`` is an exception: it wraps datasets.
+SHARED_ON_PURPOSE = ("multiprocessing", "torch", "threading", "logging", "_thread")
+"""Packages whose objects are made for several processes, or are tensors. ``torch.utils.data`` is an exception: it wraps datasets."""
 
-Those of ddpbench are behind functions that it has put in place of Python's.
-"""
+OWN_PACKAGE = __name__.partition(".")[0]
+"""Its objects are behind functions that it has put in place of Python's; its subclasses of Python's files and connections are files."""
 
 IN_MEMORY = ("tokenizers", "pandas", "pyarrow", "sentencepiece", "numpy")
 """Packages whose objects hold data in memory, or map files read-only."""
@@ -54,12 +55,19 @@ class Link:
 def is_leaf(value: Any) -> bool:
     """Whether there is nothing to search in ``value``."""
     kind = type(value)  # isinstance() would ask the user's class
-    if issubclass(kind, (*PLAIN_TYPES, torch.Tensor, torch.nn.Module, logging.Logger, types.BuiltinFunctionType)):
+    if issubclass(kind, (*PLAIN_TYPES, torch.Tensor, logging.Logger, types.BuiltinFunctionType)):
         return True
     if issubclass(kind, types.FunctionType) and value.__code__.co_filename.startswith(_OWN):
         return True  # one in place of a function of Python's library
-    module = kind.__module__
+    origin = next(each for each in kind.__mro__ if each.__module__.partition(".")[0] != OWN_PACKAGE)
+    if origin is object and kind is not object:
+        return True
+    module = origin.__module__
     package = module.partition(".")[0]
+    if issubclass(kind, torch.nn.Module):  # a transform, or several
+        return package == "torch" and not vars(value).get("_modules")
+    if issubclass(kind, threading.local):
+        return False
     if package in IN_MEMORY:
         return not issubclass(kind, np.ndarray)
     return package in SHARED_ON_PURPOSE and not module.startswith("torch.utils.data")
@@ -70,7 +78,7 @@ def is_opaque(value: Any) -> bool:
     return any(
         isinstance(each, C_METHODS) or type(each).__name__ in BOUND_METHODS
         for owner in type(value).__mro__
-        if owner.__module__.partition(".")[0] not in (*sys.stdlib_module_names, *SHARED_ON_PURPOSE, *IN_MEMORY, "PIL")
+        if owner.__module__.partition(".")[0] not in (*sys.stdlib_module_names, *SHARED_ON_PURPOSE, *IN_MEMORY, OWN_PACKAGE, "PIL")
         for each in vars(owner).values()
     )
 
@@ -175,6 +183,6 @@ _OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 def _short(key: Any) -> str:
     """A key as it may stand in a record: a text may be a path."""
-    if isinstance(key, int) or (isinstance(key, str) and key.isidentifier() and len(key) <= 40):
+    if isinstance(key, int) or (isinstance(key, str) and (key.isidentifier() or key.isdecimal()) and len(key) <= 40):
         return repr(key)
     return "..."

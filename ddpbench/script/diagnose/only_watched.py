@@ -31,6 +31,8 @@ class WatchSchedule:
     ``num_rounds`` returns the number of rounds so far.
     """
 
+    round_text = ""
+
     def __init__(self, end_s: float, num_rounds: Callable[[], int]) -> None:
         self._end_s, self._num_rounds = end_s, num_rounds
         self._begin_s = monotonic()

@@ -150,7 +150,12 @@ def _open_kinds(value: Any) -> Iterator[HandleKind]:
 
 
 def _is_writable(value: mmap.mmap) -> bool:
-    """Whether what one process writes into the map is seen by others. Its position is not shared."""
+    """Whether what one process writes into the map is seen by others. Its position is not shared.
+
+    One that the protection of files has made private counts as soon as it is written.
+    """
+    if getattr(value, "is_unwritten", False):
+        return False
     with memoryview(value) as view:
         return not view.readonly and "ACCESS_COPY" not in repr(value)
 
@@ -159,8 +164,6 @@ def _maps_writable(array: np.ndarray[Any, Any]) -> bool:
     """Whether ``array`` is, or is a view of, a memory map in which workers would see what others write."""
     base: Any = array
     while base is not None:
-        if isinstance(base, np.memmap):
-            return base.mode in ("r+", "w+")
         if isinstance(base, mmap.mmap):
             return _is_writable(base)
         base = getattr(base, "base", None)

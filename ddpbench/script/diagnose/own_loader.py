@@ -117,6 +117,14 @@ class TimedIterator:
     def worker_pids(self) -> list[int]:
         return [worker.pid for worker in getattr(self._iterator, "_workers", ())]
 
+    def end_workers(self, may_hang: bool = False) -> None:
+        """End its workers, at once if they ``may_hang``. It has no further batch. Torch has no public way."""
+        workers = getattr(self._iterator, "_workers", ())
+        if workers and may_hang:
+            kill_workers(self._iterator, workers)
+        elif workers:
+            self._iterator._shutdown_workers()
+
     def pop_stats(self) -> LoaderStats | None:
         """Statistics of the batches since the last call; None if there are none."""
         return self.timings.pop_stats()
@@ -148,6 +156,7 @@ class SteeredLoader:
     timings: BatchTimings = field(default_factory=BatchTimings)  # of its iterators, one after another
     epoch_starts_s: list[float] = field(default_factory=list)  # from the creation of workers to their first batch; 0 if they were kept
     trials: dict[Scenario, Any] = field(default_factory=dict)  # an OpenTrial each
+    worker_bytes: int = 0  # private memory of a worker, when it was last measured
 
     @property
     def iterator(self) -> SteeredIterator | None:
@@ -158,6 +167,12 @@ class SteeredLoader:
         """Take and drop a batch of the script's own loader, which the script does not count; returns its number of samples."""
         assert self.iterator is not None, "the script iterates over it"
         return self.iterator.drop_own()
+
+    def close_trials(self) -> None:
+        """End the workers of all trials. They start again when their batches are wanted."""
+        for trial in self.trials.values():
+            trial.close()
+        self.trials.clear()
 
     @property
     def first_batch_s(self) -> float:
@@ -204,6 +219,7 @@ class SteeredIterator:
         if length is not None:
             steered.num_batches = length
         self.num_given = self._num_own = 0
+        self._has_restarted = False  # in the middle of an epoch
         self.samples: int | None = None  # in the last batch that the script has got; None if unknown
         self._adopt_own()
 
@@ -223,7 +239,7 @@ class SteeredIterator:
         starts = isinstance(own, TimedIterator) and own.first_batch_s is None
         batch = next(own)
         if self.source.workers and isinstance(own, TimedIterator):
-            if starts:
+            if starts and not (self._has_restarted and self.loader.persistent_workers):
                 self.steered.epoch_starts_s.append(own.first_batch_s or 0.0)
             elif self._begins_epoch_with_kept_workers:
                 self.steered.epoch_starts_s.append(0.0)
@@ -241,7 +257,7 @@ class SteeredIterator:
 
     def __next__(self) -> Any:
         if self.steered.num_batches is not None and self.num_given >= self.steered.num_batches:
-            if self.num_given != self._num_own:
+            if self.num_given != self._num_own or self._has_restarted:
                 raise StopIteration
             batch = self.next_own()  # nothing was drained or replaced: it ends by itself, and its workers with it
         else:
@@ -261,6 +277,15 @@ class SteeredIterator:
     def drop_own(self) -> int:
         """Take and drop a batch of the script's own loader, which the script does not count; returns its number of samples."""
         return self.source.num_samples_in(*self._take_own(may_end=False))
+
+    def end_workers(self) -> None:
+        """End the workers of the script's own loader, which start again with its next batch."""
+        own = getattr(self.loader, "_iterator", None) if self.own is None else self.own  # workers that are kept may wait for an epoch
+        if self.source.workers and isinstance(own, TimedIterator):
+            self.own, self._has_restarted = None, True
+            if self.loader.persistent_workers:
+                self.loader._iterator = None
+            own.end_workers()
 
     def _take_own(self, may_end: bool) -> tuple[Any, int | None]:
         """The next batch of the script's own loader, and its number of samples, if known."""

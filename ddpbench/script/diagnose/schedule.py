@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from time import monotonic
+from typing import Protocol
 
 from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
-from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER
+from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER, are_mostly_prefetched
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role, trial_role
 from ddpbench.script.diagnose.stage import BatchSource, Stage, end_stage
@@ -46,6 +47,8 @@ DEFAULT_LIMIT_S = DIAGNOSIS_S + VERIFY_S
 TRIALS_FRACTION = 0.4
 """Fraction of the time that is kept for trials."""
 
+FIRST_VERDICT_S = 30.0
+"""Seconds after which a verdict is printed once there are ``MIN_TURNS`` rounds: more of them take a while."""
 
 MAX_MORE_WORKERS_FRACTION = 0.25
 """Fraction of the time left that the loader benchmark with more workers may take."""
@@ -99,36 +102,49 @@ def unsteady_batches(prefetched: int, epoch_batches: int, batches_per_update: in
     return unsteady if unsteady < epoch_batches else 0
 
 
-class Schedule:
-    """The stages in their order, each of which begins where the one before ended.
+class Measured(Protocol):
+    """What rank 0 has measured so far, and what follows from it."""
 
-    ``step_times`` returns the times of the steps from one batch to another. After the loader benchmark, ``is_ahead`` says whether the
-    loader alone is much faster than steps of that pace, and ``more_workers`` with how many workers per rank to benchmark it once more; None
-    if nothing is learned from that. ``candidates`` are the scenarios to try, in windows of whole epochs or not, asked for when all ranks
-    have sent their measurements; a trial that ``has_failed`` is not continued. ``num_updates`` returns rank 0's updates so far,
-    ``epoch_position`` its batches of the present epoch.
+    def step_times(self, first: int, end: int) -> WindowPace:
+        """The times of the steps from one batch to another."""
+
+    def is_ahead(self, pace: WindowPace) -> bool:
+        """After the loader benchmark: whether the loader alone is much faster than steps of that pace."""
+
+    def more_workers(self, pace: WindowPace) -> int | None:
+        """With how many workers per rank to benchmark the loader once more; None if nothing is learned from that."""
+
+    def print_verdict(self) -> None:
+        """Print the verdict so far, once. All ranks have sent their measurements."""
+
+    def candidates(self, whole_epochs: bool) -> Sequence[Scenario]:
+        """The scenarios to try, in windows of whole epochs or not. All ranks have sent their measurements."""
+
+    def has_failed(self, scenario: Scenario) -> bool:
+        """Whether a trial of it has failed, and is not continued."""
+
+    def num_updates(self) -> int:
+        """Updates of rank 0 so far."""
+
+    def epoch_position(self) -> int:
+        """Batches of the present epoch that rank 0 has taken."""
+
+
+class Schedule:
+    """The stages in their order, each of which begins where the one before ended. The last one begins about at ``end_s``.
+
+    ``round_text`` names the round of the present stage: ``2 of 8``, the last of which may not take place; empty between rounds.
     """
 
-    def __init__(
-        self,
-        facts: ScriptFacts,
-        end_s: float,
-        step_times: Callable[[int, int], WindowPace],
-        is_ahead: Callable[[WindowPace], bool],
-        more_workers: Callable[[WindowPace], int | None],
-        candidates: Callable[[bool], Sequence[Scenario]],
-        has_failed: Callable[[Scenario], bool],
-        num_updates: Callable[[], int],
-        epoch_position: Callable[[], int],
-    ) -> None:
-        self._facts, self._end_s = facts, end_s
+    def __init__(self, facts: ScriptFacts, end_s: float, measured: Measured) -> None:
+        self._facts, self._end_s, self._measured = facts, end_s, measured
         self._begin_s = monotonic()
         self._last_end_s = end_s + OVERTIME_FRACTION * (end_s - self._begin_s)
-        self._step_times, self._is_ahead, self._more_workers, self._candidates = step_times, is_ahead, more_workers, candidates
-        self._has_failed, self._num_updates, self._epoch_position = has_failed, num_updates, epoch_position
+        self.round_text = ""
         self._first = 0  # batch at which the next stage begins
         self._last: WindowPace | None = None  # of the last window
         self._pace_s: dict[Role, float] = {}  # step of the last window of each role
+        self._whole_epoch_step_s = MIN_STEP_S  # a step, and its share of the start of an epoch
         self._has_short_epochs = False  # a window of the script's own loader, or of a trial, consists of whole epochs
         self._mostly_waits = False  # the step, for a batch of the loader
         self._own_outpaces = False  # the loader was ready before every step
@@ -142,7 +158,7 @@ class Schedule:
 
     def end(self, number: int) -> Stage:
         """The last stage, from batch ``number`` on. All ranks end after the same update, which none of them has made yet."""
-        return end_stage(number, self._num_updates() + 2 * (self._facts.look_ahead + 2))
+        return end_stage(number, self._measured.num_updates() + 2 * (self._facts.look_ahead + 2))
 
     # the order
 
@@ -153,8 +169,8 @@ class Schedule:
         yield self._at_once(**own)
         if self._facts.ranks > 1:
             yield self._at_once(**own, single_rank=True)
-        self._loads_ahead = self._last is not None and self._is_ahead(self._last)
-        workers = self._more_workers(self._last) if self._last else None
+        self._loads_ahead = self._last is not None and self._measured.is_ahead(self._last)
+        workers = self._measured.more_workers(self._last) if self._last else None
         if workers and self._has_time_for(workers):
             yield self._at_once(kind="benchmark", seconds=BENCHMARK_S * self._scale, workers=workers)
         trials_s = TRIALS_FRACTION * (self._end_s - self._begin_s)
@@ -167,11 +183,13 @@ class Schedule:
             yield self._at_once(kind="storage", seconds=STORAGE_S * self._scale)
         if self._facts.is_stream:  # whether its workers yield the same samples decides what to suggest
             yield self._compare_samples()
+        self.round_text = ""
         yield self._at_once(kind="collect")
-        scenarios = self._candidates(self._has_short_epochs)
+        self._measured.print_verdict()
+        scenarios = self._measured.candidates(self._has_short_epochs)
         if not self._facts.is_stream and any(each.workers for each in scenarios):
             yield self._compare_samples()
-        if scenarios := [each for each in scenarios if not self._has_failed(each)]:
+        if scenarios := [each for each in scenarios if not self._measured.has_failed(each)]:
             trials: list[Arm] = [(BASELINE_REPEAT, "own")]
             trials += [(trial_role(each), "own" if each == FUSED else "trial") for each in scenarios]
             yield from self._turns(trials, MIN_TRIAL_TURNS, MAX_TRIAL_TURNS, self._end_s)
@@ -194,23 +212,29 @@ class Schedule:
 
         If the time is too short for ``min_turns``, the first two arms go on, or fewer as in ``_affordable``.
         """
-        longest_s, decides_verdict = 0.0, arms[0][0] == BASELINE
+        longest_s, decides_verdict, has_verdict = 0.0, arms[0][0] == BASELINE, False
         arms = self._affordable(arms, min_turns, end_s)
         for turn in range(max_turns):
             begin_s = monotonic()
             if (turn >= min_turns and begin_s + longest_s > end_s) or begin_s > self._end_s:
                 return
+            if decides_verdict and not has_verdict and turn >= min_turns and begin_s >= self._begin_s + FIRST_VERDICT_S:
+                has_verdict = True
+                yield self._at_once(kind="collect")
+                self._measured.print_verdict()
+            planned = turn + int((end_s - begin_s) / longest_s) if longest_s else max_turns
+            self.round_text = f"{turn + 1} of {min(max_turns, max(min_turns, planned))}"
             if begin_s + (min_turns - turn) * longest_s > end_s:
                 arms = self._affordable(arms[:2], min_turns - turn, end_s)
             for role, source in arms if turn % 2 == 0 else reversed(arms):
                 if monotonic() > (self._last_end_s if turn < 2 and decides_verdict else self._end_s):
                     return
                 yield from self._settle(source, role)
-                if role.scenario is None or not self._has_failed(role.scenario):
+                if role.scenario is None or not self._measured.has_failed(role.scenario):
                     yield from self._run(self._planned_window(source, role, turn))
                     if self._last:
                         self._pace_s[role] = self._last.step_s
-            arms = [(role, source) for role, source in arms if role.scenario is None or not self._has_failed(role.scenario)]
+            arms = [(role, source) for role, source in arms if role.scenario is None or not self._measured.has_failed(role.scenario)]
             if all(role == BASELINE_REPEAT for role, _ in arms):
                 return
             longest_s = max(longest_s, monotonic() - begin_s)
@@ -253,7 +277,7 @@ class Schedule:
         if whole_epochs and self._facts.epoch_batches:
             epoch = self._facts.epoch_batches
             starts = epoch if role.scenario and turn == 0 else 0  # its first epoch starts workers that the later ones keep
-            unmeasured, batches = -self._epoch_position() % epoch or starts, epoch * ceil(max(MIN_ROUND_STEPS, wanted) / epoch)
+            unmeasured, batches = -self._measured.epoch_position() % epoch or starts, epoch * ceil(max(MIN_ROUND_STEPS, wanted) / epoch)
         else:
             if role == BASELINE and self._loads_ahead:  # no bursts: only the first step after an epoch or a validation does not count
                 prefetch, least = 0, MIN_ROUND_STEPS + 2
@@ -280,14 +304,15 @@ class Schedule:
         if pace is None or not self._facts.epoch_batches:
             return False
         steps_s, start_s = self._facts.epoch_batches * (pace.step_s - pace.epoch_start_s), self._facts.epoch_start_s
+        self._whole_epoch_step_s = (steps_s + start_s) / self._facts.epoch_batches
         longest_s, prefetched = MAX_EPOCH_S * max(MIN_SCALE, self._scale), self._facts.workers * self._facts.prefetch
         has_costly_start = start_s >= MIN_EPOCH_START_FRACTION * (start_s + steps_s)
         is_short = steps_s <= longest_s and start_s <= MAX_START_FACTOR * longest_s
-        return is_short and (has_costly_start or self._facts.epoch_batches < 2 * prefetched)
+        return is_short and (has_costly_start or are_mostly_prefetched(self._facts.epoch_batches, prefetched))
 
     def _with_unsteady(self, measured: int, prefetched: int) -> int:
         """Batches of a window of which ``measured`` count, since epochs end meanwhile."""
-        epoch_batches, position = self._facts.epoch_batches, self._epoch_position() + self._unmeasured
+        epoch_batches, position = self._facts.epoch_batches, self._measured.epoch_position() + self._unmeasured
         if not epoch_batches:
             return measured
         unsteady, batches = unsteady_batches(prefetched, epoch_batches, self._facts.batches_per_update), 0
@@ -297,11 +322,15 @@ class Schedule:
         return batches
 
     def _expected_step_s(self, source: BatchSource, role: Role) -> float:
-        """As in the last window of ``role``; before its first, as in the window before, without the wait for data if there is none."""
+        """As in the last window of ``role``; before its first, as in the window before, without the wait for data if there is none.
+
+        In windows of whole epochs, with the start of an epoch.
+        """
         if self._last is None:
             return 1.0
         if source in ("own", "trial"):
-            return self._last.step_s
+            before_s = self._pace_s.get(role, self._pace_s.get(BASELINE, self._whole_epoch_step_s))
+            return before_s if self._has_short_epochs else self._last.step_s
         return self._pace_s.get(role, max(MIN_STEP_S, self._last.step_s - self._last.data_wait_s))
 
     def _loading(self, role: Role) -> tuple[int, int]:
@@ -314,7 +343,7 @@ class Schedule:
         """One window, and then its times."""
         yield stage
         unmeasured = stage.unmeasured if stage.is_timed else self._unmeasured
-        self._last = self._step_times(stage.first + min(unmeasured, stage.batches - 1), stage.end)
+        self._last = self._measured.step_times(stage.first + min(unmeasured, stage.batches - 1), stage.end)
         if stage.source == "own":
             self._mostly_waits = self._last.data_wait_s > self._last.step_s / 2
 

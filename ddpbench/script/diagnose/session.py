@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
+from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.gate import gate_error
 from ddpbench.bench.journal import Journal
 from ddpbench.distributed.exit_status import exit_with_error
@@ -41,6 +42,8 @@ NO_LANDLOCK = "this kernel lacks Landlock (Linux 5.19): files that C++ or Rust c
 
 AFTER_FORK_HINT = "ddpbench had started loader workers of its own before: if the script runs without ddpbench, they are the cause"
 
+START_HINT = "use a larger --start-limit if it prepares for longer; what it trains in processes that it starts is not watched"
+
 LAST_LINES_S = 120.0
 """Seconds that a script gets for its last lines, such as those of ``finally``, once it has been ended."""
 
@@ -68,12 +71,14 @@ class DiagnoseSession(ScriptSession):
     def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: ScriptDiagnoseOptions) -> None:
         super().__init__(program, request, rank_env, "diagnose")
         self._verify, self._start_limit_s = options.verify, options.start_limit
+        self._limit_s = request.arms[0].time_limit or DIAGNOSIS_S + (VERIFY_S if options.verify else 0.0)
         self._diagnosis: ScriptDiagnosis | None = None
         self._protection = FileProtection(scratch_folder(rank_env), self._refuse, self._name_copy)
         self._refusal: Refusal | None = None
         self._hang: Fault | None = None
         self._states: FileStates | None = None  # before the script, on rank 0
         self._gate_error: BenchError | None = None  # the data wait exceeds --fail-if-data-wait
+        self._ended_at_start = False
         self._has_verdict = not rank_env.is_rank0  # other ranks leave the exit code to rank 0
 
     def _run_program(self) -> Ending:
@@ -82,9 +87,9 @@ class DiagnoseSession(ScriptSession):
         if self._rank_env.is_rank0:
             name = self._program.name
             self._states = FileStates([self._cwd, *([] if self._program.is_module else [os.path.dirname(self._program.target)])])
-            self.print_line(
-                f"ddpbench: note: what {name} writes goes to {self._protection.scratch}; it is ended when the diagnosis is done"
-            )
+            self.print_progress(f"ddpbench: diagnosing {name}, from its first optimizer step for at most {self._limit_s:.0f} s")
+            self.print_progress("ddpbench: its losses mean nothing: it trains on repeated batches, and is then ended")
+            self.print_line(f"ddpbench: note: what {name} writes goes to {self._protection.scratch}")
             if not self._protection.has_landlock:
                 self.print_line(f"ddpbench: note: {NO_LANDLOCK}")
         start_limit = threading.Timer(self._start_limit_s, self._end_without_training)
@@ -95,7 +100,7 @@ class DiagnoseSession(ScriptSession):
     def _end_without_training(self) -> None:
         """End a script that has made no update by now. What it trains in processes that it starts is not seen."""
         if self._observation is None or not self._observation.observer.updates:
-            line = self._user_line()
+            line, self._ended_at_start = self._user_line(), True
             self._end_process(f"has made no step with an optimizer for {self._start_limit_s:.0f} s" + (f": {line}" if line else ""))
 
     def _observe(self) -> None:
@@ -110,7 +115,7 @@ class DiagnoseSession(ScriptSession):
 
         requested, end_script = self._request.arms[0], self._ender.request_end
         self._diagnosis = ScriptDiagnosis(
-            self._rank_env, requested, self._verify, end_script, self._on_stall, self._save_records, self.print_line
+            self._rank_env, requested, self._limit_s, self._verify, end_script, self._on_stall, self._save_records, self.print_progress
         )
         return Observer(steering=self._diagnosis.windows)
 
@@ -149,6 +154,9 @@ class DiagnoseSession(ScriptSession):
         self._has_verdict = verdict is not None and not isinstance(verdict.evidence, TooShort)
         self._gate_error = gate_error(journal.job.records[:1], journal.job)
         return journal
+
+    def _discard(self) -> None:
+        self._protection.run_unprotected(super()._discard)
 
     def _report(self, record: Record | None, ending: Ending) -> None:
         if record is None and (refusal := self._refusal or self._protection.denied(ending.problem)):
@@ -208,8 +216,8 @@ class DiagnoseSession(ScriptSession):
         sys.exit(exit_code)
 
     def _exit_code(self, ending: Ending) -> int:
-        """That of the script if it has failed; else whether the diagnosis has led to a verdict."""
-        if ending.exit_code or self._has_verdict:
+        """That of the script if it has failed or never begun to train; else whether the diagnosis has led to a verdict."""
+        if ending.exit_code or self._has_verdict or self._has_left_at_once(ending):
             return ending.exit_code or (self._gate_error.exit_code if self._gate_error else ExitCode.OK)
         return ExitCode.HUNG if self._hang else ExitCode.FAILED
 
@@ -225,9 +233,12 @@ class DiagnoseSession(ScriptSession):
             return "failed", Fault(message=refusal_text(refusal.action, refusal.name), hint=REFUSAL_HINT)
         if self._hang:
             return "hung", self._hang
+        if self._ended_at_start:
+            message = f"{self._program.name} made no step with an optimizer of torch within {self._start_limit_s:.0f} s"
+            return "failed", Fault(message=message, hint=START_HINT)
         if self._diagnosis and self._diagnosis.problem and not ending.exit_code:
             return "failed", Fault(message=self._diagnosis.problem)
         status, fault = super()._outcome(ending, record)
-        if fault and ending.exit_code and self._diagnosis and self._diagnosis.has_forked:
+        if fault and status == "failed" and ending.exit_code and self._diagnosis and self._diagnosis.has_forked:
             return status, msgspec.structs.replace(fault, hint=AFTER_FORK_HINT)
         return status, fault

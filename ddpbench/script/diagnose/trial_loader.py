@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from ddpbench.analysis.worker_memory import memory_limit
-from ddpbench.data.loaders.start_workers import is_forked
+from ddpbench.data.loaders.start_workers import is_forked, suppress_worker_count_warning
 from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.loader_stats import LoaderStats
@@ -47,6 +47,12 @@ class OpenTrial:
         """Begin an epoch. Workers that are kept stay."""
         self._batches = iter(self._loader)
 
+    def close(self, may_hang: bool = False) -> None:
+        """End its workers, at once if they ``may_hang``."""
+        if hasattr(self._batches, "end_workers"):  # not None, and not of another class
+            self._batches.end_workers(may_hang)
+        self._batches = None
+
     def __next__(self) -> Any:
         return next(self._batches)
 
@@ -54,6 +60,15 @@ class OpenTrial:
     def samples(self) -> int | None:
         """Samples in the last batch; None if unknown."""
         return getattr(self._batches, "samples", None)
+
+    @property
+    def num_workers(self) -> int:
+        return self._loader.num_workers
+
+    @property
+    def prefetched(self) -> int:
+        """Batches that its workers may have ready."""
+        return self._loader.num_workers * (self._loader.prefetch_factor or 0)
 
     def worker_pids(self) -> list[int]:
         return [] if self._batches is None else self._batches.worker_pids()
@@ -96,15 +111,16 @@ def open_trial(
             "worker_init_fn": files.worker_init(loader),
             "in_order": loader.in_order if scenario.in_order is None else scenario.in_order,
         }
-    return DataLoader(
-        dataset,
-        num_workers=workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory if scenario.pin_memory is None else scenario.pin_memory,
-        generator=_copied(loader.generator),
-        **_order(loader, whole_epochs),
-        **worker_arguments,
-    )
+    with suppress_worker_count_warning():
+        return DataLoader(
+            dataset,
+            num_workers=workers,
+            collate_fn=loader.collate_fn,
+            pin_memory=loader.pin_memory if scenario.pin_memory is None else scenario.pin_memory,
+            generator=_copied(loader.generator),
+            **_order(loader, whole_epochs),
+            **worker_arguments,
+        )
 
 
 def batch_timeout_s(loader: DataLoader[Any]) -> float:

@@ -17,7 +17,7 @@ from ddpbench.script.diagnose.sample_comparison import compare_samples
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import FailedTrial, RankResults, Stage, first_line
 from ddpbench.script.diagnose.trial_loader import OpenTrial, open_trial
-from ddpbench.script.diagnose.worker_memory import measure_worker_memory
+from ddpbench.script.diagnose.worker_memory import make_room, measure_worker_memory
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.source import LoaderSource
 
@@ -31,6 +31,7 @@ class Trials:
         self._results, self._loaders, self._ranks_per_node, self._files = results, loaders, ranks_per_node, files
         self.candidates: Sequence[Scenario] = ()
         """On rank 0, the scenarios to try."""
+        self._take_turns = False  # the shared memory does not hold the batches of the script's workers and of a trial's
 
     def has_failed(self, scenario: Scenario) -> bool:
         """Whether the trial of ``scenario`` did not work on this rank."""
@@ -59,11 +60,17 @@ class Trials:
                     memory = measure_worker_memory(loader, self._ranks_per_node)
                     is_rebuilt = iterator.source.is_rebuilt
                     trial = open_trial(iterator.loader, scenario, memory, self._files, is_rebuilt, stage.whole_epochs)
+                    self._take_turns |= make_room(iterator, trial, memory)
                     self._results.has_forked |= trial.num_workers > 0
                     loader.trials[scenario] = OpenTrial(trial, stage.whole_epochs)
             except Exception as problem:
                 self._fail(scenario, problem)
         return loader.trials.get(scenario)
+
+    def leave_room(self, loader: SteeredLoader) -> None:
+        """The script's own workers are wanted: end those of trials if both do not fit."""
+        if self._take_turns:
+            loader.close_trials()
 
     def next_batch(self, stage: Stage, iterator: SteeredIterator, observer: Observer) -> Any:
         """The next batch of the trial of ``stage``. Raises what the script's own loader raises."""
@@ -102,7 +109,8 @@ class Trials:
     def _fail(self, scenario: Scenario, problem: Exception) -> None:
         self._results.failed_trials.append(FailedTrial(scenario, first_line(problem)))
         for loader in self._loaders.values():
-            loader.trials.pop(scenario, None)
+            if trial := loader.trials.pop(scenario, None):
+                trial.close(may_hang=True)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from time import thread_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -122,7 +123,11 @@ class Windows:
         self._shared_files.begin_epoch(loader)
         if type(loader).__name__ == DISPATCHER and self._num_ranks > 1 and self.observer.training is None:
             self.only_watched = "rank-0-loads"
-        is_trained = source is not None and source.inner is None and source is self.observer.training
+        training = self.observer.training
+        if source is None and training is not None and training.is_rebuilt:
+            is_trained = LoaderSource.of(loader).gives_same_batches(training)
+        else:
+            is_trained = source is not None and source.inner is None and source is training
         gets_others = self._stage is not None and self._stage.source in ("repeated", "replayed", "trial")
         return is_trained and gets_others and not self._has_failed and torch.is_grad_enabled()
 
@@ -239,6 +244,8 @@ class Windows:
         return stage
 
     def _begin(self, stage: Stage, iterator: SteeredIterator) -> None:
+        """Begin ``stage`` while the script waits for its next batch. What that takes is no part of a step."""
+        begin_cpu_s = thread_time()
         if stage.kind in ("window", "end"):
             self._begin_window(stage, iterator)
         elif stage.kind == "samples":
@@ -246,6 +253,7 @@ class Windows:
                 self.trials.compare_samples(iterator, self.observer, stage.seconds)
         else:
             self._benchmarks.run(stage, iterator, self.observer, self.dataset_files)
+        self.observer.clock.mark_pause(thread_time() - begin_cpu_s)
 
     def _begin_window(self, stage: Stage, iterator: SteeredIterator) -> None:
         if self.num_own is None and (stage.source != "own" or stage.role != BASELINE):
@@ -257,6 +265,8 @@ class Windows:
             self._window.enter_context(self._profiled(stage))
         if stage.role and stage.role.scenario == FUSED:
             self.trials.fuse(self.observation.models, self._window, self.observer)
+        if stage.source in ("own", "background"):
+            self.trials.leave_room(iterator.steered)
         if stage.source == "own":
             self._loader = iterator.steered
         elif stage.source == "background":

@@ -1,35 +1,66 @@
-"""Measures the room for workers beside those that a script has."""
+"""Measures the room for workers of a script's loader, and makes room for those of a trial."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
+from msgspec.structs import replace
+from torch.utils.data import DataLoader
+
+from ddpbench.analysis.worker_memory import memory_limit
 from ddpbench.machine.host import MAX_MEMORY_FRACTION, free_memory_bytes, private_bytes, shared_memory_free_bytes
 from ddpbench.record.diagnosis import SHM_DIR, WorkerMemory
-from ddpbench.script.diagnose.own_loader import SteeredLoader
+from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader
+
+TRAINER_BATCHES = 2
+"""Batches in shared memory that a script may hold: it trains on one, and receives the next."""
+
+INHERITED_BATCHES = 1
+"""Batches that forked workers keep in shared memory until they end: that which the script held when they were forked."""
 
 
 def measure_worker_memory(loader: SteeredLoader, ranks: int) -> WorkerMemory:
-    """As the batches and workers of ``loader`` show it, on each of ``ranks``, which share the memory of a node.
+    """The room for workers in place of those of ``loader``, as its batches and workers show it.
 
-    The own workers may fill their queues at any time, while the script trains on one more batch: so much is set aside.
+    On each of ``ranks``, which share the memory of a node.
     """
-    pids = loader.worker_pids()
-    private = [found for pid in pids if (found := private_bytes(pid)) is not None]
+    own = loader.worker_pids()
+    if private := [found for pid in own if (found := private_bytes(pid)) is not None]:
+        loader.worker_bytes = sum(private) // len(private)
     batch_bytes = loader.repeated.batch_bytes
-    prefetched = loader.iterator.source.prefetched if loader.iterator is not None else 0
     free_bytes = shared_memory_free_bytes()
     if free_bytes is not None:
-        room = free_bytes + ranks * (shared_bytes([os.getpid(), *pids]) - (prefetched + 1) * batch_bytes)
+        trials = [pid for trial in loader.trials.values() for pid in trial.worker_pids()]
+        given_bytes = (TRAINER_BATCHES + INHERITED_BATCHES) * batch_bytes
+        room = free_bytes + ranks * (shared_bytes([os.getpid(), *own, *trials]) - given_bytes)
         free_bytes = max(0, min(room, free_memory_bytes()))
     return WorkerMemory(
         batch_bytes=ranks * batch_bytes,
-        worker_bytes=ranks * sum(private) // max(1, len(private)),
+        worker_bytes=ranks * loader.worker_bytes,
         shm_bytes=free_bytes,
         memory_bytes=int(MAX_MEMORY_FRACTION * free_memory_bytes()),
     )
+
+
+def make_room(iterator: SteeredIterator, trial: DataLoader[Any], memory: WorkerMemory) -> bool:
+    """End the workers of the script and of other trials, unless the shared memory holds those of ``trial`` beside them.
+
+    They start again when their batches are wanted. Returns whether they have ended.
+    """
+    present = [(iterator.source.workers, iterator.source.prefetched)]
+    present += [(other.num_workers, other.prefetched) for other in iterator.steered.trials.values()]
+    batches = sum(prefetched + INHERITED_BATCHES for number, prefetched in present if number)
+    if not (trial.num_workers and batches) or memory.shm_bytes is None:
+        return False
+    beside = replace(memory, shm_bytes=max(0, memory.shm_bytes - batches * memory.batch_bytes))
+    if memory_limit(trial.num_workers, trial.prefetch_factor or 1, beside) != "shm":
+        return False
+    iterator.steered.close_trials()
+    iterator.end_workers()
+    return True
 
 
 def shared_bytes(pids: Iterable[int]) -> int:

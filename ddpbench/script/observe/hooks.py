@@ -143,7 +143,7 @@ class Hooks:
             self._note_create_graph(options, arguments[3:4])
             if torch.compiler.is_compiling() or self._in_backward or not observer.is_active:
                 return backward(*arguments, **options)
-            observer.note_backward()
+            observer.note_backward(arguments[0] if arguments else options.get("tensors"))
             if observer.clock.is_coarse:
                 return backward(*arguments, **options)
             self._in_backward = True

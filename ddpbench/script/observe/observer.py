@@ -77,6 +77,7 @@ class Observer:
         self._other_created: tuple[int, Moment] | None = None  # marks, and when an iterator of another loader was created
         self._epoch_batches = 0  # batches that the script has got from the last iterator of the training loader
         self._has_inner_batch = False  # the loader has taken a batch from the one that it wraps, for the present request
+        self._last_loss: torch.Tensor | None = None
         self._is_exhausted = False  # the script has left the last epoch of the training loader
         self._replaced: LoaderSource | None = None  # the training loader before the present one, which may still turn out not to train
         self._exhaustion_s = 0.0  # that the last iterator of the training loader took to end, with its workers
@@ -305,9 +306,15 @@ class Observer:
                 self.training = self._replaced or self.training
         self._is_exhausted, self._replaced = True, None
 
-    def note_backward(self) -> None:
-        """Gradients are computed: the present iteration over the training loader trains."""
+    def note_backward(self, loss: object) -> None:
+        """Gradients of ``loss`` are computed: the present iteration over the training loader trains."""
+        self._last_loss = loss.detach() if isinstance(loss, torch.Tensor) and loss.numel() == 1 else None
         self.steps.train()
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether the last loss was NaN. Waits for the device: to be asked at the end only."""
+        return self._last_loss is not None and bool(self._last_loss.isnan())
 
     def _begin_foreign_batch(self, is_first: bool) -> None:
         """A batch of another loader is requested. ``is_first`` says that it is the first of its iterator."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from ddpbench.analysis.collective_wait import subsample_round
 from ddpbench.analysis.rounds import collect_round
-from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER, MIN_ROUNDS
+from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER, MIN_ROUNDS, MIN_ROUNDS_AND_STEPS_FOR_VERDICT, are_mostly_prefetched
 from ddpbench.record.record import Round
 from ddpbench.record.trace import Memory, Numerics, Trace
 from ddpbench.script.observe.rows import (
@@ -37,7 +37,7 @@ ROUND_MS = 3000.0
 """Length of a round; less if the training is too short for ``MIN_ROUNDS`` of them."""
 
 WHOLE_STRETCH_MS = 10_000.0
-"""Up to this length, a stretch is measured whole."""
+"""Up to this length, a stretch is measured whole; a longer one if workers load most of its batches at once."""
 
 MIN_ROUND_STEPS = 5
 WARMUP_STEPS = 10
@@ -45,6 +45,9 @@ WARMUP_STEPS = 10
 
 MAX_ROUNDS, MAX_ROUND_STEPS = 20, 256
 """What a record keeps: rounds, spread over the training, and steps of each, spread over the round."""
+
+MIN_LARGEST_FRACTION = 0.9
+"""A rank has the largest batches if it does in this fraction of the steps."""
 
 Span = tuple[int, int]
 """The number of a step, and of the one after the last."""
@@ -78,20 +81,20 @@ def cut_rounds(rows_of_rank: Sequence[Rows], loader: LoaderShape, engine: str, m
         if all(part is not None for part in parts):
             traces = [make_trace(rank, part, memory.get(rank, Memory())) for rank, part in enumerate(parts) if part is not None]
             timed = collect_round(len(found), traces, engine)
-            timed = msgspec.structs.replace(timed, batch_imbalance=batch_imbalance([part for part in parts if part is not None]))
+            timed = with_batch_sizes(timed, [part for part in parts if part is not None])
             found.append(subsample_round(timed, -(-traces[0].steps // MAX_ROUND_STEPS)))
     return found
 
 
-def batch_imbalance(parts: Sequence[Rows]) -> float | None:
-    """How many times as many elements the largest batch of a step has as the mean of all ranks, on average; None if they are unknown.
-
-    ``parts`` are the same steps of every rank.
-    """
+def with_batch_sizes(timed: Round, parts: Sequence[Rows]) -> Round:
+    """``timed`` with how unequal the batches of its ranks are, unless their sizes are unknown. ``parts`` are its steps, by rank."""
     elements = np.stack([part[:, ELEMENTS] for part in parts])
     if len(parts) == 1 or not elements.min(initial=1):
-        return None
-    return float((elements.max(axis=0) / elements.mean(axis=0)).mean())
+        return timed
+    counts = np.bincount(elements.argmax(axis=0), minlength=len(parts))
+    largest = int(counts.argmax()) if counts.max() >= MIN_LARGEST_FRACTION * counts.sum() else None
+    imbalance = float((elements.max(axis=0) / elements.mean(axis=0)).mean())
+    return msgspec.structs.replace(timed, batch_imbalance=imbalance, largest_batch_rank=largest)
 
 
 def batches_per_update(rows: Rows) -> int:
@@ -134,7 +137,7 @@ def _round_spans(rows: Rows, loader: LoaderShape) -> list[list[Span]]:
     round_ms = min(ROUND_MS, step_ms(rows[WARMUP_STEPS:]) / MIN_ROUNDS)
     found, pending, pending_ms = list[list[Span]](), list[Span](), 0.0
     for index, stretch in enumerate(stretches):
-        if step_ms(stretch) > WHOLE_STRETCH_MS or _has_gap(stretches, index):
+        if not _is_measured_whole(stretch, loader) or _has_gap(stretches, index):
             found += [[span] for span in _cut_steady(stretch, loader, round_ms)]
         elif stretch[0, NUMBER] > 0 and _is_complete(stretches, index):
             pending.append(_span(stretch))
@@ -142,8 +145,10 @@ def _round_spans(rows: Rows, loader: LoaderShape) -> list[list[Span]]:
         if pending_ms >= round_ms and _length(pending) >= MIN_ROUND_STEPS:
             found.append(pending)
             pending, pending_ms = [], 0.0
-    if not found:  # no short stretch is complete
-        found = [[span] for stretch in stretches for span in _cut_steady(stretch, loader, round_ms)]
+    has_long = any(step_ms(stretch) > WHOLE_STRETCH_MS for stretch in stretches)
+    if not found or (len(found) < MIN_ROUNDS_AND_STEPS_FOR_VERDICT[0] and (has_long or not loader.prefetched)):
+        steady = [[span] for stretch in stretches for span in _cut_steady(stretch, loader, round_ms)]
+        found = max(found, steady, key=len)  # no, or hardly a short stretch is complete
     if not found and len(rows) >= 2 * WARMUP_STEPS:  # nor is one long enough for a round
         late = [stretch[stretch[:, NUMBER] >= WARMUP_STEPS] for stretch in stretches]
         found = [[_span(each) for each in late if len(each)]]
@@ -154,6 +159,11 @@ def _split_stretches(rows: Rows) -> list[Rows]:
     """Steps without a pause between them, or one that is not known."""
     breaks = 1 + np.flatnonzero((np.diff(rows[:, NUMBER]) != 1) | (np.diff(rows[:, STRETCH]) != 0))
     return [each for each in np.split(rows, breaks) if len(each)]
+
+
+def _is_measured_whole(stretch: Rows, loader: LoaderShape) -> bool:
+    """Whether a stretch takes little time, or workers load most of its batches at once."""
+    return step_ms(stretch) <= WHOLE_STRETCH_MS or are_mostly_prefetched(len(stretch), loader.prefetched)
 
 
 def _has_gap(stretches: Sequence[Rows], index: int) -> bool:

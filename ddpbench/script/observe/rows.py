@@ -57,4 +57,5 @@ def add_row(sums: list[float], row: list[float]) -> list[float]:
 
 def to_rows(values: Any) -> Rows:
     """The rows in a buffer, such as an ``array`` or bytes; a copy."""
-    return np.frombuffer(values, dtype=np.float64).reshape(-1, ROW_LENGTH).copy()
+    rows: Rows = np.frombuffer(values, dtype=np.float64).reshape(-1, ROW_LENGTH).copy()
+    return rows

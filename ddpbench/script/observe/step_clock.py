@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import deque
 from itertools import pairwise
 from time import perf_counter_ns, thread_time
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
+from typing_extensions import NamedTuple
 
 from ddpbench.machine.step_timer import DATA, OPTIMIZER
 from ddpbench.record.trace import PHASES
@@ -102,10 +103,11 @@ class StepClock(Generic[Label]):
         if self._marks is not None:
             self._marks.append((phase, perf_counter_ns(), None if self._stream is None else self._event()))
 
-    def mark_pause(self) -> None:
-        """Mark the end of time that is no part of the open step."""
+    def mark_pause(self, cpu_s: float = 0.0) -> None:
+        """Mark the end of time that is no part of the open step, in which this thread has used ``cpu_s`` seconds of CPU time."""
         self.mark(PAUSE)
         self._has_pause = True
+        self._cpu_s += cpu_s
 
     def truncate(self, num_marks: int) -> None:
         """Drop all but the first ``num_marks`` marks of the open step."""

@@ -6,7 +6,9 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from typing_extensions import Self
 
 
 class Listing:

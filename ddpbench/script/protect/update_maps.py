@@ -98,6 +98,11 @@ def update_map_class(updates: Updates, copy: Callable[[str], object], is_own: Ca
         def __del__(self) -> None:
             self._write_back()
 
+        @property
+        def is_unwritten(self) -> bool:
+            """Whether this is a map of the user's file for update that has only been read so far."""
+            return bool(self._key) and not self.has_written()
+
         def _write_back(self) -> None:
             if self._key and self.has_written():
                 copy(self._key)

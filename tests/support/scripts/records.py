@@ -47,7 +47,7 @@ class RecordFile(Dataset):
         time.sleep(self.options.sample_ms / 1000)
         if self.options.kind == "raw":
             self.file.seek(index * SIZE)
-            content = self.file.read(SIZE)
+            content = self.file.read(SIZE).ljust(SIZE, b"\0")  # shorter where another worker moved the position
         else:
             content = self.file.read(f"{index}")
         values = torch.frombuffer(bytearray(content), dtype=torch.float32)

@@ -80,6 +80,7 @@ def parse() -> argparse.Namespace:
         "stdin",
         "log",
         "count",
+        "diverge",
     ):
         parser.add_argument(f"--{switch}", action="store_true")
     parser.add_argument("--losses", action="store_true")
@@ -121,11 +122,11 @@ def make_loader(options: argparse.Namespace) -> Any:
 def run_epoch(model: nn.Module, loader: Any, optimizer: Any, accelerator: Any, options: argparse.Namespace) -> None:
     for index, batch in enumerate(loader):
         x, y = (batch["inputs"]["x"], batch["y"]) if options.data == "dict" else batch
-        loss = nn.functional.cross_entropy(model(x), y)
+        loss = nn.functional.cross_entropy(model(x), y) * (float("nan") if options.diverge else 1)
         if options.losses:
             sys.stdout.write(f"loss {loss.item().hex()}\n")
         if os.environ.get("RANK") == str(options.late_rank):
-            time.sleep(0.01)
+            time.sleep(0.03)
         accelerator.backward(loss) if accelerator else loss.backward()
         if (index + 1) % options.accumulate == 0:
             update(optimizer, options)

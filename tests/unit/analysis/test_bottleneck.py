@@ -14,6 +14,10 @@ from records import next_command
 
 from ddpbench.analysis.bottleneck.verdict import BOTTLENECKS, find_bottleneck, with_cause_repeatability
 from ddpbench.analysis.checks.rules import run_checks
+from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.judge import find_verdict
+from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.bottleneck import (
     Bottleneck,
@@ -43,7 +47,7 @@ WORK = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
 def judged(record: Record) -> Verdict:
     """Verdict on a run with the default batch size; checks that the suggested command parses."""
     record.requested = msgspec.convert(msgspec.structs.asdict(record.config) | {"batch_size": None}, Config)
-    found = find_bottleneck(record, summarize(record))
+    found, _ = find_verdict(record)
     assert found is not None
     assert found.kind in get_args(Bottleneck)
     if "ddpbench" in next_command(found):
@@ -90,6 +94,26 @@ def test_straggler_takes_precedence_over_data_bound() -> None:
     assert found.evidence.excess_fraction == pytest.approx(0.48, abs=0.005)
     assert (found.evidence.own_ms, found.evidence.others_own_ms) == (pytest.approx(92.4), pytest.approx(62.4))
     assert found.evidence.cost_samples_per_s == pytest.approx(5330, abs=5)
+
+
+@pytest.mark.parametrize(("sync", "kind"), [(3.0, "straggler"), (25.0, "sync-bound")])
+def test_rank_that_is_slow_by_less_than_communication_takes_is_not_the_bottleneck(sync: float, kind: str) -> None:
+    """It costs 9 ms per step, and waits in collectives itself."""
+    slow = {**WORK, "forward": WORK["forward"] + 9.0, "sync": sync}
+    waiting = {**WORK, "sync": sync + 9.0}
+    assert judged(records.record([waiting, waiting, slow, waiting])).kind == kind
+
+
+@pytest.mark.parametrize(("imbalance", "largest", "is_named"), [(1.7, 2, True), (1.7, None, False), (1.02, 2, False), (None, None, False)])
+def test_straggler_with_larger_batches_is_said_to_have_them(imbalance: float | None, largest: int | None, is_named: bool) -> None:
+    record = records.record([WORK, WORK, {**WORK, "forward": 60.0}, WORK])
+    record.rounds = [msgspec.structs.replace(timed, batch_imbalance=imbalance, largest_batch_rank=largest) for timed in record.rounds]
+    found = judged(record)
+    assert isinstance(found.evidence, SlowRank)
+    assert found.evidence.largest_over_mean == (pytest.approx(imbalance) if is_named else None)
+    inputs = AnalysisInput(record, summarize(record))
+    remedies = recommend(CommandBuilder(record, "run"), inputs, found)
+    assert [each.code for each in remedies] == ["even-batches" if is_named else "inspect-straggler"]
 
 
 def test_straggler_hidden_by_pauses_of_others_is_not_the_bottleneck() -> None:
@@ -199,14 +223,32 @@ def test_sync_bound_reports_collective_waits() -> None:
     assert next_command(found).endswith("--comm-hook none,fp16")
 
 
-@pytest.mark.parametrize(("ranks", "is_hidden"), [(4, True), (1, False)])
-def test_graphs_of_several_ranks_hide_whether_they_wait(ranks: int, is_hidden: bool) -> None:
-    record = records.record([{**WORK, "backward": 60.0}] * ranks)
+@pytest.mark.parametrize(
+    ("ranks", "sync_ms", "longer", "is_hidden"),
+    [
+        (4, 1.0, [1.0] * 5, False),
+        (4, 8.0, [1.0] * 5, False),
+        (1, 8.0, [1.0] * 5, False),
+        (4, 1.0, [1.0] * 2, True),
+    ],
+    ids=["hardly a wait in any last step", "waits below the limit", "one rank", "two rounds"],
+)
+def test_graphs_of_several_ranks_may_hide_waits(ranks: int, sync_ms: float, longer: list[float], is_hidden: bool) -> None:
+    record = records.record([{**WORK, "backward": 60.0, "sync": sync_ms}] * ranks, longer=longer)
     record.config = msgspec.structs.replace(record.config, cuda_graph=True)
     found = judged(record)
+    assert isinstance(found.evidence, HiddenSync | TooShort) == is_hidden
     assert found.kind == ("inconclusive" if is_hidden else "compute-bound")
-    assert isinstance(found.evidence, HiddenSync) == is_hidden
-    assert next_command(found).startswith("ddpbench diagnose ") == is_hidden
+
+
+def test_graphs_whose_last_steps_are_the_shortest_may_hide_waits() -> None:
+    record = records.record([{**WORK, "backward": 60.0, "sync": 1.0}] * 4)
+    record.config = msgspec.structs.replace(record.config, cuda_graph=True)
+    for trace in record.traces:
+        trace.phases_ms["backward"][:] = [66.0] * (trace.steps - 1) + [55.0]
+    found = judged(record)
+    assert isinstance(found.evidence, HiddenSync)
+    assert next_command(found).startswith("ddpbench diagnose ")
 
 
 def test_compute_bound_reports_phase_shares() -> None:

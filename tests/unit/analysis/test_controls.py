@@ -21,7 +21,7 @@ from ddpbench.report.pages.diagnosis import render_diagnosis
 
 def page(job: Job) -> str:
     stream = io.StringIO()
-    render_diagnosis(job, make_console(stream), None)
+    render_diagnosis(job, make_console(stream), None, verbose=True)
     return stream.getvalue()
 
 

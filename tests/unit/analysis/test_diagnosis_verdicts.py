@@ -29,18 +29,20 @@ from ddpbench.analysis.controls import baseline_of, controls_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.judge import judge, judge_all
 from ddpbench.analysis.pipeline.model import pipeline_model
-from ddpbench.analysis.remedies.recommend import first_step, recommend
-from ddpbench.analysis.remedies.remedy import DataInMemory, MoreCores, MoreWorkers, PersistentWorkers, Remedy
+from ddpbench.analysis.remedies.next_step import first_step
+from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.bottleneck import Bottleneck, CoresTakenByWorkers
 from ddpbench.record.io import load
 from ddpbench.record.loader_stats import CpuUsage
 from ddpbench.record.prediction import MIN_WORTHWHILE_GAIN, Scenario
 from ddpbench.record.record import Job, KernelActivity, Record
+from ddpbench.record.remedy import DataInMemory, MoreCores, MoreWorkers, PersistentWorkers, Remedy
 from ddpbench.record.roles import BASELINE_REPEAT, COMPUTE_ONLY, RUN, trial_role
 from ddpbench.record.root_cause import (
     BlockedWorkers,
     Cause,
+    ComparedWorkers,
     HandoffOrWorkers,
     IdleWorkers,
     SlowHandoff,
@@ -212,6 +214,15 @@ def test_handoff_is_the_cause_only_if_most_of_the_wait(share: float, cause: Caus
     assert found.cause_evidence.handoff_fraction == pytest.approx(share, rel=0.05)
 
 
+def test_workers_that_load_all_the_time_are_no_slow_handoff() -> None:
+    """A batch arrives late after its worker has finished it: pure Python code of the next one keeps the worker's other threads waiting."""
+    given = 800.0
+    stats = {"handoff_ms": 0.9 * data_wait(256, given)}
+    found = verdict_of(diagnosis(given, stats=stats, config=replace(TORCH, workers=4), wall_ms={"decode": 4.4}, busy=0.4))
+    assert found.kind == "data-bound"
+    assert found.cause == "too-few-workers"
+
+
 def test_trainer_waiting_for_a_core_is_not_slow_handoff() -> None:
     handoff = {"handoff_ms": 0.7 * data_wait(256, 320.0)}
     assert verdict_of(diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), stats=handoff, busy=0.96)).cause == "too-few-cores"
@@ -251,6 +262,19 @@ def test_blocked_workers_are_too_few_if_more_are_faster_in_a_trial(gain: float, 
     assert found.cause_evidence.gain == pytest.approx(gain)
 
 
+@pytest.mark.parametrize(("gain", "cause"), [(2.6, "too-few-workers"), (1.05, None)])
+def test_idle_workers_are_too_few_if_more_load_faster_alone(gain: float, cause: Cause | None) -> None:
+    """They start again in every epoch, for example."""
+    job = diagnosis(900.0, stats={"handoff_ms": 1.0, "head_of_line_fraction": 0.0}, busy=0.5)
+    assert job.diagnosis is not None
+    job.diagnosis.all_cores_loader_benchmarks = [
+        replace(each, workers=3 * TORCH.workers, elapsed_s=each.elapsed_s / gain) for each in job.diagnosis.loader_benchmarks
+    ]
+    judge_all(job)
+    found = verdict_of(job)
+    assert (found.kind, found.cause) == ("data-bound", cause)
+
+
 @pytest.mark.parametrize(("gain", "cause"), [(2.6, "too-few-workers"), (1.2, None)])
 def test_blocked_workers_are_too_few_if_more_load_faster_alone(gain: float, cause: Cause | None) -> None:
     job = far_away(sharing=2.0)
@@ -265,6 +289,18 @@ def test_blocked_workers_are_too_few_if_more_load_faster_alone(gain: float, caus
         assert isinstance(found.cause_evidence, TriedWorkers)
         assert (found.cause_evidence.more_workers, found.cause_evidence.is_loader_only) == (12, True)
         assert found.cause_evidence.gain == pytest.approx(gain)
+
+
+@pytest.mark.parametrize(("gain", "cause"), [(1.3, "too-few-workers"), (0.85, None)])
+def test_workers_are_not_too_few_if_a_trial_with_more_is_no_faster(gain: float, cause: Cause | None) -> None:
+    job = DIAGNOSES["too-few-workers"][0]()
+    real = job.records[0]
+    tried = [replace(timed, wall_s=timed.wall_s / gain) for timed in real.rounds]
+    job.records += [replace(real, role=BASELINE_REPEAT), replace(real, role=trial_role(Scenario(workers=12)), rounds=tried)]
+    judge_all(job)
+    found = verdict_of(job)
+    assert (found.kind, found.cause) == ("data-bound", cause)
+    assert isinstance(found.cause_evidence, TooFewWorkers if cause else ComparedWorkers)
 
 
 def test_trial_that_varies_does_not_decide_on_blocked_workers() -> None:

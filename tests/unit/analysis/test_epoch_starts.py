@@ -10,9 +10,9 @@ import records
 from script_diagnoses import benchmark, rates, script_diagnosis
 
 from ddpbench.analysis.judge import judge, judge_all
+from ddpbench.analysis.remedies.predict import predict_remedies
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.whatif.query import diagnosed_input, predict_gain
-from ddpbench.bench.diagnose.verify import predict_remedies
 from ddpbench.record.bottleneck import EpochStarts, UnequalBatches
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loader_stats import LoaderStats
@@ -68,6 +68,16 @@ def test_shorter_starts_of_epochs_are_not(start_ms: float, data_ms: float, kind:
 def test_loader_that_is_created_for_every_epoch_cannot_keep_its_workers() -> None:
     found = judged(watched(36.0, is_rebuilt=True))
     assert (found.kind, found.next) == ("epoch-start-bound", None)
+
+
+def test_workers_that_stay_are_not_advised_to_stay() -> None:
+    record = watched(36.0)
+    assert record.data is not None
+    record.data = msgspec.structs.replace(record.data, respawns_workers=False)
+    found = judged(record)
+    assert (found.kind, found.next) == ("epoch-start-bound", None)
+    assert isinstance(found.evidence, EpochStarts)
+    assert found.evidence.keeps_workers
 
 
 def diagnosed(start_fraction: float = 0.7, is_rebuilt: bool = False) -> Job:

@@ -17,7 +17,6 @@ from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.remedies.loader_rules import LoaderContext, decode_on_device, other_loader, pinned_memory
 from ddpbench.analysis.remedies.recommend import recommend
-from ddpbench.analysis.remedies.remedy import DecodeOnDevice, Remedy
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.whatif.query import answer_whatif
 from ddpbench.record.diagnosis import DeviceDecoding
@@ -25,6 +24,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import LOADERS
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import DatasetInfo, Job
+from ddpbench.record.remedy import DecodeOnDevice, Remedy
 
 PICTURES = replace(IMAGENET, dataset="", file_kind="images")
 GPUS, CPUS = records.environment(4), records.environment(4, device="Some CPU")

@@ -124,7 +124,7 @@ def test_real_dataloader_matches_simulation(ranks: int, workers: int, prefetch: 
     """Samples and steps that sleep, which needs no core; just enough workers; threads stand in for ranks."""
     from torch.utils.data import DataLoader
 
-    step_s, steps = 0.04, 120
+    step_s, steps = 0.1, 80
     spans = [log_normal(workers * step_s, variation, steps + workers * prefetch, seed=rank) for rank in range(ranks)]
     settings: dict[str, Any] = {"num_workers": workers, "prefetch_factor": prefetch, "in_order": in_order}
     loaders = [iter(DataLoader(Sleeping(each), **settings)) for each in spans]  # type: ignore[arg-type]

@@ -128,13 +128,21 @@ def test_cpu_straggler_threshold_is_five_percent() -> None:
     assert summarize(records.record(ranks, environment=cores)).straggler is not None
 
 
-@pytest.mark.parametrize(("excesses", "slow"), [((2.0, 6.0, 3.0, 6.0, 3.0), True), ((0.1, 14.0, 0.2, 0.1, 12.0), False)])
+@pytest.mark.parametrize(
+    ("excesses", "slow"),
+    [
+        ((2.0, 6.0, 3.0, 6.0, 3.0), True),
+        ((0.1, 14.0, 0.2, 0.1, 12.0), False),
+        ((62.0, 600.0, 200.0, 500.0, 70.0), True),  # twice to eleven times the others' time
+    ],
+)
 def test_inconsistently_slowest_rank_is_not_a_straggler(excesses: Sequence[float], slow: bool) -> None:
-    record = records.record([{**WORK, "data": 20.0}, WORK])
+    longest_ms = max(20.0, *excesses)
+    record = records.record([{**WORK, "data": longest_ms}, WORK])
     for timed, more_ms in zip(record.rounds, excesses, strict=True):
         timed.traces[0].phases_ms["data"][:] = [more_ms] * 20
-        timed.traces[0].phases_ms["sync"][:] = [20.0 - more_ms] * 20
-        timed.traces[1].phases_ms["sync"][:] = [20.0] * 20
+        timed.traces[0].phases_ms["sync"][:] = [longest_ms - more_ms] * 20
+        timed.traces[1].phases_ms["sync"][:] = [longest_ms] * 20
     assert (summarize(record).straggler is not None) == slow
 
 

@@ -106,11 +106,12 @@ def test_report_names_superseded_shards(tmp_path: Path, capsys: pytest.CaptureFi
 def test_report_of_folder_merges_shards_and_report_of_file_does_not(tmp_path: Path, printed: Callable[..., str]) -> None:
     folder = tmp_path / "runs" / "h200"
     first, second = save_shards(folder, part(1), part(2))
-    save_shards(folder, part(1, of=4, sweep="0ddba11"))
     page = printed("report", tmp_path)
     assert "part  1 of 2 on n1   2 of 2 on n2\n" in page
-    assert page.endswith(f"{folder}/{NAME}-part-*-of-2.json\n")
+    assert page.endswith(f"more     ddpbench report -v {folder}/{NAME}-part-*-of-2.json\n")
     assert printed("report", first, second) == page
+    save_shards(folder, part(1, of=4, sweep="0ddba11"))
+    assert printed("report", tmp_path).count("\n2026-11-") == 3, "of several sweeps, the parts are listed"
     save(replace(sweeps.sweep(), kind="sweep"), tmp_path / "whole.json")
     tables = printed("report", tmp_path / "whole.json").split("\n\n")[1:-1]
     assert page.split("\n\n")[1:-1] == tables

@@ -9,16 +9,17 @@ from diagnoses import DIAGNOSES
 from msgspec.structs import replace
 from script_diagnoses import benchmark, rates, script_diagnosis, tried_unpredicted, unexplained
 
+from ddpbench.analysis.judge import judge_all
+from ddpbench.analysis.remedies.outcomes import best_remedy, outcomes
+from ddpbench.analysis.remedies.predict import predict_remedies, scenarios_to_try
 from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.remedies.script import is_tried_unpredicted
-from ddpbench.analysis.whatif.outcome import best_outcome, outcomes
 from ddpbench.analysis.whatif.query import diagnosed_input
-from ddpbench.bench.diagnose.verify import predict_remedies
-from ddpbench.record.diagnosis import H2DBandwidth
+from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.prediction import FUSED, Prediction, Scenario
 from ddpbench.record.record import Job
-from ddpbench.report.messages.remedies import outcome_text
-from ddpbench.script.diagnose.diagnosis import promising
+from ddpbench.record.root_cause import TimeOutsideSamples
+from ddpbench.report.messages.remedies import TRIED_WITHOUT_PREDICTION, measured_gain_text, remedy_details
 
 
 def codes(job: Job) -> list[str]:
@@ -28,7 +29,7 @@ def codes(job: Job) -> list[str]:
 
 
 def tried(job: Job) -> list[Scenario]:
-    return promising(predict_remedies(job), job.records[0])
+    return scenarios_to_try(predict_remedies(job), job.records[0])
 
 
 @pytest.mark.parametrize(("cores", "workers", "expected"), [(8.0, 2, [8]), (4.0, 0, [1, 4]), (2.0, 0, [1, 2]), (16.0, 4, [16])])
@@ -48,12 +49,17 @@ def test_nothing_is_offered_if_workers_fill_the_cores(cores: float, workers: int
     assert [each for each in tried(job) if (each.workers or 0) > workers] == []
 
 
-@pytest.mark.parametrize(("free_bytes", "is_offered"), [(8 * 2**30, True), (64 * 2**20, False)])
-def test_nothing_is_offered_that_would_fill_the_shared_memory(free_bytes: int, is_offered: bool) -> None:
-    job = unexplained(shm_free_bytes=free_bytes)
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [(100, Scenario(workers=8)), (9, Scenario(workers=8, prefetch=1)), (4, Scenario(workers=4, prefetch=1)), (2, None), (0, None)],
+)
+def test_as_many_workers_are_offered_as_fit_in_the_shared_memory(batches: int, expected: Scenario | None) -> None:
+    job = unexplained()
     assert job.diagnosis is not None
-    job.diagnosis.h2d_bandwidth = H2DBandwidth(pinned_bytes_per_s=1e10, pageable_bytes_per_s=1e10, bytes_per_sample=602_112.0)
-    assert ("all-cores-workers" in codes(job)) == is_offered
+    memory = WorkerMemory(batch_bytes=10**6, worker_bytes=10**6, shm_bytes=batches * 10**6, memory_bytes=10**9)
+    job.diagnosis.worker_memory = memory
+    judge_all(job)
+    assert tried(job) == ([expected] if expected else [])
 
 
 def test_explained_step_has_a_prediction_and_no_guess() -> None:
@@ -65,6 +71,17 @@ def test_explained_step_has_a_prediction_and_no_guess() -> None:
     assert "all-cores-workers" not in codes(job)
 
 
+def test_time_outside_of_samples_is_not_for_workers() -> None:
+    """A step waits 2.9 ms for its batch, of which its samples take 0.1: something else in the loader does, such as its sampler."""
+    loader = benchmark(1250.0, cpu_ms=0.01)
+    job = script_diagnosis(rates(1230.0), rates(2300.0), wait=0.45, workers=0, loader=loader, stats=loader.loader_stats)
+    verdict = job.records[0].verdict
+    assert verdict is not None
+    assert (verdict.kind, verdict.cause) == ("data-bound", None)
+    assert isinstance(verdict.cause_evidence, TimeOutsideSamples)
+    assert verdict.cause_evidence.sample_ms < 0.1 * verdict.cause_evidence.wait_ms
+
+
 def test_untried_guess_is_not_the_next_step() -> None:
     job = unexplained()
     assert codes(job) == ["all-cores-workers"]
@@ -74,10 +91,11 @@ def test_untried_guess_is_not_the_next_step() -> None:
 
 
 def test_guess_that_was_faster_is_recommended() -> None:
-    best = best_outcome(outcomes(tried_unpredicted()))
+    best = best_remedy(outcomes(tried_unpredicted()))
     assert best is not None
-    assert best.prediction.scenario == Scenario(workers=8)
-    assert outcome_text(best).startswith("tried without a prediction; measured 1.7")
+    assert best.scenario == Scenario(workers=8)
+    assert remedy_details(best) == TRIED_WITHOUT_PREDICTION
+    assert measured_gain_text(best).startswith("1.7")
 
 
 @pytest.mark.parametrize("name", ["storage-or-cores", "too-few-workers", "slow-handoff"])
@@ -91,6 +109,7 @@ def test_workloads_of_ones_own_get_predictions_only(name: str) -> None:
         (FUSED, True),
         (Scenario(workers=4), True),
         (Scenario(workers=0), False),
+        (Scenario(workers=4, prefetch=1), True),
         (Scenario(workers=4, prefetch=4), False),
         (Scenario(prefetch=4), False),
         (Scenario(pin_memory=True), False),
@@ -98,15 +117,15 @@ def test_workloads_of_ones_own_get_predictions_only(name: str) -> None:
 )
 def test_what_is_tried_without_a_prediction(scenario: Scenario, expected: bool) -> None:
     assert is_tried_unpredicted(scenario) == expected
-    assert promising([Prediction(scenario=scenario)], unexplained().records[0]) == ([scenario] if expected else [])
+    assert scenarios_to_try([Prediction(scenario=scenario)], unexplained().records[0]) == ([scenario] if expected else [])
 
 
 def test_kept_workers_are_tried_only_in_whole_epochs() -> None:
     kept = Scenario(persistent_workers=True)
     predictions = [Prediction(scenario=kept, gain=2.0, low=1.8, high=2.2)]
     record = unexplained().records[0]
-    assert promising(predictions, record) == [kept]
-    assert promising(predictions, record, whole_epochs=False) == []
+    assert scenarios_to_try(predictions, record) == [kept]
+    assert scenarios_to_try(predictions, record, whole_epochs=False) == []
 
 
 def test_predicted_changes_are_tried_first() -> None:
@@ -116,5 +135,5 @@ def test_predicted_changes_are_tried_first() -> None:
         *(Prediction(scenario=Scenario(prefetch=number), gain=gain, **known) for number, gain in ((4, 1.2), (8, 1.5))),
     )
     record = unexplained().records[0]
-    assert promising([guess, sure, better], record) == [better.scenario, sure.scenario]
-    assert promising([guess, replace(sure, gain=None), better], record) == [better.scenario, guess.scenario]
+    assert scenarios_to_try([guess, sure, better], record) == [better.scenario, sure.scenario]
+    assert scenarios_to_try([guess, replace(sure, gain=None), better], record) == [better.scenario, guess.scenario]

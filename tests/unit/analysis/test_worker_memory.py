@@ -13,12 +13,12 @@ from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.remedies.loader_rules import LoaderContext, more_workers
-from ddpbench.analysis.remedies.remedy import MoreWorkers
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.worker_memory import WorkersThatFit, memory_limit, workers_that_fit
 from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Fault, Job
+from ddpbench.record.remedy import MoreWorkers
 from ddpbench.record.roles import trial_role
 from ddpbench.record.script import WatchedScript
 from ddpbench.record.verdict import ChangeDataLoader, NextStep

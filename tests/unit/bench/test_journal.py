@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import records
 from full_disk import limited_file_size
 
-from ddpbench.bench.journal import Journal, close_records, write_json
+from ddpbench.bench.journal import Journal, close_records, print_and_write_json, write_json
 from ddpbench.bench.resume import ResumeState, device_slug, open_resumable_journal
 from ddpbench.record import io
 from ddpbench.record.errors import ConfigFailed, UsageError
@@ -69,6 +70,16 @@ def test_json_is_written_to_file_pipe_or_stdout(tmp_path: Path, capsys: pytest.C
     assert os.read(reader, 2**16).decode() == capsys.readouterr().out
     os.close(reader)
     os.close(writer)
+
+
+def test_summary_is_written_beside_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, target = records.job(records.record()), tmp_path / "summary.json"
+    assert print_and_write_json(job, tmp_path / "run.json", OutputOptions(summary=str(target), quiet=True)) == ""
+    assert json.loads(target.read_text())["record"] == str(tmp_path / "run.json")
+    gone = tmp_path / "removed" / "summary.json"
+    error = print_and_write_json(job, None, OutputOptions(summary=str(gone), quiet=True))
+    assert error == f"cannot save {gone}: No such file or directory"
+    assert "images/s" in capsys.readouterr().out
 
 
 def test_frozen_journal_ignores_further_rounds(tmp_path: Path) -> None:

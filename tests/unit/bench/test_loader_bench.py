@@ -75,6 +75,12 @@ def test_first_window_is_dropped_and_whole_bursts_are_counted(opened: list[Burst
     assert benchmark.elapsed_s == pytest.approx(sum(benchmark.intervals_ms) / 1e3, rel=0.01)
 
 
+def test_one_burst_does_not_decide_where_there_is_time_for_two(opened: list[Bursts], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader_bench, "MAX_WINDOWS", 10_000)
+    benchmark = benchmark_loader(config(workers=3), world_of_one(), window_s=0.001)
+    assert len(benchmark.intervals_ms) == 6
+
+
 def test_slow_loader_benchmark_ends_after_the_maximum_windows(opened: list[Bursts], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader_bench, "MAX_WINDOWS", 0)
     benchmark = benchmark_loader(config(workers=3), world_of_one(), window_s=0.1)

@@ -9,6 +9,7 @@ from records import record
 from ddpbench.analysis.collective_wait import collective_waits
 from ddpbench.analysis.rounds import MAX_FULL_TRACES, collect_round
 from ddpbench.bench import time_budget as pace_module
+from ddpbench.bench.runner import time_left_text
 from ddpbench.bench.time_budget import RoundTimer
 from ddpbench.record.loader_stats import subsample
 from ddpbench.record.trace import PHASES, Trace
@@ -71,23 +72,39 @@ def test_remaining_time_excludes_the_warmup(monkeypatch: pytest.MonkeyPatch) -> 
     now = iter([0.0, 40.0, 43.0, 46.0])
     monkeypatch.setattr(pace_module, "perf_counter", lambda: next(now))
     pace = RoundTimer()
-    assert pace.one_round_each_s([0]) is None
+    assert pace.remaining_s([0]) is None
     pace.round_ended(0)
-    assert pace.one_round_each_s([0, 0, 0, 0]) is None, "one round ended, and its start is unknown"
+    assert pace.remaining_s([0, 0, 0, 0]) is None, "one round ended, and its start is unknown"
     pace.round_ended(0)
-    assert pace.one_round_each_s([0, 0, 0]) == 9.0
+    assert pace.remaining_s([0, 0, 0]) == 9.0
     pace.round_ended(0)
-    assert pace.one_round_each_s([0, 0]) == 6.0
+    assert pace.remaining_s([0, 0]) == 6.0
 
 
-def test_remaining_time_uses_round_times_per_arm(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter([0.0, 40.0, 43.0, 55.0])
-    monkeypatch.setattr(pace_module, "perf_counter", lambda: next(now))
+def test_remaining_time_is_known_once_each_arm_has_had_a_round_without_its_warmup(clock: list[float]) -> None:
     pace = RoundTimer()
-    for arm in (0, 1, 2):
+    pace.start_rounds()
+    for arm, end_s in ((0, 40.0), (1, 60.0), (1, 63.0), (0, 75.0)):
+        assert pace.remaining_s([0, 1]) is None
+        clock[0] = end_s
         pace.round_ended(arm)
-    assert pace.one_round_each_s([2, 1]) == 12.0 + 3.0
-    assert pace.one_round_each_s([0]) == 7.5, "the start of the first is unknown, so it counts like the others"
+    assert pace.remaining_s([0, 1, 1]) == 12.0 + 2 * 3.0
+    clock[0] = 83.0
+    pace.round_ended(0)
+    assert pace.remaining_s([0]) == 10.0, "the mean of its later rounds"
+
+
+def test_time_left_is_a_limit_until_it_can_be_estimated(clock: list[float]) -> None:
+    pace = RoundTimer()
+    pace.start_rounds()
+    clock[0] = 49.0
+    pace.round_ended(0)
+    assert time_left_text(pace, [0, 0], end_s=None, after_s=5.0) == ""
+    assert time_left_text(pace, [0, 0], end_s=100.0, after_s=5.0) == "at most 56 s left"
+    clock[0] = 52.0
+    pace.round_ended(0)
+    assert time_left_text(pace, [0], end_s=None, after_s=5.0) == "about 8 s left"
+    assert time_left_text(pace, [0], end_s=53.0, after_s=5.0) == "about 6 s left"
 
 
 def test_next_round_is_predicted_from_previous_rounds(clock: list[float]) -> None:
@@ -109,9 +126,6 @@ def test_first_of_several_arms_is_timed_from_the_start_of_rounds(clock: list[flo
     clock[0] = 40.0
     pace.round_ended(0)
     assert pace.expected_end_s(1) == 50.0
-    assert pace.one_round_each_s([0, 1]) == 20.0
-    assert pace.remaining_s(None, [0, 1]) == 20.0
-    assert pace.remaining_s(55.0, [0, 1]) == 15.0
 
 
 def test_one_time_cost_is_not_expected_from_other_arms(clock: list[float]) -> None:

@@ -120,6 +120,17 @@ def test_typed_command_is_that_of_the_launcher(launch: Callable[..., Any]) -> No
         ("resnet18,resnet50", "unknown command or workload 'resnet18,resnet50'", "use only one: 'resnet18' or 'resnet50'"),
         ("run resnet18,vgg16", "unknown workload 'resnet18,vgg16'", "use only one: 'resnet18' or 'vgg16'"),
         ("resnet18 --gpu 2", "unknown flag '--gpu'", "did you mean '--gpus'?"),
+        (
+            "train.py",
+            "'train.py' is a script, not a command",
+            "'ddpbench diagnose train.py' finds what makes it faster, 'ddpbench watch train.py'",
+        ),
+        ("compare", "unknown command or workload 'compare'", "'ddpbench report A.json B.json' shows two records"),
+        ("bert", "unknown command or workload 'bert'", "any other training: 'ddpbench diagnose train.py'"),
+        ("resnet18 --nproc_per_node 2", "unknown flag '--nproc-per-node'", "use --gpus N, or torchrun --nproc_per_node=N -m ddpbench"),
+        ("resnet18 --nnodes 2", "unknown flag '--nnodes'", "launch/slurm_multi_node.sbatch"),
+        ("resnet18 --dtype bf16", "unknown flag '--dtype'", "use --precision NAME, or --amp"),
+        ("resnet18 --mixed_precision bf16", "unknown flag '--mixed-precision'", "use --precision NAME, or --amp"),
         ("run", "missing argument 'WORKLOAD'", "'ddpbench run --help'"),
         ("--amp", "missing argument 'WORKLOAD'", "'ddpbench run --help'"),
         ("resnet18 resnet50", "unexpected extra argument", "'ddpbench run --help'"),
@@ -132,7 +143,7 @@ def test_typed_command_is_that_of_the_launcher(launch: Callable[..., Any]) -> No
         ("resnet18 -b", "flag '-b' requires a value", "'ddpbench run --help'"),
         ("run resnet18 --amp=yes", "flag '--amp' does not take a value", "'ddpbench run --help'"),
         ("report --format", "flag '--format' requires a value", "'ddpbench report --help'"),
-        ("resnet18 --qqqqq", "unknown flag '--qqqqq'", "'ddpbench run --help' shows all flags"),
+        ("resnet18 --qqqqq", "unknown flag '--qqqqq'", "'ddpbench run --help-all' shows all flags"),
         ("resnet18 --precision ampfp16", "unknown precision 'ampfp16'", "did you mean 'amp-fp16'"),
         ("resnet18 --precision FP32,tf32", "unknown precision 'FP32'", "did you mean 'fp32'?"),
         ("resnet18 --precision tf32,fp3", "unknown precision 'fp3'", "did you mean 'fp32'?"),
@@ -174,20 +185,20 @@ def test_typed_command_is_that_of_the_launcher(launch: Callable[..., Any]) -> No
         ("diagnos", "unknown command or workload 'diagnos'", "did you mean 'diagnose'?"),
         ("diagnose", "missing argument 'WORKLOAD'", "'ddpbench diagnose --help'"),
         ("diagnose vgg16-cifar", "unknown workload 'vgg16-cifar'", "did you mean 'vgg16-cifar10'?"),
-        ("diagnose resnet18 --epochs 1", "'ddpbench diagnose' has no flag --epochs", "'ddpbench diagnose --help' shows all flags"),
+        ("diagnose resnet18 --epochs 1", "'ddpbench diagnose' has no flag --epochs", "'ddpbench diagnose --help-all' shows all flags"),
         ("diagnose resnet18 -b 2,4", "this command measures one arm, and --batch-size gives 2", "one value per flag"),
         ("diagnose gemm-mlp", "gemm-mlp trains on generated numbers, which need no loader", "use 'ddpbench run gemm-mlp'"),
         ("sweep", "missing argument 'WORKLOAD'", "'ddpbench sweep --help'"),
-        ("sweep resnet18 --fail-if-data-wait 5%", "'ddpbench sweep' has no flag --fail-if-data-wait", "'ddpbench sweep --help'"),
+        ("sweep resnet18 --fail-if-data-wait 5%", "'ddpbench sweep' has no flag --fail-if-data-wait", "'ddpbench sweep --help-all'"),
         ("sweep vgg16-cifar", "unknown workload 'vgg16-cifar'", "did you mean 'vgg16-cifar10'?"),
         ("sweep disc-mlp-13", "no workload 'disc-mlp-13': layers 13 is out of range", "layers 2 to 12"),
-        ("sweep resnet18 --launches 3", "'ddpbench sweep' has no flag --launches", "'ddpbench sweep --help' shows all flags"),
-        ("sweep resnet18 --profile", "'ddpbench sweep' has no flag --profile", "'ddpbench sweep --help' shows all flags"),
+        ("sweep resnet18 --launches 3", "'ddpbench sweep' has no flag --launches", "'ddpbench sweep --help-all' shows all flags"),
+        ("sweep resnet18 --profile", "'ddpbench sweep' has no flag --profile", "'ddpbench sweep --help-all' shows all flags"),
         ("sweep resnet18 --epoch 1", "unknown flag '--epoch'", "did you mean '--epochs'?"),
         ("sweep resnet18 --epochs 1 --steps 4", "--epochs and --steps contradict each other", "one of them"),
         ("reproduce vgg16-cifar10", "unknown published experiment 'vgg16-cifar10'", "did you mean 'vgg16-cifar10-batch-sweep'?"),
         ("reproduce zzz", "unknown published experiment 'zzz'", "'ddpbench list' shows all published experiments"),
-        ("reproduce t4-tensor-cores --precision fp32", "'ddpbench reproduce' has no flag --precision", "'ddpbench reproduce --help'"),
+        ("reproduce t4-tensor-cores --precision fp32", "'ddpbench reproduce' has no flag --precision", "'ddpbench reproduce --help-all'"),
         ("reproduce t4-tensor-cores --quik", "unknown flag '--quik'", "did you mean '--quick'?"),
         ("reproduce t4-tensor-cores --device cpu,cuda", "--device cannot be 'cpu,cuda'", ""),
         ("reproduce t4-tensor-cores -q -v", "--quiet and --verbose contradict", "one of them"),
@@ -206,11 +217,11 @@ def test_typed_command_is_that_of_the_launcher(launch: Callable[..., Any]) -> No
         ("crossover disc-mlp --threads 1,1", "the list '1,1' of --threads has a duplicate value", ""),
         ("crossover disc-mlp --threads 0", "--threads cannot be '0'", "an integer of at least 1"),
         ("crossover disc-mlp --rounds 2,3", "--rounds cannot be '2,3'", "an integer of at least 1"),
-        ("crossover disc-mlp --gpus 2", "'ddpbench crossover' has no flag --gpus", "'ddpbench crossover --help'"),
+        ("crossover disc-mlp --gpus 2", "'ddpbench crossover' has no flag --gpus", "'ddpbench crossover --help-all'"),
         ("plot", "missing argument 'FILE|FOLDER...'", "'ddpbench plot --help'"),
         ("plot nowhere", "cannot read 'nowhere'", "a FILE that ddpbench wrote"),
         (f"plot {shlex.quote(str(README))}", "README.md' is not a ddpbench record", "that ddpbench wrote"),
-        ("report --format xml", "--format cannot be 'xml'", "use terminal, json, csv or markdown"),
+        ("report --format xml", "--format cannot be 'xml'", "use terminal, summary, json, csv or markdown"),
         ("report nowhere.json", "cannot read 'nowhere.json'", "runs are stored in results/runs"),
         (
             f"report {shlex.quote(str(README))}",
@@ -320,7 +331,7 @@ def test_help_fits_80_columns_of_ascii(words: list[str], launch: Callable[..., A
 
 
 def test_help_of_run_shows_every_flag_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--help"]) == 0
+    assert main(["run", "--help-all"]) == 0
     printed = " ".join(re.sub(r"^ {5,}", "", line) for line in capsys.readouterr().out.splitlines())
     printed = re.sub(r"\s+", " ", printed)
     for option in (*flag_options(Config), *flag_options(OutputOptions)):

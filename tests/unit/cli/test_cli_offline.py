@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -16,9 +18,12 @@ import pytest
 import records
 import sweeps
 from commands import refused
+from msgspec.structs import replace
 
 from ddpbench import __version__
+from ddpbench.analysis.judge import judge_all
 from ddpbench.cli import main
+from ddpbench.cli.files import resolve_record
 from ddpbench.published.publications import published_names
 from ddpbench.record.io import save
 from ddpbench.record.loaders import LOADERS
@@ -34,6 +39,8 @@ main()
 print({"torch", "numpy", "matplotlib"} & set(sys.modules))
 """
 
+ROOT = Path(__file__).parents[3]
+
 
 def test_list_shows_every_name_that_a_flag_accepts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
@@ -46,6 +53,20 @@ def test_list_shows_every_name_that_a_flag_accepts(capsys: pytest.CaptureFixture
     loaders = re.split(rf"(?m)^(?=(?:{'|'.join(LOADERS)}) )", out.partition("\nengine")[0])[1:]
     for row, spec in zip(loaders, LOADERS.values(), strict=True):
         assert ("CIFAR-10" in row, "ImageNet" in row) == ("cifar10" in spec.datasets, "imagenet" in spec.datasets)
+
+
+def test_env_as_json_has_a_value_per_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["python"]["value"].startswith(f"{sys.version_info[0]}.")
+    assert {key for each in values.values() for key in each} <= {"value", "install"}
+
+
+def test_whatif_as_json_is_the_prediction(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["whatif", str(ROOT / "results/h200/diagnose-resnet50-2gpu.json"), "--workers", "14", "--json"]) == 0
+    prediction = json.loads(capsys.readouterr().out)
+    assert prediction["scenario"] == {"workers": 14}
+    assert prediction["low"] < prediction["gain"] < prediction["high"]
 
 
 def test_list_as_json_is_one_object_with_every_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,19 +120,53 @@ def test_report_prints_every_given_file(folder: Path, capsys: pytest.CaptureFixt
     assert main(["report", *files]) == 0
     out = capsys.readouterr().out
     assert all(Path(file).name in out for file in files)
-    assert max(map(len, out.splitlines())) <= max(80, *map(len, files))
+    assert max(map(len, out.splitlines())) <= max(80, *(len(f"more     ddpbench report -v {file}") for file in files))
 
 
-def test_folder_stands_for_the_latest_record_below_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_is_listed_with_all_runs_below_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (below := folder / "h200").mkdir()
     later = records.job(records.record())
     later.started, later.command = "2026-11-22T00:00:00Z", ["ddpbench", "vgg16"]
     save(later, below / "named-by-hand.json")
     (below / "other.json").write_text('{"started": "2027"}')
     assert main(["report", str(folder), "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["command"] == ["ddpbench", "vgg16"]
+    shown = capsys.readouterr()
+    assert [Path(row["record"]).name for row in json.loads(shown.out)][-1] == "named-by-hand.json"
+    assert shown.err.startswith(f"skipped: '{below / 'other.json'}' is not a ddpbench record")
+    assert resolve_record(folder) == below / "named-by-hand.json"
+    assert main(["report", str(below)]) == 0, "a single run has its page"
+    assert capsys.readouterr().out.startswith("ddpbench  resnet50")
     (empty := folder / "empty").mkdir()
     assert f"no record in '{empty}'" in refused(f"report {shlex.quote(str(empty))}", capsys)
+
+
+def test_kept_records_are_all_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(ROOT / "results"), "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) > 100
+    assert {row["job"].partition(" ")[0] for row in rows} >= {"run", "diagnose", "watch", "scale", "reproduce"}
+
+
+def test_listed_runs_say_what_differs_from_the_run_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for day, batch_size in ((1, 256), (2, 512), (3, 512)):
+        job = records.job(records.record(config=replace(records.RESNET50, batch_size=batch_size), longer=[1.0, 1.01, 0.99]))
+        job.started, job.command = f"2026-11-0{day}T00:00:00Z", ["ddpbench", "resnet50", *(["--amp"] if day == 3 else [])]
+        judge_all(job)
+        save(job, tmp_path / f"{day}.json")
+    assert main(["report", str(tmp_path), "--sort", "figure", "--format", "csv"]) == 0
+    rows = [*csv.DictReader(io.StringIO(capsys.readouterr().out))]
+    assert [(Path(row["record"]).name, row["changes"], row["verdict"]) for row in sorted(rows, key=lambda row: row["started"])] == [
+        ("1.json", "", "compute-bound"),
+        ("2.json", "batch-size 256 -> 512", "compute-bound"),
+        ("3.json", "command - -> --amp", "compute-bound"),
+    ]
+    figures = [float(row["samples_per_s"]) for row in rows]
+    assert figures == sorted(figures, reverse=True)
+    assert main(["report", str(tmp_path)]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert table[0].split() == ["started", "(UTC)", "job", "training", "samples/s", "interval", "verdict"]
+    assert max(map(len, table)) <= 80
+    assert "    batch-size 256 -> 512" in table
 
 
 @pytest.mark.parametrize("wrong", [wrong for wrong in invalid_records.DEFECTS if wrong != "unreadable" or os.geteuid()])
@@ -182,7 +237,7 @@ def journals(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("journal", "text"),
     [
-        ("sweep", "accuracy on held-out data (%), mean (standard deviation)"),
+        ("sweep", "accuracy on held-out data (%), median (95% interval of the mean)"),
         ("crossover", "GPU is faster than CPU from"),
         ("reproduce-t4-tensor-cores", "ddpbench reproduce t4-tensor-cores"),
     ],
@@ -216,13 +271,16 @@ def test_plot_draws_all_records_below_a_folder(journals: Path, capsys: pytest.Ca
     assert main(["plot", str(journals.parent)]) == 0
     out, err = capsys.readouterr()
     drawn = [Path(line) for line in out.splitlines()]
-    assert {"vgg16-cifar10-time.png", "vgg16-cifar10-time-spread.svg", "mnist-cnn-speed-up.png", "disc-mlp-crossover.svg"} <= {
-        path.name for path in drawn
+    assert {path.name for path in drawn} >= {
+        "vgg16-cifar10-h200-time-by-batch-size-and-precision.png",
+        "vgg16-cifar10-h200-time-by-batch-size-and-precision-spread.svg",
+        "mnist-cnn-h200-speed-up-by-batch-size-and-precision.png",
+        "disc-mlp-cpu-vs-h200-time-by-model-size.svg",
     }
     assert {path.resolve().parent for path in drawn} == {journals.parent / "plots"}
     assert all(path.stat().st_size for path in drawn)
     assert err.startswith(f"skipped: '{journals / 'other.json'}' is not a ddpbench record")
-    assert len(err.splitlines()) == 1
+    assert err.splitlines()[1:] == ["skipped: mnist-cnn, over batch size: 1 setting with a single batch size"]
 
 
 def test_plots_are_written_next_to_the_record_or_to_the_output_dir(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,6 +290,16 @@ def test_plots_are_written_next_to_the_record_or_to_the_output_dir(journals: Pat
     names = sorted(path.name for path in (journals / "plots").iterdir())
     assert names == sorted(path.name for path in elsewhere.iterdir())
     assert capsys.readouterr().out.count("\n") == 2 * len(names)
+
+
+def test_unknown_reference_of_a_plot_is_refused_with_the_names_of_the_arms(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = shlex.quote(str(journals / "sweep.json"))
+    error = refused(f"plot {sweep} --reference int8", capsys)
+    assert error == "ddpbench: error: no compared arm is called 'int8'\nhint: --reference accepts fp32; amp-fp16; o2\n"
+    assert not (journals / "plots").exists()
+    assert main(["plot", str(journals / "sweep.json"), "--reference", "O2"]) == 0
+    capsys.readouterr()
+    assert "no speed-up is plotted" in refused(f"plot {shlex.quote(str(journals / 'crossover.json'))} --reference fp32", capsys)
 
 
 def test_plot_without_plottable_records_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,7 +321,7 @@ def test_plot_without_matplotlib_says_how_to_install_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     error = refused(f"plot {shlex.quote(str(journals / 'sweep.json'))}", capsys)
-    assert error == "ddpbench: error: plot needs matplotlib, which is not installed\nhint: pip install 'ddpbench[train]'\n"
+    assert error == "ddpbench: error: plot needs matplotlib, which is not installed\nhint: pip install matplotlib\n"
 
 
 # published experiments

@@ -66,7 +66,13 @@ def test_command_has_the_flags_of_run_but_some(name: str, missing: set[str]) -> 
 
 def test_reproduce_has_the_flags_that_the_protocol_leaves_open() -> None:
     open_flags = {"--seed", "--data-dir", "--download", "--device", "--time-limit", "--hang-timeout"}
-    assert spellings("reproduce") == {*open_flags, *(option.field.option for option in flag_options(OutputOptions)), "--quick", "--help"}
+    assert spellings("reproduce") == {
+        *open_flags,
+        *(option.field.option for option in flag_options(OutputOptions)),
+        "--quick",
+        "--help",
+        "--help-all",
+    }
 
 
 def test_sweep_has_the_request_of_a_run(calls: list[tuple[Any, ...]]) -> None:
@@ -207,7 +213,7 @@ def test_default_rounds_in_help_of_crossover_are_the_actual_default() -> None:
 @pytest.mark.parametrize("command", [run, diagnose, sweep, reproduce], ids=lambda command: command.name)
 def test_every_flag_of_a_training_command_is_a_struct_field(command: Any) -> None:
     fields = {option.field.option for struct in (Config, OutputOptions, DiagnoseOptions) for option in flag_options(struct)}
-    assert spellings(command.name) - fields <= {"--amp", "--quick", "--part", "--help", "--version"}
+    assert spellings(command.name) - fields <= {"--amp", "--quick", "--part", "--help", "--help-all", "--version"}
 
 
 def ranks_flags(*words: str) -> str:

@@ -214,7 +214,7 @@ def test_environment_includes_transports_between_its_ranks() -> None:
 )
 def test_header_names_the_transports(ranks: int, nodes: int, ways: list[Transport], text: str) -> None:
     record = records.record([records.BUSY] * ranks, environment=records.environment(ranks, nodes=nodes, transport=ways))
-    printed = "\n".join(line.plain for line in header_lines(record, Page(200, unicode=True)))
+    printed = "\n".join(line.plain for line in header_lines(record, Page(200, unicode=True, verbose=True)))
     assert (f"     {text}     " in printed) if text else (" over " not in printed)
 
 
@@ -222,7 +222,8 @@ def test_gloo_over_sockets_is_printed_once() -> None:
     ways = [Transport(via="TCP", inter_node=False), Transport(via="TCP", inter_node=True)]
     place = records.environment(4, nodes=2, device="Xeon CPU", transport=ways)
     printed = "\n".join(
-        line.plain for line in header_lines(records.cpu_run(ranks=[records.BUSY] * 4, environment=place), Page(200, unicode=True))
+        line.plain
+        for line in header_lines(records.cpu_run(ranks=[records.BUSY] * 4, environment=place), Page(200, unicode=True, verbose=True))
     )
     assert "     gloo over sockets     " in printed
 

@@ -203,7 +203,7 @@ def test_hosts_gpus_and_folders_remain_distinct() -> None:
             "torchrun --nnodes=2 --rdzv_endpoint=node-0:29500 -m ddpbench MODULE:NAME --loader MODULE:NAME-2,torch",
         ),
         ("sbatch --nodes=2 launch/slurm_multi_node.sbatch resnet50", "sbatch --nodes=2 launch/slurm_multi_node.sbatch resnet50"),
-        ("pip install 'ddpbench[dali-cuda13]' && ddpbench resnet50", "pip install 'ddpbench[dali-cuda13]' && ddpbench resnet50"),
+        ("pip install nvidia-dali-cuda130 && ddpbench resnet50", "pip install nvidia-dali-cuda130 && ddpbench resnet50"),
     ],
 )
 def test_commands_that_a_page_offers_have_placeholders(command: str, redacted: str) -> None:

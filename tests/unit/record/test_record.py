@@ -159,3 +159,40 @@ def test_slug_is_a_file_name() -> None:
 
 def test_encoded_record_contains_no_nan() -> None:
     assert b"NaN" not in msgspec.json.encode(job_of(example_record()))
+
+
+def test_pipe_and_device_are_refused_unread(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(UsageError, match="is not a ddpbench record: it is a pipe or a device"):
+            load(path)
+
+
+def test_file_larger_than_any_record_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "large.json").open("wb") as file:
+        file.truncate(200_000_000)
+    with pytest.raises(UsageError, match="it has 200 MB, more than the 100 MB of any record"):
+        load(tmp_path / "large.json")
+
+
+def test_folder_that_was_removed_during_a_run_is_created_again(tmp_path: Path) -> None:
+    path = reserve_path(tmp_path / "runs", "run")
+    path.unlink()
+    path.parent.rmdir()
+    save(job_of(example_record()), path)
+    assert load(path).records
+
+
+def test_git_ignores_the_default_folder_of_records(tmp_path: Path) -> None:
+    path = reserve_path(tmp_path / "results" / "runs" / "h200", "run")
+    assert (tmp_path / "results" / "runs" / ".gitignore").read_text().splitlines()[-1] == "*"
+    assert list(path.parent.iterdir()) == [path]
+    other = reserve_path(tmp_path / "mine", "run")
+    assert list(other.parent.iterdir()) == [other]
+
+
+def test_existing_folder_of_records_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "runs"
+    folder.mkdir(parents=True)
+    path = reserve_path(folder, "run")
+    assert list(folder.iterdir()) == [path]

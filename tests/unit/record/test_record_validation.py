@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import mutations
 import pytest
 from commands import refused
@@ -129,6 +130,23 @@ def test_inconsistent_field_is_reported(mutation: Mutation, problem: str, tmp_pa
     path = tmp_path / "record.json"
     path.write_bytes(mutation.encoded(mutations.thinned(RUN)))
     assert refused(f"report {shlex.quote(str(path))}", capsys).startswith(f"ddpbench: error: '{path}' is not a ddpbench record: {problem}")
+
+
+@pytest.mark.parametrize("path", [SCALE, RESULTS / "scaling" / "mnist-cnn-2-hosts-100-mbit.json"], ids=lambda path: path.stem)
+@pytest.mark.parametrize("missing", ["one", "all from one on"])
+def test_scaling_record_without_some_arms_has_a_page_or_is_rejected(path: Path, missing: str, tmp_path: Path) -> None:
+    whole, file = mutations.thinned(path), tmp_path / "record.json"
+    arms, problems = whole["records"], []
+    for at in range(1, len(arms)):
+        whole["records"] = arms[:at] + (arms[at + 1 :] if missing == "one" else [])
+        file.write_bytes(msgspec.json.encode(whole))
+        try:
+            render(load_job(file))
+        except UsageError as problem:
+            problems.append(problem.message)
+    expected = f"'{file}' is not a ddpbench record: scaling.verdict: no rounds of 2 ranks, which it is of"
+    assert {*problems} <= {expected}
+    assert problems or missing == "one"
 
 
 def test_record_of_an_unknown_published_experiment_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ddpbench.machine.fingerprint import speed_variables
 from ddpbench.record.errors import UsageError
 from ddpbench.record.io import encode_json, load
-from ddpbench.record.text import mask_command, mask_text, numbered
+from ddpbench.record.text import MASK, mask_command, mask_text, numbered
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,13 @@ def test_secrets_in_environment_variables_are_masked() -> None:
     assert speed_variables({"NCCL_CONF_FILE": "https://me:pw@host/nccl.conf", "HF_TOKEN": "abc"}) == {
         "NCCL_CONF_FILE": "https://***@host/nccl.conf"
     }
+
+
+@pytest.mark.timeout(20)  # a minute and more, if each start of a name is followed to the end of the word
+@pytest.mark.parametrize("part", ["a", "a.", "a-", "a=", 'a="', "a://", "-", "a+b.", "bearer "])
+def test_long_word_is_masked_in_linear_time(part: str) -> None:
+    assert mask_text(part * (100_000 // len(part)))
+
+
+def test_secret_in_an_open_quote_is_masked_to_the_end() -> None:
+    assert mask_text('--api-key="abc def --lr=1') == f"--api-key={MASK}"

@@ -224,7 +224,7 @@ def test_progress_output_is_clean() -> None:
     stream = io.StringIO()
     progress = make_progress(stream)
     progress.stage(EVIL)
-    progress.round_done(1, 2, EVIL, None)
+    progress.round_done(1, 2, EVIL, "")
     with count_progress(stream, EVIL, 2, "images") as count:
         count(0)
     print_line(make_console(stream), EVIL)

@@ -82,6 +82,13 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         "own time (step minus sync) 92.4 ms, other ranks 62.4, in every round; costs 5,330 images/s",
     ),
     (
+        replace(slow_rank("compute"), largest_over_mean=1.72),
+        GPU,
+        "rank 1 (node-01, GPU 1) is 48% slower than the others: slow compute",
+        "own time (step minus sync) 92.4 ms, other ranks 62.4, in every round; costs 5,330 images/s; "
+        "the largest batch of a step has 1.72 times the elements of an average one",
+    ),
+    (
         slow_rank("host-to-device"),
         CPU,
         "rank 1 (node-01) is 48% slower than the others: batch preparation",
@@ -209,6 +216,12 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         GPU,
         "the GPUs wait for the start of epochs 70% of the time",
         "at every epoch of 1.3 s, the workers end, start again, and load their first batch for 0.91 s; 2 per rank",
+    ),
+    (
+        EpochStarts(fraction=0.4, start_s=0.1, epoch_s=0.25, workers=8, keeps_workers=True),
+        GPU,
+        "the GPUs wait for the start of epochs 40% of the time",
+        "at every epoch of 0.25 s, the persistent workers load their first batch for 0.1 s; 8 per rank",
     ),
     (
         EpochStarts(fraction=0.25, workers=1),

@@ -13,6 +13,7 @@ from ddpbench.record.root_cause import (
     BusyCores,
     BusyCoresUnexplained,
     CauseEvidence,
+    ComparedWorkers,
     CpuQuota,
     DominantStage,
     EnoughWorkers,
@@ -27,6 +28,7 @@ from ddpbench.record.root_cause import (
     SharedBusyCores,
     SlowHandoff,
     StorageRate,
+    TimeOutsideSamples,
     TooFewCores,
     TooFewWorkers,
     TriedWorkers,
@@ -94,6 +96,15 @@ WORDED: list[tuple[CauseEvidence, str]] = [
         TriedWorkers(sample_ms=41.0, blocked_ms=38.5, workers=2, more_workers=9, gain=3.91, is_loader_only=True),
         "a worker waits 38.5 of 41 ms per image, but not for a core; 9 workers instead of 2 loaded 3.91 times as fast, without training",
     ),
+    (
+        TimeOutsideSamples(wait_ms=0.299, sample_ms=0.011),
+        "dataset and collate function take 0.011 of the 0.299 ms that the GPU waits per image: the rest passes elsewhere in the loader, "
+        "such as in its sampler",
+    ),
+    (
+        ComparedWorkers(workers=0, samples_per_s=27_900.0, more_workers=1, gain=0.832),
+        "0 workers per GPU deliver 27,900 images/s, but 1 worker instead of 0 trained 0.832 times as fast: cause unknown",
+    ),
     (IdleWorkers(busy_fraction=0.55), "workers are busy 55% of the time, yet the GPU waits: cause unknown"),
     (OversubscribedWorkers(workers=64, usable_cores=16.0), "64 workers share 16 cores"),
     (
@@ -123,18 +134,18 @@ WORDED: list[tuple[CauseEvidence, str]] = [
         "16 cores cannot feed 4 GPUs with any number of workers: at most 329 images/s per GPU; 53.5 cores would deliver 4,800 "
         "images/s, the most a trainer process receives",
     ),
-    (WORKERS, "2 workers per GPU deliver 430 images/s; 15 would deliver 3,260, the limit of 64 cores"),
+    (WORKERS, "15 workers instead of 2 would deliver 3,260, the limit of 64 cores"),
     (
         replace(WORKERS, workers=1, limited_by="device"),
-        "1 worker per GPU delivers 430 images/s; 15 would keep up on these cores",
+        "15 workers instead of 1 would keep up on these cores",
     ),
     (
         replace(WORKERS, limited_by="handoff"),
-        "2 workers per GPU deliver 430 images/s; 15 would deliver 3,260, the most a trainer process receives",
+        "15 workers instead of 2 would deliver 3,260, the most a trainer process receives",
     ),
     (
         replace(WORKERS, limited_by="memory"),
-        "2 workers per GPU deliver 430 images/s; 15 would deliver 3,260; more than 16 per core would exhaust memory",
+        "15 workers instead of 2 would deliver 3,260; more than 16 per core would exhaust memory",
     ),
     (
         BusyCoresUnexplained(usable_cores=16.0),

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import records
 from diagnoses import IMAGENET, TORCH
 from msgspec.structs import replace
 
-from ddpbench.analysis.remedies.remedy import (
+from ddpbench.analysis.remedies.outcomes import in_terms_of
+from ddpbench.analysis.whatif.settings import is_runnable
+from ddpbench.record.loaders import LOADERS
+from ddpbench.record.prediction import FUSED, MissingMeasurement, Prediction, Scenario
+from ddpbench.record.record import Record
+from ddpbench.record.remedy import (
     DataInMemory,
     DecodeOnDevice,
     FewerRanks,
     FewerWorkers,
     LargerBatch,
+    MeasuredGain,
     MoreCores,
     MoreWorkers,
     PersistentWorkers,
     Remedy,
     RemedyCode,
+    Worth,
 )
-from ddpbench.analysis.stats import PairedRatio
-from ddpbench.analysis.whatif.outcome import PredictionOutcome
-from ddpbench.record.loaders import LOADERS
-from ddpbench.record.prediction import FUSED, MissingMeasurement, Prediction, Scenario
-from ddpbench.record.record import Fault, Record
 from ddpbench.report.messages import remedies
 
 GPUS = records.record(config=replace(TORCH, workers=3))
@@ -78,8 +80,8 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
     (
         DecodeOnDevice(low=900.0, high=1200.0, decoding_rate=4000.0, gain=1.5),
         GPUS,
-        'torchvision.io.decode_jpeg(..., device="cuda")',
-        "expected 900 to 1,200 images/s per GPU, 1.5x to 2x; cannot be tried here: the dataset would return the files' bytes; "
+        'decode_jpeg(..., device="cuda")',
+        "expected 900 to 1,200 images/s per GPU; the dataset would return the files' bytes; "
         "the GPU alone decodes and resizes 4,000 of them per second",
     ),
     (
@@ -173,7 +175,7 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
         Remedy(code="all-cores-workers", scenario=Scenario(workers=8)),
         SCRIPT,
         "DataLoader(..., num_workers=8, persistent_workers=True)",
-        "a worker for every core: what to try first where no gain can be predicted",
+        "as many workers as cores and memory allow: what to try first where no gain can be predicted",
     ),
     (Remedy(code="without-loader"), GPUS, "no loader", "upper limit: no batch is loaded or copied"),
     (
@@ -211,6 +213,7 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
         "ddpbench.kernels.fuse(model.to(memory_format=torch.channels_last))",
         FUSED_REASON,
     ),
+    (Remedy(code="other-setting", scenario=Scenario(workers=4, prefetch=8)), GPUS, "--workers 4 --prefetch 8", ""),
     (Remedy(code="inspect-straggler"), GPUS, "inspect the straggler", ""),
     (Remedy(code="list-processes"), GPUS, "list other processes", ""),
     (Remedy(code="more-evidence"), GPUS, "more evidence", ""),
@@ -220,7 +223,8 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
 
 @pytest.mark.parametrize(("remedy", "record", "name", "reason"), WORDS, ids=[each[0].code for each in WORDS])
 def test_remedy_has_name_and_reason(remedy: Remedy, record: Record, name: str, reason: str) -> None:
-    assert (remedies.remedy_name(remedy, record), remedies.remedy_reason(remedy, record)) == (name, reason)
+    judged = in_terms_of(remedy, record)
+    assert (remedies.remedy_name(judged, record), remedies.remedy_reason(judged, record)) == (name, reason)
 
 
 def test_every_remedy_has_a_message() -> None:
@@ -228,61 +232,69 @@ def test_every_remedy_has_a_message() -> None:
 
 
 PREDICTED = Prediction(scenario=Scenario(workers=4), gain=2.2, low=2.0, high=2.5)
+NOT_PREDICTED = Prediction(
+    scenario=Scenario(loader="tensor"), missing_measurement=MissingMeasurement(code="loader-benchmark", loader="tensor")
+)
 
 
-def measured(center: float, low: float, high: float, pairs: int = 5) -> PairedRatio:
-    return PairedRatio(center, low, high, pairs)
+def measured(center: float, low: float, high: float, pairs: int = 5) -> MeasuredGain:
+    return MeasuredGain(center=center, low=low, high=high, pairs=pairs, has_interval=pairs >= 3)
+
+
+def tried(prediction: Prediction, gain: MeasuredGain | None = None, **fields: Any) -> Remedy:
+    scenario = prediction.scenario
+    known = {"gain": prediction.gain, "prediction": prediction, "measured": gain, "can_be_tried": is_runnable(scenario)}
+    return Remedy(code="other-setting", scenario=scenario, **known, **fields)
 
 
 @pytest.mark.parametrize(
-    ("outcome", "text"),
+    ("remedy", "predicted", "measured", "details"),
     [
+        (tried(NOT_PREDICTED), "", "not tried", "not measured: throughput and CPU cost of tensor"),
+        (tried(NOT_PREDICTED, measured(2.0, 1.9, 2.1)), "", "2.0x (1.9 to 2.1)", "tried without a prediction"),
+        (tried(PREDICTED), "2.2x (2.0 to 2.5)", "not tried", ""),
+        (tried(replace(PREDICTED, scenario=Scenario(cores_per_gpu=8))), "2.2x (2.0 to 2.5)", "cannot be tried here", ""),
+        (tried(PREDICTED, failure="out of memory"), "2.2x (2.0 to 2.5)", "failed: out of memory", ""),
+        (tried(PREDICTED, measured(2.0, 2.0, 2.0, 1)), "2.2x (2.0 to 2.5)", "2.0x, too few rounds for an interval", None),
+        (tried(PREDICTED, measured(2.0, 1.5, 2.6)), "2.2x (2.0 to 2.5)", "1.5x to 2.6x, a gain, too wide to compare", ""),
         (
-            PredictionOutcome(
-                Prediction(
-                    scenario=Scenario(loader="tensor"),
-                    missing_measurement=MissingMeasurement(code="loader-benchmark", loader="tensor"),
-                )
-            ),
-            "not measured: throughput and CPU cost of tensor; not tried",
-        ),
-        (PredictionOutcome(PREDICTED), "predicted 2.2x (2.0 to 2.5); not tried"),
-        (
-            PredictionOutcome(Prediction(scenario=Scenario(cores_per_gpu=8), gain=2.2, low=2.0, high=2.5)),
-            "predicted 2.2x (2.0 to 2.5); cannot be tried here",
-        ),
-        (
-            PredictionOutcome(PREDICTED, failed=records.record(status="failed", fault=Fault(message="out of memory"))),
-            "predicted 2.2x (2.0 to 2.5); failed: out of memory",
+            tried(PREDICTED, measured(2.0, 1.9, 2.1), missing_batches=3),
+            "2.2x (2.0 to 2.5)",
+            "2.0x (1.9 to 2.1), as predicted",
+            "prediction 10% too high; 3 batches missing",
         ),
         (
-            PredictionOutcome(PREDICTED, measured(2.0, 2.0, 2.0, 1)),
-            "predicted 2.2x (2.0 to 2.5); measured 2.0x, too few rounds for an interval",
+            tried(PREDICTED, measured(1.0, 0.9, 1.1)),
+            "2.2x (2.0 to 2.5)",
+            "1.0x (0.9 to 1.1), less than predicted, no gain",
+            "prediction 120% too high",
         ),
         (
-            PredictionOutcome(PREDICTED, measured(2.0, 1.5, 2.6)),
-            "predicted 2.2x (2.0 to 2.5); measured 1.5x to 2.6x, a gain, too wide to compare",
+            tried(PREDICTED, measured(0.8, 0.7, 0.9)),
+            "2.2x (2.0 to 2.5)",
+            "0.80x (0.70 to 0.90), less than predicted, a loss",
+            "prediction 175% too high",
         ),
         (
-            PredictionOutcome(PREDICTED, measured(2.0, 1.9, 2.1), missing_batches=3),
-            "predicted 2.2x (2.0 to 2.5); measured 2.0x (1.9 to 2.1), inside the "
-            "predicted interval (prediction 10% too high), with 3 batches missing",
+            tried(PREDICTED, measured(3.0, 2.8, 3.2)),
+            "2.2x (2.0 to 2.5)",
+            "3.0x (2.8 to 3.2), more than predicted",
+            "prediction 27% too low",
         ),
         (
-            PredictionOutcome(PREDICTED, measured(1.0, 0.9, 1.1)),
-            "predicted 2.2x (2.0 to 2.5); measured 1.0x (0.9 to 1.1), outside the "
-            "predicted interval (prediction 120% too high), no gain measured",
-        ),
-        (
-            PredictionOutcome(PREDICTED, measured(0.8, 0.7, 0.9)),
-            "predicted 2.2x (2.0 to 2.5); measured 0.80x (0.70 to 0.90), outside the predicted interval (prediction 175% too high), a loss",
+            tried(replace(PREDICTED, after_trial=True), measured(2.0, 1.9, 2.1)),
+            "",
+            "2.0x (1.9 to 2.1)",
+            "predicted after the trial: 2.2x (2.0 to 2.5)",
         ),
     ],
 )
-def test_prediction_outcome_has_a_message(outcome: PredictionOutcome, text: str) -> None:
-    assert remedies.outcome_text(outcome) == text
+def test_remedy_has_gains_and_details(remedy: Remedy, predicted: str, measured: str, details: str | None) -> None:
+    assert remedies.predicted_gain_text(remedy) == predicted
+    assert remedies.measured_gain_text(remedy) == measured
+    assert details is None or remedies.remedy_details(remedy) == details
 
 
-def test_savings_message_states_throughput_and_gpu_hours() -> None:
-    text = remedies.savings_text(measured(2.0, 1.9, 2.1), 1000.0, GPUS, "images/s")
-    assert text == "1,000 (900 to 1,100) images/s more; saves 48 (45 to 50) of 96 GPU-hours per day for the same work"
+def test_worth_states_throughput_and_gpu_hours() -> None:
+    worth = Worth(samples_per_s=1000.0, samples_per_s_low=900.0, samples_per_s_high=1100.0, saved_hours_per_day=48.0, hours_per_day=96.0)
+    assert remedies.worth_text(worth, GPUS) == "1,000 (900 to 1,100) images/s more; saves 48 of 96 GPU-hours/day"

@@ -72,7 +72,7 @@ def test_changes_of_the_dataset_come_before_those_of_the_loader() -> None:
 
 def test_limits_of_memory() -> None:
     assert memory_limit_text("shm", 4, 2, MEMORY) == (
-        "4 workers with prefetch_factor=2 hold up to 8 batches, 2 GiB; /dev/shm has room for 1 GiB beside the script's own; "
+        "4 workers with prefetch_factor=2 hold up to 8 batches, 2 GiB; /dev/shm has room for 1 GiB; "
         "docker run --shm-size=5g, or --ipc=host, raises it"
     )
     assert memory_limit_text("memory", 20, 1, MEMORY) == (

@@ -9,7 +9,7 @@ import pytest
 from ddpbench.analysis.simulation.simulator import SimResult
 from ddpbench.analysis.whatif.gain import GainEstimate, PipelinePart
 from ddpbench.record.prediction import Assumption, AssumptionCode, MeasurementCode, MissingMeasurement, Scenario
-from ddpbench.report.messages import whatif
+from ddpbench.report.messages import predictions, whatif
 
 ASSUMPTIONS = [
     (
@@ -85,17 +85,17 @@ MEASUREMENTS = [
 
 @pytest.mark.parametrize(("assumption", "text"), ASSUMPTIONS, ids=[each.code for each, _ in ASSUMPTIONS])
 def test_assumption_has_a_message(assumption: Assumption, text: str) -> None:
-    assert whatif.assumption_text(assumption) == text
+    assert predictions.assumption_text(assumption) == text
 
 
 @pytest.mark.parametrize(("missing", "text"), MEASUREMENTS, ids=[each.code for each, _ in MEASUREMENTS])
 def test_missing_measurement_has_a_message(missing: MissingMeasurement, text: str) -> None:
-    assert whatif.missing_measurement_text(missing) == text
+    assert predictions.missing_measurement_text(missing) == text
 
 
 def test_every_code_has_a_message() -> None:
-    assert {each.code for each, _ in ASSUMPTIONS} == whatif.ASSUMPTIONS.keys() == {*get_args(AssumptionCode)}
-    assert {each.code for each, _ in MEASUREMENTS} == whatif.MEASUREMENTS.keys() == {*get_args(MeasurementCode)}
+    assert {each.code for each, _ in ASSUMPTIONS} == predictions.ASSUMPTIONS.keys() == {*get_args(AssumptionCode)}
+    assert {each.code for each, _ in MEASUREMENTS} == predictions.MEASUREMENTS.keys() == {*get_args(MeasurementCode)}
     assert whatif.PARTS.keys() == {*get_args(PipelinePart)}
 
 

@@ -18,12 +18,16 @@ from msgspec.structs import replace
 
 from ddpbench.published.crossover_page import crossover_plots
 from ddpbench.record.record import Job
-from ddpbench.report.draw import draw_batch_size_plot, draw_crossover_plots, draw_speedup_plots
+from ddpbench.report.draw import draw_batch_size_plot, draw_crossover_plots
 from ddpbench.report.draw_roofline import draw_roofline
-from ddpbench.report.plot_data import batch_size_plots, outdated_points, points_by_workload, speedup_plots
+from ddpbench.report.draw_speedup import draw_speedup_plots
+from ddpbench.report.messages.roofline import ABOVE_ROOF
+from ddpbench.report.plot_data import batch_size_plots, outdated_points, points_by_workload
 from ddpbench.report.plots import draw_plots, left_out_reasons, split_speedup_plots
+from ddpbench.report.speedup_data import speedup_plots
 
 GPUS = ("1080 Ti", "TITAN X", "V100")
+METRICS = ("time", "memory", "speed-up")
 
 
 def names(paths: list[Path]) -> list[str]:
@@ -83,20 +87,48 @@ def early_crossing() -> Job:
     return sweeps.disc([1.0, 2.0, 4.0], [1.5, 1.6, 1.7], [4, 6, 8])
 
 
-def roofline_figure() -> Any:
+def long_names() -> Job:
+    """Arms whose names are longer than a legend of three columns, at one batch size."""
+    settings = [{"broadcast_buffers": on, "bucket_cap_mb": size, "cuda_graph": on} for on in (True, False) for size in (25.0, 100.0)]
+    arms = [sweeps.sweep_point(seconds=[5.0 / (1 + at)] * 3, settings={"loader": "synthetic", **each}) for at, each in enumerate(settings)]
+    return sweeps.job(*arms, swept=("broadcast_buffers", "bucket_cap_mb", "cuda_graph"))
+
+
+def other_settings() -> list[Job]:
+    """Two jobs of one device that vary the same fields, with other values and references."""
+    return [
+        sweeps.job(
+            *(sweeps.sweep_point(seconds=[5.0 / lr], settings={"lr": lr, "momentum": 0.5}) for lr in values), swept=("lr", "momentum")
+        )
+        for values in ([0.1, 0.2], [0.3, 0.4])
+    ]
+
+
+def roofline_figure(speedup: float = 1.0) -> Any:
+    """A roofline of which every layer takes 1 / ``speedup`` of its time."""
     (record,) = page_jobs.roofline().records
     assert record.roofline
-    return draw_roofline(record, record.roofline)
+    layers = [
+        replace(
+            layer,
+            **{name: replace(work, ms=work.ms / speedup) for name, work in (("forward", layer.forward), ("backward", layer.backward))},
+        )
+        for layer in record.roofline.layers
+    ]
+    return draw_roofline(record, replace(record.roofline, layers=layers))
 
 
 FIGURES: dict[str, Callable[[], Any]] = {
     "roofline": roofline_figure,
+    "roofline-above": lambda: roofline_figure(10.0),
+    "long-names": lambda: draw_speedup_plots("vgg16-cifar10, synthetic data", speedup_plots(vgg([long_names()]))),
+    "other-references": lambda: draw_speedup_plots("vgg16-cifar10", speedup_plots(vgg(other_settings()))),
     "time": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg(three_gpus()))[0], with_spread=False),
     "time-spread": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg(three_gpus()))[0], with_spread=True),
     "memory-spread": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg(three_gpus()))[1], with_spread=True),
     "broken-cells": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg([sweeps.sweep()]))[0], with_spread=True),
     "no-memory": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg(short_gpus()))[0], with_spread=False),
-    "speed-up-no-memory": lambda: draw_speedup_plots("vgg16-cifar10", speedup_plots(vgg(short_gpus()))),
+    "speed-up-no-memory": lambda: draw_speedup_plots("vgg16-cifar10", speedup_plots(vgg(short_gpus()), "fp32")),
     "speed-up": lambda: draw_speedup_plots("vgg16-cifar10", speedup_plots(vgg(three_gpus()))),
     "two-jobs-speed-up": lambda: draw_speedup_plots("vgg16-cifar10", speedup_plots(vgg(two_jobs()))),
     "two-jobs": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg(two_jobs()))[0], with_spread=False),
@@ -119,21 +151,24 @@ FIGURES: dict[str, Callable[[], Any]] = {
 
 def test_sweep_writes_png_and_svg_of_time_memory_and_speedup(tmp_path: Path) -> None:
     paths = draw_plots(three_gpus(), tmp_path / "new")
-    stems = ("time", "time-spread", "memory", "memory-spread", "speed-up")
-    assert names(paths) == [f"vgg16-cifar10-{stem}.{kind}" for stem in stems for kind in ("png", "svg")]
+    start, varied = "vgg16-cifar10-1080-ti-titan-x-v100", "by-batch-size-and-precision"
+    stems = (f"time-{varied}", f"time-{varied}-spread", f"memory-{varied}", f"memory-{varied}-spread", f"speed-up-{varied}")
+    assert names(paths) == [f"{start}-{stem}.{kind}" for stem in stems for kind in ("png", "svg")]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths[::2])
     assert all(b"<svg" in path.read_bytes() for path in paths[1::2])
 
 
 def test_plots_are_deterministic(tmp_path: Path) -> None:
     first, second = (draw_plots([sweeps.crossing_disc()], tmp_path / name) for name in ("one", "two"))
-    assert names(first) == ["disc-mlp-crossover.png", "disc-mlp-crossover.svg"]
+    assert names(first) == [f"disc-mlp-cpu-vs-h200-time-by-model-size.{kind}" for kind in ("png", "svg")]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 def test_roofline_is_drawn_once_per_record(tmp_path: Path) -> None:
     paths = draw_plots([page_jobs.roofline(), page_jobs.roofline(), page_jobs.compute_bound()], tmp_path)
-    assert names(paths) == [f"resnet50-amp-fp16-256-roofline{number}.{kind}" for number in ("", "-2") for kind in ("png", "svg")]
+    assert names(paths) == [
+        f"resnet50-4x-h200-roofline-amp-fp16-batch-256{number}.{kind}" for number in ("", "-2") for kind in ("png", "svg")
+    ]
 
 
 def test_roofline_shows_layers_with_flops_and_the_time_of_all() -> None:
@@ -141,6 +176,14 @@ def test_roofline_shows_layers_with_flops_and_the_time_of_all() -> None:
     assert [line.get_label() for line in above.lines] == ["Conv2d", "Linear", "step", "4,210 GB/s, 742 TFLOP/s"]
     assert [len(line.get_xdata()) for line in above.lines] == [2, 1, 1, 3]
     assert [label.get_text() for label in below.get_yticklabels()] == ["2 BatchNorm2d", "2 Conv2d", "(optimizer)", "Linear"]
+
+
+def test_layers_above_the_roof_are_explained_in_the_picture() -> None:
+    def notes(figure: Any) -> list[str]:
+        return [" ".join(text.get_text().split()) for text in figure.texts if "cache" in text.get_text()]
+
+    assert notes(roofline_figure(0.5)) == []
+    assert notes(roofline_figure(10.0)) == [ABOVE_ROOF]
 
 
 def test_job_with_one_sweep_point_has_no_plot(tmp_path: Path) -> None:
@@ -155,7 +198,7 @@ def test_scale_and_diagnose_jobs_have_no_plots(job: Job, tmp_path: Path) -> None
 
 def test_single_batch_size_is_plotted_as_bars_only(tmp_path: Path) -> None:
     gemm = [path for path in names(draw_plots([sweeps.t4()], tmp_path)) if path.startswith("gemm")]
-    assert gemm == ["gemm-mlp-speed-up.png", "gemm-mlp-speed-up.svg"]
+    assert gemm == [f"gemm-mlp-h200-synthetic-speed-up-by-precision.{kind}" for kind in ("png", "svg")]
 
 
 def test_single_rounds_have_no_spread_plot(tmp_path: Path) -> None:
@@ -163,7 +206,7 @@ def test_single_rounds_have_no_spread_plot(tmp_path: Path) -> None:
     for record in job.records:
         record.rounds = record.rounds[:1]
     stems = ("time", "memory", "speed-up")
-    assert names(draw_plots([job], tmp_path))[::2] == [f"vgg16-cifar10-{stem}.png" for stem in stems]
+    assert names(draw_plots([job], tmp_path))[::2] == [f"vgg16-cifar10-v100-{stem}-by-batch-size-and-precision.png" for stem in stems]
 
 
 def test_runs_of_different_length_do_not_share_a_curve() -> None:
@@ -176,7 +219,7 @@ def test_runs_of_different_length_do_not_share_a_curve() -> None:
     assert {cell.setting for cell in cells} == {"fp32", "amp-fp16", "o2", "fp16"}
     assert batch_size_plots("wrn28x10-cifar10", cells) == []
     (panel,) = speedup_plots(cells)
-    assert (panel.base, panel.batches) == ("fp32", [128, 512])
+    assert (panel.reference, panel.batches) == ("fp32", [128, 512])
     assert all(each is not None for each in (*panel.speedups["amp-fp16"], *panel.speedups["o2"]))
 
 
@@ -204,13 +247,13 @@ def test_runs_of_different_length_are_compared_by_throughput() -> None:
     (panel,) = speedup_plots(vgg([job]))
     assert [found and found.center for found in panel.speedups["o2"]] == pytest.approx([6, 6]), "the same time for six times the steps"
     (speed,) = batch_size_plots("vgg16-cifar10", vgg([job]))
-    assert (speed.stem, speed.y_label) == ("vgg16-cifar10-speed", "speed (images/s)")
+    assert (speed.name, speed.y_label) == ("speed", "speed (images/s)")
     assert all(curve.y == pytest.approx([curve.y[0], curve.y[0]]) for curve in speed.curves)
 
 
 def test_speedup_bars_compare_within_one_job() -> None:
     first, second = speedup_plots(vgg(two_jobs()))
-    assert (first.device, second.device) == ("V100, 2026-11-21 01:29", "V100, 2026-11-22 00:00")
+    assert [(each.device, each.date) for each in (first, second)] == [("V100", ", 2026-11-21 01:29"), ("V100", ", 2026-11-22 00:00")]
     for one, other in zip(first.speedups["o2"], second.speedups["o2"], strict=True):
         assert one is not None
         assert other is not None
@@ -222,7 +265,8 @@ def test_speedup_bars_compare_within_one_job() -> None:
 
 def test_more_settings_than_markers_continue_in_another_plot(tmp_path: Path) -> None:
     drawn = names(draw_plots([many_settings()], tmp_path))
-    assert drawn[::2] == [f"vgg16-cifar10-{stem}.png" for stem in ("time", "time-2", "memory", "memory-2", "speed-up", "speed-up-2")]
+    expected = [f"vgg16-cifar10-h200-{name}-by-batch-size-and-lr{number}.png" for name in METRICS for number in ("", "-2")]
+    assert drawn[::2] == expected
     first, second = split_speedup_plots(speedup_plots(vgg([many_settings()])))
     assert [len(panel.speedups) for panel in (*first, *second)] == [7, 1]
     for page in (first, second):
@@ -259,7 +303,7 @@ def test_title_describes_the_error_bars() -> None:
         job = sweeps.published_vgg("V100")
         for record in job.records:
             record.rounds = record.rounds[:rounds]
-        return str(draw_speedup_plots("vgg16", speedup_plots(vgg([job]))).get_suptitle())
+        return str(draw_speedup_plots("vgg16", speedup_plots(vgg([job]), "fp32")).get_suptitle())
 
     assert title(5) == "vgg16, speed-up over fp32 with 95% interval"
     assert title(2) == "vgg16, speed-up over fp32 with range of rounds"
@@ -280,12 +324,32 @@ def test_curves_show_means_per_gpu_and_omit_points_without_figure() -> None:
     ]
 
 
+def test_settings_at_a_single_batch_size_are_not_plotted_over_batch_size() -> None:
+    (lone,) = sweeps.job(sweeps.sweep_point(settings={"loader": "torch"}), swept=()).records
+    jobs = [sweeps.published_vgg("V100"), sweeps.job(replace(lone, environment=sweeps.published_vgg("V100").records[0].environment))]
+    time, _ = batch_size_plots("vgg16-cifar10", vgg(jobs))
+    assert [curve.setting for curve in time.curves] == ["fp32", "o2", "amp-fp16"]
+    assert left_out_reasons(jobs) == ["vgg16-cifar10, over batch size: 1 setting with a single batch size"]
+
+
+def test_curves_of_several_jobs_have_different_names() -> None:
+    pairs = [(loader, lr) for loader in ("tensor", "torch") for lr in (0.1, 0.2)]
+    arms = {
+        (loader, lr): [sweeps.sweep_point(batch=batch, settings={"loader": loader, "lr": lr}) for batch in (64, 128)]
+        for loader, lr in pairs
+    }
+    swept = sweeps.job(*arms["tensor", 0.1], *arms["torch", 0.1], swept=("batch_size", "loader"))
+    lone = [sweeps.job(*arms[loader, 0.2], swept=("batch_size",)) for loader in ("tensor", "torch")]
+    time, *_ = batch_size_plots("vgg16-cifar10", vgg([swept, *lone]))
+    assert len({curve.name for curve in time.curves}) == 4
+
+
 def test_out_of_memory_points_differ_from_points_not_measured() -> None:
     time, _ = batch_size_plots("vgg16-cifar10", vgg(short_gpus()))
     lacking = {curve.name: curve.out_of_memory_x for curve in time.curves if curve.out_of_memory_x}
     assert lacking == {"TITAN X, fp32": [1024, 2048], "TITAN X, o2": [2048], "V100, amp-fp16": [128, 256, 512, 1024, 2048]}
     assert next(curve for curve in time.curves if curve.name == "V100, amp-fp16").x == []
-    plenty, some, most = speedup_plots(vgg(short_gpus()))
+    plenty, some, most = speedup_plots(vgg(short_gpus()), "fp32")
     assert not any(plenty.out_of_memory_batches.values())
     assert some.out_of_memory_batches == {"fp32": [1024, 2048], "o2": [2048], "amp-fp16": []}
     assert not any(most.speedups["amp-fp16"])
@@ -314,7 +378,7 @@ def test_out_of_memory_bars_and_baselines_are_crosses() -> None:
     on_the_line = [line.get_xdata()[0] for line in crosses(figure.axes[1]) if line.get_ydata()[0] == 1.0]
     assert on_the_line == [3, 4]
     assert figure.legends[0].get_texts()[-1].get_text() == "out of memory, on the line fp32"
-    alone = draw_speedup_plots("vgg16", speedup_plots(vgg([short_of_memory("V100", ("o2", 2048))])))
+    alone = draw_speedup_plots("vgg16", speedup_plots(vgg([short_of_memory("V100", ("o2", 2048))]), "fp32"))
     assert alone.legends[0].get_texts()[-1].get_text() == "out of memory"
 
 
@@ -347,8 +411,8 @@ def test_crossovers_of_the_same_devices_are_labelled_by_date() -> None:
 
 
 def test_speedups_over_fp32_have_intervals() -> None:
-    (panel,) = speedup_plots(vgg([sweeps.published_vgg("V100")]))
-    assert (panel.base, list(panel.speedups)) == ("fp32", ["o2", "amp-fp16"])
+    (panel,) = speedup_plots(vgg([sweeps.published_vgg("V100")]), "fp32")
+    assert (panel.reference, list(panel.speedups)) == ("fp32", ["o2", "amp-fp16"])
     best = panel.speedups["o2"][-1]
     assert best is not None
     assert best.low < best.center < best.high

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ import sweeps
 from page_jobs import PAGE_JOBS
 
 from ddpbench.analysis.judge import judge_all
+from ddpbench.bench.journal import load_job
 from ddpbench.published.claims import check_claims
 from ddpbench.record.config import Config
 from ddpbench.record.record import Fault, Job
@@ -43,7 +45,7 @@ def test_json_is_indented_with_number_lists_on_one_line() -> None:
     job = PAGE_JOBS["killed"]()
     job.records[0].fault = Fault(message="[1,  2] is « odd »")
     lines = jobs_to_json(job).splitlines()
-    assert lines[:2] == ["{", '  "schema": 3,']
+    assert lines[:2] == ["{", '  "schema": 4,']
     assert '        "message": "[1,  2] is « odd »",' in lines
     assert any(line.strip().startswith('"forward": [13.9, 13.9, ') and line.count("13.9") == 20 for line in lines)
     assert lines[-1] == "}"
@@ -123,9 +125,13 @@ def test_markdown_of_sweep_crossover_and_reproduction_has_its_results() -> None:
     for job in (swept, raced, published):
         judge_all(job)
     text = to_markdown(swept)
-    for title in ("accuracy on held-out data (%), mean", "time of a training (s), mean", "time of a training (s), median"):
-        assert f"**{title} (" in text
-    assert re.search(r"^\| 128 \| [\d.]+ \([\d.]+\) \|", text, re.MULTILINE)
+    for title in (
+        "accuracy on held-out data (%), median",
+        "time of a training (s), median",
+        "GPU memory of the process, by NVML (MiB), mean",
+    ):
+        assert text.count(f"**{title} (") == 1
+    assert re.search(r"^\| 128 \| [\d.]+ \([\d.]+ to [\d.]+\) \|", text, re.MULTILINE)
     assert not re.search(r"^- .*(bound|inconclusive): ", text, re.MULTILINE), "arms of a sweep have no verdicts"
     text = to_markdown(raced)
     assert re.search(r"^\| 10 \| 703,142 \| ", text, re.MULTILINE)
@@ -161,3 +167,19 @@ def test_markdown_escapes_untrusted_text() -> None:
     job = PAGE_JOBS["killed"]()
     job.records[0].fault = Fault(message="[rank0] *lost* a|b\n<b>")
     assert r"- failed: \[rank0\] \*lost\* a\|b \<b>, 2 of 5 rounds" in to_markdown(job)
+
+
+def test_markdown_of_diagnosis_holds_what_its_page_holds() -> None:
+    path = Path(__file__).parents[3] / "results" / "watch" / "train-images-2-h100.json"
+    text = to_markdown(load_job(path))
+    assert (
+        r"| DataLoader(..., num\_workers=14, persistent\_workers=True) | 3.4x (2.7 to 4.0) | 2.6x (2.2 to 3.2), less than predicted |"
+        in text
+    )
+    assert "| wait for peers' data | 78.8 | 27.8 |" in text
+    assert r"- use: DataLoader(..., num\_workers=14, persistent\_workers=True)" in text
+    assert "- worth: 3,000 (2,200 to 4,000) samples/s more; saves 30 of 48 GPU-hours/day" in text
+    assert "- samples: not compared" in text
+    assert "speed-up" not in text, "the gains of the remedies are those of paired rounds"
+    assert r"trial: DataLoader(..., num\_workers=14" in text
+    assert "--workers 14" not in text

@@ -14,7 +14,7 @@ from ddpbench.report.layout import Page
 from ddpbench.report.messages.fast_gains import GAINS
 from ddpbench.report.pages.header import header_lines, shared_header_lines
 
-PAGE = Page(100, unicode=True)
+PAGE = Page(100, unicode=True, verbose=True)
 
 
 def run(ranks: int, engine: str, launched: bool) -> Record:
@@ -26,7 +26,7 @@ def run(ranks: int, engine: str, launched: bool) -> Record:
     ("ranks", "engine", "launched", "text"),
     [
         (4, "ddp", True, "  ddp, buffer broadcast on"),
-        (1, "ddp", True, "  ddp, buffer broadcast on"),
+        (1, "ddp", True, "  ddp  channels-last"),
         (1, "ddp", False, "  no DDP: one process"),
         (4, "accelerate", True, "  accelerate, buffer broadcast on"),
         (1, "accelerate", True, "  accelerate, no DDP: one rank"),

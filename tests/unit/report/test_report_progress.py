@@ -24,8 +24,8 @@ def test_log_has_one_line_per_stage_and_round() -> None:
     stream = io.StringIO()
     heard = make_progress(stream)
     heard.stage("warming up [rank0]")
-    heard.round_done(1, 5, "4,523 images/s", 12.4)
-    heard.round_done(5, 5, "4,519 images/s", 0.0)
+    heard.round_done(1, 5, "4,523 images/s", "about 12 s left")
+    heard.round_done(5, 5, "4,519 images/s", "")
     heard.close()
     assert stream.getvalue().splitlines() == [
         "ddpbench: warming up [rank0]",
@@ -53,7 +53,7 @@ def test_terminal_gets_a_bar_that_is_erased_and_uses_no_thread(encoding: str) ->
     heard = make_progress(stream)
     assert isinstance(heard, BarProgress)
     heard.stage("warming up [rank0]\x1b[2J")
-    heard.round_done(2, 5, "4,523 images/s", 9.2)
+    heard.round_done(2, 5, "4,523 images/s", "about 9 s left")
     assert threading.active_count() == before
     heard.close()
     shown = stream.shown()
@@ -67,7 +67,7 @@ def test_error_line_is_printed_above_the_bar(monkeypatch: pytest.MonkeyPatch) ->
     stream = Screen()
     monkeypatch.setattr(sys, "stderr", stream)
     heard = make_progress(stream)
-    heard.round_done(2, 5, "4,523 images/s", 9.2)
+    heard.round_done(2, 5, "4,523 images/s", "about 9 s left")
     sys.stderr.write("ddpbench: error: [rank0] is lost\n")
     heard.close()
     assert sys.stderr is stream
@@ -80,7 +80,7 @@ def test_closed_stream_is_not_an_error() -> None:
         if stream is not None:
             stream.close()
         heard.stage("warming up")
-        heard.round_done(1, 5, "4,523 images/s", None)
+        heard.round_done(1, 5, "4,523 images/s", "")
         heard.close()
 
 
@@ -88,6 +88,7 @@ def test_time_left() -> None:
     assert [format_time_left(seconds) for seconds in (None, 0.0, 0.4, 8.6, 119.0, 200.0)] == [
         "", "", "", "about 9 s left", "about 119 s left", "about 3 min left",
     ]  # fmt: skip
+    assert format_time_left(8.6, is_limit=True) == "at most 9 s left"
 
 
 def test_log_counts_at_intervals() -> None:

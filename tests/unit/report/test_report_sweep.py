@@ -12,28 +12,32 @@ import sweeps
 from msgspec.structs import replace
 from rich.console import Console
 
+from ddpbench.analysis.judge import judge_all
 from ddpbench.published.crossing import crossing_of
 from ddpbench.published.crossover_page import render_crossover
 from ddpbench.published.publications import load_publication, published_names
 from ddpbench.published.reproduction_page import render_published, render_reproduction
-from ddpbench.record.record import Job
+from ddpbench.record.record import DatasetInfo, Job
 from ddpbench.record.request import SweepShard
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.sweep import render_sweep
 
 Page = Callable[[Console], None]
 
+
+def reproduced(name: str, job: Job, verbose: bool = True) -> Page:
+    """The page of ``job`` as a reproduction."""
+    return lambda console: render_reproduction(sweeps.reproducing(name, job), console, None, verbose=verbose)
+
+
 PAGES: dict[str, Page] = {
     "sweep": lambda console: render_sweep(sweeps.sweep(), console, Path("results/h200/sweep.json")),
-    "t4": lambda console: render_reproduction(sweeps.reproducing("t4-tensor-cores", sweeps.t4()), console, None),
-    "wrn": lambda console: render_reproduction(sweeps.reproducing("wrn-cifar10-apex-levels", sweeps.wrn()), console, None),
-    "vgg": lambda console: render_reproduction(
-        sweeps.reproducing("vgg16-cifar10-batch-sweep", sweeps.published_vgg("V100")), console, None
-    ),
-    "disc": lambda console: render_reproduction(sweeps.reproducing("disc-mlp-cpu-vs-gpu", sweeps.crossing_disc()), console, None),
-    "imagenet": lambda console: render_reproduction(
-        sweeps.reproducing("imagenet-resnet-slurm-vs-container", sweeps.imagenet()), console, None
-    ),
+    "t4": reproduced("t4-tensor-cores", sweeps.t4()),
+    "wrn": reproduced("wrn-cifar10-apex-levels", sweeps.wrn()),
+    "vgg": reproduced("vgg16-cifar10-batch-sweep", sweeps.published_vgg("V100")),
+    "disc": reproduced("disc-mlp-cpu-vs-gpu", sweeps.crossing_disc()),
+    "imagenet": reproduced("imagenet-resnet-slurm-vs-container", sweeps.imagenet()),
+    "short": reproduced("vgg16-cifar10-batch-sweep", sweeps.published_vgg("V100"), verbose=False),
     "crossover": lambda console: render_crossover(sweeps.crossing_disc(), console, None),
     "published": render_published,
 }
@@ -73,13 +77,25 @@ def test_every_page_fits_80_columns(name: str, encoding: str) -> None:
 
 
 def test_sweep_table_has_batch_rows_and_precision_columns() -> None:
-    seconds = table(printed(PAGES["sweep"]), "time of a training (s), mean (standard deviation)")
-    assert seconds == [
-        ["batch-size", "fp32", "o2", "amp-fp16"],
-        ["128", "0.92 (0.01)", "invalid", "0.61 (0.01)"],
-        ["256", "1.31 (0.01)", "0.80 (0.01)", "0.86 (0.01)"],
-        ["512", "2.24 (0.02)", "1.37 (0.02)", "OOM"],
+    text = printed(PAGES["sweep"])
+    seconds = table(text, "time of a training (s), median (95% interval of the mean)")
+    assert [[cell.partition(" ")[0] for cell in row] for row in seconds] == [
+        ["batch-size", "fp32", "o2"],
+        ["128", "0.920", "invalid"],
+        ["256", "1.310", "0.799"],
+        ["512", "2.240", "1.366"],
+        ["batch-size", "amp-fp16"],
+        ["128", "0.607"],
+        ["256", "0.865"],
+        ["512", "OOM"],
     ]
+    assert text.count("time of a training (s)") == 1, "each metric has one table"
+
+
+def test_sweep_names_its_fastest_arm() -> None:
+    job = sweeps.job(*(sweeps.sweep_point(name=name, seconds=[seconds] * 5) for name, seconds in (("fp32", 5.0), ("o2", 4.0))))
+    judge_all(job)
+    assert "\nFASTEST   o2 batch-size 128: 1.250 times fp32 batch-size 128\n  next  ddpbench " in sweep_page(job)
 
 
 def test_runs_of_different_length_are_tabulated_by_throughput() -> None:
@@ -148,7 +164,7 @@ def test_invalid_point_keeps_accuracy_and_has_no_throughput() -> None:
     dead = sweeps.sweep_point(name="o2", seconds=(3.3,), accuracy=[0.1], status="invalid")
     text = sweep_page(sweeps.job(sweeps.sweep_point(accuracy=[0.4] * 5), dead))
     assert table(text, "accuracy on held-out data")[1] == ["128", "40.00 (0.00)", "10.00"]
-    assert table(text, "time of a training")[1] == ["128", "5.00 (0.08)", "invalid"]
+    assert table(text, "time of a training")[1] == ["128", "5.000 (4.902 to 5.099)", "invalid"]
 
 
 def test_page_ends_with_the_record_path() -> None:
@@ -157,13 +173,13 @@ def test_page_ends_with_the_record_path() -> None:
         lambda console: render_reproduction(sweeps.reproducing("t4-tensor-cores", sweeps.t4()), console, Path("results/h200/x.json")),
         lambda console: render_crossover(sweeps.crossing_disc(), console, Path("results/h200/x.json")),
     ):
-        assert printed(page).endswith("\n\nresults/h200/x.json\n")
+        assert printed(page).endswith("\nmore     ddpbench report -v results/h200/x.json\n")
 
 
 @pytest.mark.parametrize("name", sweeps.PUBLISHED)
 def test_unfinished_reproduction_has_a_page(name: str) -> None:
     for job in [*sweeps.unfinished(sweeps.PUBLISHED[name])][::5]:
-        text = printed(lambda console, job=job: render_reproduction(sweeps.reproducing(name, job), console, None))
+        text = printed(reproduced(name, job))
         assert text.count("\nclaimed  ") == len(load_publication(name).claims)
         assert [line for line in text.split("\n") if len(line) > 80] == []
 
@@ -190,8 +206,8 @@ def test_other_swept_fields_name_rows() -> None:
 def test_wide_table_is_split_and_repeats_row_names() -> None:
     names = ("fp32", "tf32", "amp-fp16", "amp-bf16", "o2", "fp16", "bf16")
     text = sweep_page(sweeps.job(*(sweeps.sweep_point(name=name, batch=batch) for name in names for batch in (128, 256))))
-    rows = table(text, "time of a training (s), mean (standard deviation)")
-    assert [row[0] for row in rows] == ["batch-size", "128", "256"] * 2
+    rows = table(text, "time of a training (s), median (95% interval of the mean)")
+    assert [row[0] for row in rows] == ["batch-size", "128", "256"] * 4
     assert [name for row in rows if row[0] == "batch-size" for name in row[1:]] == [*names]
     assert max(map(len, text.splitlines())) <= 80
 
@@ -221,10 +237,29 @@ def test_claims_state_whether_they_hold() -> None:
     assert "\nnot here   the loader is the reason" in text
 
 
+def test_reproduction_is_its_claims_with_their_ratios_unless_verbose() -> None:
+    text = printed(PAGES["short"])
+    assert re.search(r"^(?:holds   |same way)   V100: FP16 up to 1\.32x faster", text, re.MULTILINE)
+    assert re.search(r"^           o2's speed over fp32's, V100 1\.32 -> [\d.]+ \([\d.]+ to [\d.]+\)$", text, re.MULTILINE)
+    assert "protocol" not in text
+    assert len(text.splitlines()) <= 28
+
+
+def test_accuracy_on_generated_data_is_compared_with_nothing() -> None:
+    texts = []
+    for generated in (False, True):
+        job = sweeps.published_vgg("V100")
+        for record in job.records:
+            record.data = replace(record.data or DatasetInfo(loader="tensor"), generated=generated)
+        accuracies = printed(reproduced("vgg16-cifar10-batch-sweep", job)).partition(": accuracy")[2].partition("\n\n")[0]
+        texts.append("ratio" in accuracies)
+    assert texts == [True, False]
+
+
 def test_quick_reproduction_prints_no_ratios() -> None:
     cells = [sweeps.sweep_point(name=name, batch=batch) for name in ("fp32", "o2", "amp-fp16") for batch in (4, 8)]
     quick = sweeps.job(*cells, command="reproduce vgg16-cifar10-batch-sweep --quick")
-    text = printed(lambda console: render_reproduction(sweeps.reproducing("vgg16-cifar10-batch-sweep", quick), console, None))
+    text = printed(reproduced("vgg16-cifar10-batch-sweep", quick))
     assert "ratio:" not in text
     assert "but        quick" in text
     assert [line.split()[0] for line in text.split("\n") if "  here  " in line][:3] == ["4", "8", "512"]
@@ -278,7 +313,7 @@ def test_quiet_pages_are_tables_or_conclusion() -> None:
     assert conclusion.startswith("GPU is faster than CPU from 602,000")
     assert conclusion.count("\n") == 1
     page = printed(lambda console: render_reproduction(sweeps.reproducing("t4-tensor-cores", sweeps.t4()), console, None, quiet=True))
-    assert page.startswith("claimed    GEMM workload: AMP is 2.78 times faster")
+    assert page.startswith("same way   GEMM workload: AMP is 2.78 times faster\n           AMP's speed over fp32's ")
     assert "protocol" not in page
 
 

@@ -104,6 +104,7 @@ def run_fused(device: str, **settings: Any) -> list[LayerWork]:
 
 @INTERPRETED
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # interpreted kernels take minutes on a slow processor
 @pytest.mark.parametrize(("precision", "over_blocks"), [("fp32", False), ("torch-default", True)])
 def test_counted_work_is_that_of_interpreted_kernels(precision: str, over_blocks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     live, layers, fused = counted(Net(), precision=precision)

@@ -10,17 +10,17 @@ from typing import Any
 import polling
 import pytest
 import torch
+from steered_loaders import steer, timed_loaders
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.loader_benchmark import benchmark_own, benchmark_with_workers
-from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, timed_get_iterator
+from ddpbench.script.diagnose.own_loader import SteeredIterator
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.trial_loader import open_trial
 from ddpbench.script.diagnose.worker_memory import measure_worker_memory, shared_bytes
-from ddpbench.script.observe.source import LoaderSource
 
 
 class Numbers(Dataset[int]):
@@ -55,20 +55,11 @@ class Images(Numbers):
         return torch.zeros(2**20)
 
 
-class OwnBatches:
-    def choose(self, iterator: SteeredIterator) -> Any:
-        return iterator.next_own()
-
-
-@pytest.fixture(autouse=True)
-def timed_loaders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DataLoader, "_get_iterator", timed_get_iterator(DataLoader._get_iterator))
+pytestmark = pytest.mark.usefixtures(timed_loaders.__name__)
 
 
 def steered(dataset: Any, **arguments: Any) -> SteeredIterator:
-    loader: DataLoader[Any] = DataLoader(dataset, batch_size=2, **arguments)
-    restart = loader.__iter__
-    return SteeredIterator(loader, restart(), LoaderSource.of(loader), SteeredLoader(), restart, OwnBatches())
+    return steer(DataLoader(dataset, batch_size=2, **arguments))
 
 
 def two_workers(iterator: SteeredIterator) -> DataLoader[Any]:

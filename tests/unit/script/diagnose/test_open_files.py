@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import sys
 import tarfile
+import threading
 import zipfile
 import zoneinfo
 from collections.abc import Callable, Iterator
@@ -46,6 +47,12 @@ class WithGlobal(Holder):
         return len(OPENED[0].read(index))
 
 
+class Transform(torch.nn.Module):
+    def __init__(self, file: Any) -> None:
+        super().__init__()
+        self.file = file
+
+
 class WithSlot:
     __slots__ = ("file",)
 
@@ -75,6 +82,9 @@ def test_file_is_found_wherever_it_is(file: Any) -> None:
     assert found(Holder(parts={"a": [(0, file)]})) == [("Holder.parts['a'][0][1]", "file")]
     assert found(Holder(transform=lambda sample: file.read(sample))) == [("Holder.transform.file", "file")]
     assert found(Holder(transform=functools.partial(print, file=file))) == [("Holder.transform.file", "file")]
+    assert found(Holder(transform=torch.nn.Sequential(Transform(file)))) == [("Holder.transform._modules['0'].file", "file")]
+    (opened := threading.local()).file = file
+    assert found(Holder(opened=opened)) == [("Holder.opened.file", "file")]
     assert found(Holder(read=file.read)) == []  # a method in C: its owner cannot be seen
     assert found(Holder(read=holder.__getitem__)) == [("Holder.read.file", "file")]
     assert found(TensorDataset(torch.zeros(2)), lambda samples: file.read(samples)) != []

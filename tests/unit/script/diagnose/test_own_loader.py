@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from hanging_forks import hanging_forks
@@ -54,6 +55,20 @@ def steered(loader: DataLoader[Any], chooser: Chooser) -> SteeredIterator:
 @pytest.fixture
 def timed_loaders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DataLoader, "_get_iterator", timed_get_iterator(DataLoader._get_iterator))
+
+
+@pytest.mark.parametrize("are_kept", [False, True])
+def test_workers_that_were_ended_start_again_with_the_next_batch(are_kept: bool, timed_loaders: None) -> None:
+    loader: DataLoader[Any] = DataLoader(Numbers(), batch_size=2, num_workers=1, persistent_workers=are_kept)
+    iterator = steered(loader, Chooser())
+    assert next(iterator).tolist() == [0, 1]
+    (pid,) = iterator.steered.worker_pids()
+    iterator.end_workers()
+    assert not psutil.pid_exists(pid)
+    assert iterator.steered.worker_pids() == []
+    assert next(iterator).tolist() == [0, 1]
+    assert len(list(iterator)) == 4, "as many as without"
+    assert len(list(loader)) == 6
 
 
 def test_epoch_has_as_many_batches_as_without_a_diagnosis() -> None:

@@ -34,7 +34,8 @@ class Script:
         self.failing: Sequence[Scenario] = ()  # from their first batch on
         self.tried: list[Scenario] = []
         self.own_s, self.compute_s, self.scenarios = own_s, compute_s, scenarios
-        self.more_workers, self.is_ahead = more_workers, is_ahead
+        self.workers_to_benchmark, self.loads_ahead = more_workers, is_ahead
+        self.number, self.round_texts, self.verdicts_s = FIRST_BATCH, [], []
         usual: dict[str, float | bool | None] = {"ranks": 1, "workers": 2, "prefetch": 2, "batches_per_update": 1, "look_ahead": 0}
         usual |= {
             "epoch_batches": None,
@@ -51,26 +52,41 @@ class Script:
         step_s = self.step_s(self.stage)
         return WindowPace(step_s, step_s - self.compute_s, step_s - self.compute_s)
 
+    def is_ahead(self, pace: WindowPace) -> bool:
+        return self.loads_ahead
+
+    def more_workers(self, pace: WindowPace) -> int | None:
+        return self.workers_to_benchmark
+
+    def print_verdict(self) -> None:
+        self.verdicts_s.append(self.now_s)
+
+    def candidates(self, whole_epochs: bool) -> list[Scenario]:
+        return [each for each in self.scenarios if whole_epochs or not each.persistent_workers]
+
+    def has_failed(self, scenario: Scenario) -> bool:
+        return scenario in self.failing and scenario in self.tried
+
+    def num_updates(self) -> int:
+        return self.number
+
+    def epoch_position(self) -> int:
+        return self.number % (self.facts.epoch_batches or 1)
+
     def step_s(self, stage: Stage) -> float:
-        return self.own_s if stage.source == "own" else self.compute_s
+        """The mean step, in windows of whole epochs with the starts of workers."""
+        start_s = self.facts.epoch_start_s / (self.facts.epoch_batches or 1) if stage.whole_epochs and stage.source == "own" else 0.0
+        return start_s + (self.own_s if stage.source == "own" else self.compute_s)
 
     def stages(self) -> list[Stage]:
         found: list[Stage] = []
         number = FIRST_BATCH
         with patch.object(module, "monotonic", lambda: self.now_s):
-            plan = Schedule(
-                self.facts,
-                self.limit_s,
-                self.step_times,
-                lambda pace: self.is_ahead,
-                lambda pace: self.more_workers,
-                lambda whole_epochs: [each for each in self.scenarios if whole_epochs or not each.persistent_workers],
-                lambda scenario: scenario in self.failing and scenario in self.tried,
-                lambda: number,
-                lambda: number % (self.facts.epoch_batches or 1),
-            )
+            plan = Schedule(self.facts, self.limit_s, self)
             while not found or found[-1].kind != "end":
+                self.number = number
                 self.stage = stage = plan.next_stage(number)
+                self.round_texts.append(plan.round_text)
                 assert stage.first == number
                 found.append(stage)
                 if stage.source == "trial":
@@ -107,7 +123,8 @@ def test_layers_are_timed_in_the_last_window_if_fused_kernels_were_tried(scenari
 def test_loader_is_benchmarked_before_all_rounds() -> None:
     kinds = [each.kind for each in Script(ranks=2, on_gpu=True, reads_files=True).stages()]
     assert kinds.index("benchmark") < kinds.index("collect")
-    assert [kind for kind in kinds if kind != "window"] == ["benchmark", "benchmark", "copies", "decoding", "storage", "collect", "end"]
+    others = [kind for kind in kinds if kind != "window"]
+    assert others == ["benchmark", "benchmark", "collect", "copies", "decoding", "storage", "collect", "end"]
 
 
 def test_loader_is_benchmarked_with_more_workers_if_there_is_time() -> None:
@@ -119,7 +136,7 @@ def test_loader_is_benchmarked_with_more_workers_if_there_is_time() -> None:
 
 def test_trials_take_turns_with_the_present_loader() -> None:
     stages = Script(scenarios=[MORE_WORKERS]).stages()
-    collected = next(index for index, stage in enumerate(stages) if stage.kind == "collect")
+    collected = max(index for index, stage in enumerate(stages) if stage.kind == "collect")
     order = [stage.role for stage in stages[collected:] if stage.is_timed]
     assert order[:4] == [BASELINE_REPEAT, trial_role(MORE_WORKERS), trial_role(MORE_WORKERS), BASELINE_REPEAT]
     assert all(stage.unmeasured >= 2 for stage in stages if stage.is_timed)
@@ -138,10 +155,10 @@ def kinds(stages: Sequence[Stage]) -> list[str]:
 
 
 def test_samples_are_compared_before_other_workers_are_tried() -> None:
-    assert kinds(Script(scenarios=[MORE_WORKERS]).stages()) == ["benchmark", "collect", "samples", "end"]
-    assert kinds(Script(scenarios=[Scenario(pin_memory=True)]).stages()) == ["benchmark", "collect", "end"]
-    assert kinds(Script(scenarios=[Scenario(workers=0)]).stages()) == ["benchmark", "collect", "end"]
-    assert kinds(Script(is_stream=True).stages()) == ["benchmark", "samples", "collect", "end"], "it decides what to suggest"
+    assert kinds(Script(scenarios=[MORE_WORKERS]).stages()) == ["benchmark", "collect", "collect", "samples", "end"]
+    assert kinds(Script(scenarios=[Scenario(pin_memory=True)]).stages()) == ["benchmark", "collect", "collect", "end"]
+    assert kinds(Script(scenarios=[Scenario(workers=0)]).stages()) == ["benchmark", "collect", "collect", "end"]
+    assert kinds(Script(is_stream=True).stages()) == ["benchmark", "collect", "samples", "collect", "end"], "it decides what to suggest"
 
 
 def test_trial_whose_samples_differ_does_not_begin() -> None:
@@ -250,6 +267,16 @@ def test_windows_of_short_epochs_are_whole_epochs(epoch_batches: int) -> None:
     assert not any(each.whole_epochs for each in stages if each.kind == "window" and each not in whole)
 
 
+def test_starts_of_epochs_leave_time_for_trials() -> None:
+    """The steps themselves are so short that as many as a round has otherwise would take twenty epochs, each of which starts for 1.6 s."""
+    script = Script(
+        own_s=0.003, compute_s=0.002, epoch_batches=20, epoch_start_s=1.6, limit_s=60.0, scenarios=[Scenario(persistent_workers=True)]
+    )
+    found = rounds(script.stages())
+    assert len(found) == 5
+    assert min(found.values()) >= 3
+
+
 @pytest.mark.parametrize(
     "facts", [{"epoch_batches": 50}, {"epoch_batches": 36, "epoch_start_s": 0.1}, {"epoch_batches": 20, "limit_s": 25.0}]
 )
@@ -266,3 +293,32 @@ def test_epochs_whose_batches_are_all_prefetched_are_measured_whole() -> None:
 def test_kept_workers_are_tried_only_in_whole_epochs(epoch_batches: int, is_tried: bool) -> None:
     stages = Script(own_s=0.1, scenarios=[Scenario(persistent_workers=True)], epoch_batches=epoch_batches).stages()
     assert any(each.source == "trial" for each in stages) == is_tried
+
+
+def test_first_verdict_is_printed_within_a_minute_and_the_final_one_before_the_trials() -> None:
+    script = Script(own_s=0.1, limit_s=175.0, scenarios=[MORE_WORKERS], on_gpu=True)
+    stages = script.stages()
+    assert [each.kind for each in stages].count("collect") == len(script.verdicts_s) == 2
+    assert script.verdicts_s[0] < 60
+    before = [each for each in stages[: [each.kind for each in stages].index("collect")] if each.is_timed and each.role == BASELINE]
+    assert len(before) >= MIN_TURNS
+
+
+def test_short_diagnosis_prints_one_verdict() -> None:
+    script = Script(own_s=0.1, limit_s=45.0)
+    script.stages()
+    assert len(script.verdicts_s) == 1
+
+
+def test_rounds_are_numbered_up_to_those_that_there_is_time_for() -> None:
+    script = Script(own_s=0.1, limit_s=175.0, scenarios=[MORE_WORKERS])
+    stages = script.stages()
+    texts = [text for text, stage in zip(script.round_texts, stages, strict=True) if stage.is_timed and stage.role == BASELINE]
+    numbers = [tuple(map(int, text.split(" of "))) for text in texts]
+    assert [number for number, _ in numbers] == list(range(1, len(numbers) + 1))
+    assert all(number <= planned for number, planned in numbers)
+    assert numbers[-1][1] - numbers[-1][0] <= 1
+    assert {text for text, stage in zip(script.round_texts, stages, strict=True) if stage.kind in ("benchmark", "collect", "storage")} <= {
+        "",
+        texts[3],
+    }

@@ -8,16 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from steered_loaders import steer
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.script import SharedHandle
-from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import RankResults
 from ddpbench.script.diagnose.trials import Trials
 from ddpbench.script.observe.observer import Observer
-from ddpbench.script.observe.source import LoaderSource
 
 MORE_WORKERS, PINNED, NO_WORKERS = Scenario(workers=4), Scenario(pin_memory=True), Scenario(workers=0)
 
@@ -33,17 +32,11 @@ class Samples(Dataset[Any]):
         return self.sample(index)
 
 
-class OwnBatches:
-    def choose(self, iterator: SteeredIterator) -> Any:
-        return iterator.next_own()
-
-
 def compared(dataset: Dataset[Any], files: SharedFiles | None = None) -> tuple[Trials, RankResults]:
     loader: DataLoader[Any] = DataLoader(dataset, batch_size=4)
-    steered, source = SteeredLoader(), LoaderSource.of(loader)
-    iterator = SteeredIterator(loader, iter(loader), source, steered, loader.__iter__, OwnBatches())
+    iterator = steer(loader)
     results = RankResults()
-    trials = Trials(results, {source: steered}, 1, files or SharedFiles())
+    trials = Trials(results, {iterator.source: iterator.steered}, 1, files or SharedFiles())
     trials.candidates = [MORE_WORKERS, PINNED, NO_WORKERS]
     trials.compare_samples(iterator, Observer(), seconds=2.0)
     return trials, results

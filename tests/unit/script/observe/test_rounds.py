@@ -13,6 +13,7 @@ from ddpbench.record.record import Round
 from ddpbench.record.trace import EPOCH_START_PHASE, SCRIPT_PHASE, Memory
 from ddpbench.script.observe.rounds import MAX_ROUND_STEPS, MAX_ROUNDS, WARMUP_STEPS, LoaderShape, batches_per_update, cut_rounds, step_ms
 from ddpbench.script.observe.rows import (
+    ELEMENTS,
     EPOCH_START_MS,
     FIRST_PHASE,
     FULL_SEGMENTS,
@@ -67,10 +68,34 @@ def test_short_epochs_are_measured_whole_but_for_the_first() -> None:
     assert found[0].traces[0].total_ms("epoch_start") == pytest.approx(6 * 350.0)
 
 
+def test_a_short_training_without_workers_is_cut_into_enough_rounds_for_a_verdict() -> None:
+    """Parts of its epochs: no batch was ready when they began."""
+    rows = steps(100, 17.0, stretch_length=40)
+    assert len(cut(rows)) >= 3
+    assert [timed.traces[0].steps for timed in cut(rows, loader=FOUR_WORKERS)] == [40]
+
+
+@pytest.mark.parametrize(("turns", "largest"), [(0, 1), (50, None)])
+def test_rank_with_the_largest_batches(turns: int, largest: int | None) -> None:
+    """In nearly all steps, or in some."""
+    small, large = steps(200, 40.0), steps(200, 40.0)
+    small[:, ELEMENTS], large[:, ELEMENTS] = 100, 300
+    small[:turns, ELEMENTS], large[:turns, ELEMENTS] = 300, 100
+    (found,) = {(timed.batch_imbalance, timed.largest_batch_rank) for timed in cut(small, large)[-1:]}
+    assert found[0] == pytest.approx(1.5)
+    assert {timed.largest_batch_rank for timed in cut(small, large)} == {1} if largest else {0, 1, None}
+
+
 def test_last_epoch_counts_only_if_it_is_complete() -> None:
     rows = steps(6 * 20, 150.0, stretch_length=20)
     assert [timed.traces[0].steps for timed in cut(rows)] == [20] * 5
     assert [timed.traces[0].steps for timed in cut(rows[:-1])] == [20] * 4
+
+
+def test_stretches_whose_batches_are_mostly_prefetched_are_measured_whole() -> None:
+    """However long they take: 28 batches between two validations, of which 16 workers have 32 ready."""
+    found = cut(steps(6 * 28, 500.0, stretch_length=28), loader=LoaderShape(16, 32))
+    assert [timed.traces[0].steps for timed in found] == [28] * 5
 
 
 def test_stretches_between_validations_are_measured_whole() -> None:

@@ -137,6 +137,29 @@ def test_what_is_opened_for_update_and_only_read_is_not_copied(defence: str, scr
     assert snapshot(user) == before
 
 
+OPEN_FILES = """
+import mmap, sqlite3, numpy
+from ddpbench.script.diagnose.open_files import find_open_files
+class Data:
+    pass
+data = Data()
+data.database, data.update, data.raw = sqlite3.connect("data.db"), open("data.bin", "r+b"), open("data.bin", "r+b", buffering=0)
+data.read, data.written = numpy.memmap("data.bin", dtype="u1"), numpy.memmap("data.bin", dtype="u1")
+data.written[7] = 1
+data.pages, data.written_pages = mmap.mmap(data.update.fileno(), 0), mmap.mmap(data.raw.fileno(), 0)
+data.written_pages[7] = 1
+print(*sorted(each.name.removeprefix("Data.") for each in find_open_files(data).files))
+"""
+
+
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_open_files_are_found_as_without_protection(defence: str, scratch: Path, tmp_path: Path) -> None:
+    """But for memory maps for update that are only read: nothing that one process does in them is seen by another."""
+    script, user = write_script(tmp_path, OPEN_FILES), user_folder(tmp_path / "protected")
+    done = run_protected(script, user, scratch, defence)
+    assert done.stdout.split() == ["database", "raw", "update", "written", "written_pages"], done.stderr
+
+
 BUSY_DATABASE = """
 import sqlite3
 import stat

@@ -1,0 +1,161 @@
+"""The summary of a job, for programs: codes, and numbers with their units in their names.
+
+``docs/summary.md`` documents every field, from the descriptions here. Within ``SUMMARY_VERSION`` fields are added, but none is removed
+and none changes its meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from ddpbench.record.checks import Severity
+from ddpbench.record.private import EntryName, FreeText, HostName, ShellCommand
+from ddpbench.record.remedy import AdviceCode, RemedyCode
+
+SUMMARY_VERSION = 1
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure with its interval."""
+
+    center: float
+    low: float
+    high: float
+
+
+class SummaryMachine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where it ran."""
+
+    device: Annotated[str, Meta(description="name of the device, such as NVIDIA H200, or of the CPU")]
+    device_type: Annotated[str, Meta(description="cuda or cpu")]
+    ranks: Annotated[int, Meta(description="processes that trained, one per GPU")]
+    hosts: Annotated[list[HostName], Meta(description="names of the nodes")]
+    usable_cores: Annotated[float | None, Meta(description="CPU cores that the ranks of the first node may use together")] = None
+    torch: Annotated[str, Meta(description="version of torch")] = ""
+
+
+class SummaryTraining(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was trained."""
+
+    workload: Annotated[EntryName, Meta(description="name of the workload, or of the user's script")]
+    is_script: Annotated[bool, Meta(description="whether it is a user's own script")] = False
+    model: Annotated[str, Meta(description="class of the script's model")] = ""
+    precision: Annotated[str, Meta(description="as observed in a script, else as requested")] = ""
+    batch_size: Annotated[int | None, Meta(description="samples per rank and step; missing if unknown")] = None
+    loader: Annotated[EntryName, Meta(description="loader of a workload; DataLoader of a script")] = ""
+    workers: Annotated[int | None, Meta(description="loader workers per rank")] = None
+
+
+class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How fast it was."""
+
+    samples_per_s: Annotated[float, Meta(description="throughput of all ranks together")]
+    samples_per_s_low: Annotated[float | None, Meta(description="its 95% interval, or the range of the rounds without a confidence")] = None
+    samples_per_s_high: Annotated[float | None, Meta(description="the other end")] = None
+    confidence: Annotated[float | None, Meta(description="of the interval; missing with fewer than three rounds")] = None
+    rounds: Annotated[int, Meta(description="timed rounds")]
+    step_ms: Annotated[float | None, Meta(description="wall time of a step of the slowest rank")] = None
+    sample: Annotated[str, Meta(description="what a sample is: image, point, sample")]
+
+
+class SummaryVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What holds it back."""
+
+    kind: Annotated[str, Meta(description="bottleneck, such as data-bound; of a scaling job its main loss; or inconclusive")]
+    certainty: Annotated[
+        Literal["certain", "probable", "inconclusive"], Meta(description="by the share of bootstrap resamples: 99%, 70%, less")
+    ]
+    share: Annotated[float | None, Meta(description="fraction of bootstrap resamples that name this bottleneck")] = None
+    runner_up: Annotated[str | None, Meta(description="what the others name most often")] = None
+    rank: Annotated[int | None, Meta(description="the slow rank, if one is the bottleneck")] = None
+    cause: Annotated[str | None, Meta(description="cause of a data-bound verdict, such as too-few-workers")] = None
+    cause_share: Annotated[float | None, Meta(description="fraction of the resamples of this bottleneck that name this cause")] = None
+    text: Annotated[FreeText, Meta(description="verdict and reason in a sentence, as on the page; its wording may change")] = ""
+    figures: Annotated[dict[str, Any], Meta(description="the numbers that show the bottleneck, with their units in their names")] = {}
+    cause_figures: Annotated[dict[str, Any], Meta(description="likewise of the cause")] = {}
+
+
+RemedyStatus = Literal["as-predicted", "not-as-predicted", "measured", "too-wide", "failed", "not-tried", "cannot-be-tried"]
+
+
+class SummaryRemedy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was considered against it."""
+
+    code: Annotated[RemedyCode, Meta(description="kind of the remedy")]
+    status: Annotated[
+        RemedyStatus,
+        Meta(
+            description="measured gain inside or outside of the predicted interval; measured: without a prediction before; too-wide: too "
+            "uncertain to compare"
+        ),
+    ]
+    change: Annotated[
+        dict[str, Any], Meta(description="what to change: arguments of a script's DataLoader, else flags by their names")
+    ] = {}
+    command: Annotated[ShellCommand, Meta(description="measures the remedy beside the present setting")] = ""
+    predicted: Annotated[Estimate | None, Meta(description="throughput as a multiple of the present, 90% interval")] = None
+    measured: Annotated[Estimate | None, Meta(description="likewise by its trial, 95% interval")] = None
+    reason: Annotated[FreeText, Meta(description="why it failed, or what is missing for a prediction")] = ""
+
+
+class SummaryAdvice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What to use from now on, proved by a trial."""
+
+    code: Annotated[AdviceCode, Meta(description="change, or why the present setting stays or is undecided")]
+    change: Annotated[dict[str, Any], Meta(description="as in a remedy")] = {}
+    command: Annotated[ShellCommand, Meta(description="the training with this change")] = ""
+    gained_samples_per_s: Annotated[Estimate | None, Meta(description="more samples per second, all ranks, 95% interval")] = None
+    saved_device_hours_per_day: Annotated[float | None, Meta(description="GPU-hours, or rank-hours of CPUs, for the same samples")] = None
+    device_hours_per_day: Annotated[float | None, Meta(description="of all ranks")] = None
+    saved_money_per_day: Annotated[float | None, Meta(description="with --price: the hours times the price")] = None
+
+
+class SummaryCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """A reason to distrust the figure."""
+
+    code: Annotated[str, Meta(description="name of the check")]
+    severity: Annotated[Severity, Meta(description="error: there is no figure; warning; info")]
+    text: Annotated[FreeText, Meta(description="what it found; the wording may change")]
+
+
+class SummaryArm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of several compared settings, or one number of ranks of a scaling job."""
+
+    name: Annotated[str, Meta(description="the values that distinguish it")]
+    status: Annotated[str, Meta(description="ok, or how it ended")]
+    samples_per_s: Annotated[float | None, Meta(description="throughput of all its ranks")] = None
+    samples_per_s_low: Annotated[float | None, Meta(description="its 95% interval, or the range of its rounds")] = None
+    samples_per_s_high: Annotated[float | None, Meta(description="the other end")] = None
+    speedup: Annotated[Estimate | None, Meta(description="throughput as a multiple of the first arm's, paired by round")] = None
+    efficiency: Annotated[Estimate | None, Meta(description="of a scaling job: speed-up over the number of ranks")] = None
+    kind: Annotated[str, Meta(description="its bottleneck")] = ""
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job in at most 6 kB, and 300 bytes per further arm."""
+
+    version: Annotated[int, Meta(description="of this format")]
+    ddpbench: Annotated[str, Meta(description="version of ddpbench that measured")]
+    job: Annotated[str, Meta(description="command: run, diagnose, watch, scale, sweep, crossover, or reproduce NAME")]
+    started: Annotated[str, Meta(description="UTC, ISO 8601")]
+    status: Annotated[str, Meta(description="ok, invalid, failed, hung, interrupted or running")]
+    record: Annotated[str, Meta(description="path of the record, which holds everything")] = ""
+    message: Annotated[FreeText, Meta(description="why it did not end well")] = ""
+    command: Annotated[list[str], Meta(description="as typed, with secrets masked; missing if redacted")] = []
+    machine: SummaryMachine
+    training: SummaryTraining
+    figure: Annotated[SummaryFigure | None, Meta(description="missing without rounds, or if a check of severity error fired")] = None
+    step_shares: Annotated[
+        dict[str, float],
+        Meta(description="fraction of a step per phase, mean of ranks; they add up to 1. peer_data: waits for others' data"),
+    ] = {}
+    verdict: SummaryVerdict | None = None
+    remedies: Annotated[list[SummaryRemedy], Meta(description="those that were tried first, then by gain; at most six")] = []
+    advice: Annotated[SummaryAdvice | None, Meta(description="missing until a diagnosis has tried something")] = None
+    next: Annotated[dict[str, Any], Meta(description="next step: code run with a command, or a change; missing if settled")] = {}
+    fastest: Annotated[str, Meta(description="name of the fastest arm, if it is clear")] = ""
+    arms: Annotated[list[SummaryArm], Meta(description="of a job with several")] = []
+    distrust: Annotated[list[SummaryCheck], Meta(description="checks that fired, errors first; at most eight")] = []
