@@ -13,7 +13,7 @@ cd "$root"
 case " $* " in
   " -m slow ") # in two processes what measures no training, then the rest one after the other
     prepare_frameworks
-    together=(tests/unit tests/distributed/test_{accelerate,interrupts,redact,rendezvous,script_imports,watch_faults}.py)
+    together=(tests/unit tests/distributed/test_{accelerate,callbacks,interrupts,notebook,redact,rendezvous,script_imports,watch_faults}.py)
     "$venv/bin/python" -m pytest "$@" -n 2 --dist loadfile "${together[@]}" || failed=$?
     [ "${failed:-0}" -le 1 ] || exit "$failed" # interrupted
     "$venv/bin/python" -m pytest "$@" "${together[@]/#/--ignore=}" || failed=$?

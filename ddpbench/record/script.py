@@ -80,8 +80,10 @@ OnlyWatchedReason = Literal[
 class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     """A training script, as rank 0 observed it.
 
-    Its record has a ``ResolvedConfig`` with the observed settings. Those that a script does not have keep a default there.
+    Its record has a ``ResolvedConfig`` with the observed settings. Those that a script does not have keep ddpbench's own default there.
     """
+
+    observed_settings: list[str] = []  # fields of the ``ResolvedConfig`` that the script has itself; empty in older records
 
     model: str = ""  # class of the outermost model, and of the model in DDP: "DistributedDataParallel(ResNet)"; empty if unknown
     optimizers: list[str] = []  # classes, in the order of their first steps

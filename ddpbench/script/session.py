@@ -47,6 +47,9 @@ class ScriptSession(ABC):
         steps: End the script after so many batches; None for its own end.
     """
 
+    runs_program = False
+    """Whether a script is running in this process, watched as a whole."""
+
     def __init__(self, program: Program, request: Request, rank_env: RankEnv, kind: str, steps: int | None = None) -> None:
         self._program, self._rank_env, self._kind = program, rank_env, kind
         self._request = msgspec.structs.replace(request, output=_absolute(request.output))  # the script may change the folder
@@ -66,7 +69,9 @@ class ScriptSession(ABC):
         call_after_import("torch", self._begin)
         restore_handlers()
         mark_signal_ready(self._rank_env)
+        ScriptSession.runs_program = True
         ending = self._run_program()
+        ScriptSession.runs_program = False  # in a notebook, the process goes on
         if os.getpid() == self._pid:
             with self._ending_lock:
                 self._end(ending)

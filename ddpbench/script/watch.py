@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -40,8 +41,14 @@ def watch(program: Program, request: Request, options: WatchOptions) -> NoReturn
 
 
 @contextmanager
-def watched_block(name: str, output_dir: str, quiet: bool) -> Iterator[None]:
-    """Watch a block of this process, one at a time. Raises UsageError if one is watched, or if ``output_dir`` cannot be written."""
+def watched_block(name: str, output_dir: str, quiet: bool, variables: Mapping[str, str] = os.environ) -> Iterator[None]:
+    """Watch a block of this process, one at a time. Nothing happens in a script that ``ddpbench watch`` or ``diagnose`` runs.
+
+    ``variables`` name the rank, as torchrun does. Raises UsageError if a block is watched, or if ``output_dir`` cannot be written.
+    """
+    if ScriptSession.runs_program:
+        yield
+        return
     if not WATCHED.acquire(blocking=False):
         raise UsageError("a block is watched already", "one ddpbench.watch() at a time")
     try:
@@ -50,7 +57,7 @@ def watched_block(name: str, output_dir: str, quiet: bool) -> Iterator[None]:
         request = Request(arms=[Config(workload=name)], output=output, command=[*map(str, sys.argv[:1])])
         import torch  # noqa: F401  # which the block uses: there is nothing to wait for
 
-        with WatchSession(Program(name, (), False), request, from_env(), WatchOptions()).around():
+        with WatchSession(Program(name, (), False), request, from_env(variables), WatchOptions()).around():
             yield
     finally:
         WATCHED.release()

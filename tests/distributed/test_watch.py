@@ -59,6 +59,8 @@ def test_plain_loop_gives_a_page_and_a_record(plain: tuple[Any, Any, Path]) -> N
     assert phase_ms(record, "data") >= 8
     assert record.script is not None
     assert (record.script.model, record.script.optimizers) == ("Sequential", ["SGD"])
+    assert {"batch_size", "lr", "workers"} <= set(record.script.observed_settings)
+    assert {"augment", "image_size", "schedule"}.isdisjoint(record.script.observed_settings), "a script has none of them"
     assert (record.script.batches, record.script.epochs, record.script.num_samples) == (160, 4, 320)
     assert set(record.script.outside_s) == {"validation", "checkpoint", "between-epochs"}
     assert record.script.outside_s["validation"] >= 4 * 8 * 0.005

@@ -6,6 +6,7 @@ its class, for that one instance.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ class Hooks:
         self.differentiates_twice = False  # as a gradient penalty does
         self._known_optimizers: set[int] = set()
         self._first_optimizer: int | None = None  # its id
-        self.optimizer_settings: dict[str, Any] = optimizer_settings(None)
+        self.optimizer_settings: dict[str, Any] = {}
         self.models = ModelWatch(observer.clock, self._replace)
         self._handle = register_optimizer_step_post_hook(self._after_update)
         self._replace(torch.autograd, "backward", self._timed_backward(torch.autograd.backward))
@@ -247,14 +248,10 @@ def calls_super(method: Any) -> bool:
     return "__class__" in getattr(getattr(method, "__code__", None), "co_freevars", ())
 
 
-def optimizer_settings(optimizer: Optimizer | None) -> dict[str, Any]:
-    """The fields of a ResolvedConfig that describe an optimizer. What it does not have is at the default of SGD."""
-    group = optimizer.param_groups[0] if optimizer else {}
-    name = type(optimizer).__name__.lower()
-    return {
-        "optimizer": name if name in ("sgd", "adam", "adamw") else "sgd",
-        "optimizer_impl": implementation_of(optimizer) if optimizer else "loop",
-        "lr": max(float(group.get("lr", 0.0)), 1e-12),
-        "momentum": min(max(float(group.get("momentum", 0.0)), 0.0), 0.999),
-        "weight_decay": max(float(group.get("weight_decay", 0.0)), 0.0),
-    }
+def optimizer_settings(optimizer: Optimizer) -> dict[str, Any]:
+    """The fields of a ResolvedConfig that ``optimizer`` has, within their ranges there."""
+    group, name = optimizer.param_groups[0], type(optimizer).__name__.lower()
+    ranges = {"lr": (1e-12, math.inf), "momentum": (0.0, 0.999), "weight_decay": (0.0, math.inf)}
+    settings = {key: min(max(float(group[key]), low), high) for key, (low, high) in ranges.items() if key in group}
+    known_name = {"optimizer": name} if name in ("sgd", "adam", "adamw") else {}
+    return {**known_name, "optimizer_impl": implementation_of(optimizer), **settings}

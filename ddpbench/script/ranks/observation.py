@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import torch
@@ -22,12 +23,21 @@ from ddpbench.script.observe.models import is_compiled
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rounds import WARMUP_STEPS, LoaderShape, batches_per_update, cut_rounds, usual_batch_size
 from ddpbench.script.observe.rows import Rows, to_rows
-from ddpbench.script.observe.source import DEFAULT_PREFETCH
 from ddpbench.script.ranks.gather import RankState
 from ddpbench.script.ranks.progress import RankProgress
 from ddpbench.script.run_script import PROCESSES_HINT
 
-UNKNOWN_LOADER = "DataLoader"
+UNOBSERVED_SETTINGS = {
+    "loader": "DataLoader",
+    "workers": 0,
+    "pin_memory": False,
+    "optimizer_impl": "loop",
+    "lr": 1e-12,
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "warmup": 1,
+}
+"""What a record has where the script does not have it, and the defaults of ddpbench's own workloads would mislead."""
 
 
 class Observation:
@@ -190,25 +200,31 @@ class Observation:
             training_s=observer.steps.seconds + sum(observer.outside.seconds.values()),
             fusable_norms=self._fusable_norms,
             ended_early=self._hooks.has_ended_script,
+            observed_settings=sorted(self._observed_settings(rows)),
             outside_s=dict(observer.outside.seconds),
             sample_comparison=observer.repeated_workers.comparison,
         )
 
     def _config(self, rows: Rows) -> ResolvedConfig:
         """The observed settings. The rest has the defaults of a run, which its page does not show."""
-        models, training = self._hooks.models, self.observer.training
-        return ResolvedConfig(
-            workload=self.name,
-            precision=self.precision,
-            batch_size=usual_batch_size(rows),
-            channels_last=models.channels_last,
-            loader=training.name if training else UNKNOWN_LOADER,
-            workers=training.workers if training else 0,
-            prefetch=max(1, training.prefetched // training.workers) if training and training.workers else DEFAULT_PREFETCH,
-            pin_memory=training.pin_memory if training else False,
-            engine=self.engine,
-            device="cuda" if self._device.type == "cuda" else "cpu",
-            threads=None if self._device.type == "cuda" else torch.get_num_threads(),
-            warmup=1,
+        return ResolvedConfig(**{**UNOBSERVED_SETTINGS, **self._observed_settings(rows)})
+
+    def _observed_settings(self, rows: Rows) -> dict[str, Any]:
+        """The fields of the configuration that the script has itself."""
+        models, training, is_cuda = self._hooks.models, self.observer.training, self._device.type == "cuda"
+        settings = {
+            "workload": self.name,
+            "precision": self.precision,
+            "batch_size": usual_batch_size(rows),
+            "channels_last": models.channels_last,
+            "engine": self.engine,
+            "device": "cuda" if is_cuda else "cpu",
             **self._hooks.optimizer_settings,
-        )
+        }
+        if not is_cuda:
+            settings["threads"] = torch.get_num_threads()
+        if training:
+            settings |= {"loader": training.name, "workers": training.workers, "pin_memory": training.pin_memory}
+            if training.workers:
+                settings["prefetch"] = max(1, training.prefetched // training.workers)
+        return settings

@@ -169,6 +169,15 @@ def test_listed_runs_say_what_differs_from_the_run_before(tmp_path: Path, capsys
     assert "    batch-size 256 -> 512" in table
 
 
+@pytest.mark.slow
+def test_ten_thousand_runs_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(records.job(records.record()), tmp_path / "0.json")
+    for number in range(1, 10_000):
+        (tmp_path / f"{number}.json").hardlink_to(tmp_path / "0.json")
+    assert main(["report", str(tmp_path), "--format", "csv"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 10_001
+
+
 @pytest.mark.parametrize("wrong", [wrong for wrong in invalid_records.DEFECTS if wrong != "unreadable" or os.geteuid()])
 def test_report_of_an_invalid_file_names_it(wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.json"
@@ -176,7 +185,7 @@ def test_report_of_an_invalid_file_names_it(wrong: str, tmp_path: Path, capsys: 
     assert f"'{bad}'" in refused(f"report {shlex.quote(str(bad))}", capsys)
 
 
-@pytest.mark.parametrize("wrong", ["dangling link", "directory", "deep nesting", "other JSON"])
+@pytest.mark.parametrize("wrong", ["dangling link", "directory", "deep nesting", "other JSON", "newer", "truncated", "empty"])
 def test_invalid_files_in_a_folder_are_ignored(wrong: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     invalid_records.write(folder / "other.json", wrong)
     assert main(["report", str(folder), "--format", "json"]) == main(["report", "-o", str(folder), "--format", "json"]) == 0

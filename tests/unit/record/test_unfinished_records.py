@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import socket
 import subprocess
@@ -60,6 +61,13 @@ def test_run_with_a_live_process_is_running(tmp_path: Path, capsys: pytest.Captu
     printed = reported(left_running(tmp_path, unfinished(socket.gethostname(), os.getpid())), capsys)
     assert "\nrunning, 2 of 5 rounds\n" in printed
     assert "throughput   5,7" in printed
+
+
+def test_summary_of_a_running_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = left_running(tmp_path, unfinished(socket.gethostname(), os.getpid()))
+    assert main(["report", "--format", "summary", str(path)]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["status"], summary["figure"]["rounds"]) == ("running", 2)
 
 
 def test_zombie_process_counts_as_exited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

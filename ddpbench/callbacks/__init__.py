@@ -1,0 +1,1 @@
+"""Callbacks that watch the training of a framework: ``callbacks.lightning`` and ``callbacks.transformers``."""

@@ -1,0 +1,52 @@
+"""For the Trainer of Lightning: ``Trainer(callbacks=[WatchCallback()])`` watches ``fit``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from ddpbench.callbacks.watched_training import WatchedTraining
+from ddpbench.machine.variables import EnvVar
+
+if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:  # each has its own Trainer, which takes its own callbacks
+    from pytorch_lightning import Callback
+else:
+    from lightning.pytorch import Callback
+
+
+class WatchCallback(Callback):
+    """Watches ``fit`` as ``with ddpbench.watch():`` does: the page is printed when it ends, one for all ranks.
+
+    Args:
+        name: Of the training, in its page and record; by default the class of the LightningModule.
+        output_dir: Folder of the record.
+        quiet: Print one line in place of the page.
+    """
+
+    def __init__(self, name: str | None = None, *, output_dir: str = "results/runs", quiet: bool = False) -> None:
+        self._training = WatchedTraining(name, output_dir, quiet)
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        self._training.begin(pl_module, _rank_variables(trainer))
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        self._training.end()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._training.end(exception)
+
+
+def _rank_variables(trainer: Any) -> Mapping[str, str]:
+    """The environment variables of this rank. Lightning's own launcher sets no RANK."""
+    if trainer.world_size == 1:
+        return os.environ
+    ranks = {
+        EnvVar.RANK: trainer.global_rank,
+        EnvVar.WORLD_SIZE: trainer.world_size,
+        EnvVar.LOCAL_RANK: trainer.local_rank,
+        EnvVar.LOCAL_WORLD_SIZE: trainer.num_devices,
+        EnvVar.GROUP_RANK: trainer.node_rank,
+    }
+    return {**os.environ, **{str(name): str(value) for name, value in ranks.items()}}
