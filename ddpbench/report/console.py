@@ -91,6 +91,7 @@ def make_console(stream: TextIO | None, width: int | None = None) -> Console:
         markup=False,
         highlight=False,
         emoji=False,
+        force_jupyter=False,  # in a notebook, rich would display each line as an output of its own
     )
 
 

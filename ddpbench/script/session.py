@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 from rich.console import Console
@@ -45,15 +45,24 @@ class ScriptSession(ABC):
         rank_env: This rank.
         kind: ``watch`` or ``diagnose``.
         steps: End the script after so many batches; None for its own end.
+        stream: Of lines and pages; None for stderr.
     """
 
     runs_program = False
     """Whether a script is running in this process, watched as a whole."""
 
-    def __init__(self, program: Program, request: Request, rank_env: RankEnv, kind: str, steps: int | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        request: Request,
+        rank_env: RankEnv,
+        kind: str,
+        steps: int | None = None,
+        stream: TextIO | None = None,
+    ) -> None:
         self._program, self._rank_env, self._kind = program, rank_env, kind
         self._request = msgspec.structs.replace(request, output=_absolute(request.output))  # the script may change the folder
-        self._pid, self._cwd, self._stderr = os.getpid(), os.getcwd(), sys.stderr
+        self._pid, self._cwd, self._stream = os.getpid(), os.getcwd(), stream or sys.stderr
         self._journal: Journal | None = None
         self._observation: Observation | None = None
         self._hooks: Hooks | None = None
@@ -205,7 +214,7 @@ class ScriptSession(ABC):
         journal = self._keep(record)
         journal.close(status, fault)
         render = None if journal.job.records[0].rounds else self._render_fault
-        print_and_write_json(journal.job, Path(self._shown(journal.path)), self._request.output, stream=self._stderr, render=render)
+        print_and_write_json(journal.job, Path(self._shown(journal.path)), self._request.output, stream=self._stream, render=render)
         return journal
 
     def _discard(self) -> None:
@@ -240,8 +249,8 @@ class ScriptSession(ABC):
         self.print_line(f"ddpbench: error: cannot report on {self._program.name}: {type(problem).__name__}: {problem}")
 
     def print_line(self, text: str) -> None:
-        """Print one line on the stderr that the script started with; a closed one is no error."""
-        with suppress(OSError, ValueError), room_for_lines(self._stderr) as stream:
+        """Print one line on the stream that the script started with; a closed one is no error."""
+        with suppress(OSError, ValueError), room_for_lines(self._stream) as stream:
             stream.write(f"{printable(text)}\n")  # at once: print() lets other threads write before the end of the line
             stream.flush()
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import msgspec
 
@@ -57,7 +57,8 @@ def watched_block(name: str, output_dir: str, quiet: bool, variables: Mapping[st
         request = Request(arms=[Config(workload=name)], output=output, command=[*map(str, sys.argv[:1])])
         import torch  # noqa: F401  # which the block uses: there is nothing to wait for
 
-        with WatchSession(Program(name, (), False), request, from_env(variables), WatchOptions()).around():
+        stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr  # below a cell, stderr is shown like an error
+        with WatchSession(Program(name, (), False), request, from_env(variables), WatchOptions(), stream).around():
             yield
     finally:
         WATCHED.release()
@@ -73,8 +74,10 @@ def with_nonfinite_loss(timed: Round) -> Round:
 class WatchSession(ScriptSession):
     """The watching of one script in one process. Its ``Reporter`` saves and prints through it while the script runs."""
 
-    def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: WatchOptions) -> None:
-        super().__init__(program, request, rank_env, "watch", options.steps)
+    def __init__(
+        self, program: Program, request: Request, rank_env: RankEnv, options: WatchOptions, stream: TextIO | None = None
+    ) -> None:
+        super().__init__(program, request, rank_env, "watch", options.steps, stream)
         self._options = options
         self._reporter: Reporter | None = None
         self.is_quiet, self.is_redacted = request.output.quiet, request.output.redact

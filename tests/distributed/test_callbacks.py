@@ -103,7 +103,7 @@ def test_training_is_watched_and_has_one_page(
     assert done.stdout.count("after") == ranks
     assert done.stderr.count("ddpbench watch  Net  ") == 1
     [summary] = summaries(tmp_path)
-    assert (summary.status, summary.training.workload, summary.training.ranks) == ("ok", "Net", ranks)
+    assert (summary.status, summary.training.workload, summary.machine.ranks) == ("ok", "Net", ranks)
     assert summary.figure is not None
 
 

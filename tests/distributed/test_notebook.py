@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -39,7 +40,8 @@ def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     cells = [TRAINING, f"!ddpbench report {RECORD}", "!python -m ddpbench watch train.py", "%run -m ddpbench watch train.py", TRAINING]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(notebook, timeout=90, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    return ["".join(output.get("text", "") for output in cell.outputs) for cell in notebook.cells]
+    texts = ["".join(output.get("text", "") for output in cell.outputs) for cell in notebook.cells]
+    return [re.sub(r"\x1b\[[\d;]*m", "", text) for text in texts]
 
 
 def test_page_is_printed_below_each_cell(printed: list[str]) -> None:
