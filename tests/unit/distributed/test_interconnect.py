@@ -282,7 +282,7 @@ def test_only_active_infiniband_ports_count(tmp_path: Path) -> None:
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two ranks need two GPUs")
 def test_two_gpus_of_one_host_use_p2p_or_shared_memory(launch: Callable[..., Any], results: Path) -> None:
     words = ["resnet18", "--gpus", "2", "-b", "8", "--steps", "2", "--rounds", "1", "--warmup", "1"]
-    done = launch([*PLAIN, *words, "-o", str(results)])
+    done = launch([*PLAIN, *words, "-v", "-o", str(results)])
     assert done.returncode == 0, done.stderr
     environment = only_record(results).environment
     assert environment.transport
