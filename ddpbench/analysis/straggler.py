@@ -114,10 +114,10 @@ def median_own_ms(trace: Trace) -> float:
 
 
 def _excess(rank: int, timed: Round, own_of: Callable[[Trace], float]) -> float | None:
-    """Own time over the median of the others, a fraction; None if another rank was slower in that round."""
+    """Own time over the median of the others, a fraction; None if another rank was slower in that round, or all others only waited."""
     own = {trace.rank: own_of(trace) for trace in timed.traces}
-    slow = own.pop(rank)
-    return slow / median(own.values()) - 1 if slow > max(own.values()) else None
+    slow, typical = own.pop(rank), median(own.values())
+    return slow / typical - 1 if slow > max(own.values()) and typical > 0 else None
 
 
 def _is_significant(excesses: Sequence[float | None], min_excess: float) -> bool:

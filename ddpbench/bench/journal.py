@@ -123,14 +123,16 @@ class Journal:
             self._frozen = True
 
     def close(self, status: Status, fault: Fault | None = None) -> None:
-        """End every arm that is still running, judge all, and save."""
+        """End every arm that is still running, judge all, and save, also if judging fails."""
         from ddpbench.analysis.judge import judge_all, previous_figures
 
         earlier = previous_runs(self.path.parent)
         with self._lock:
             close_records(self.job.records, status, fault)
-            judge_all(self.job, lambda record: previous_figures(record, earlier))
-            self.save()
+            try:
+                judge_all(self.job, lambda record: previous_figures(record, earlier))
+            finally:
+                self.save()
 
 
 def close_records(records: Sequence[Record], status: Status, fault: Fault | None) -> None:

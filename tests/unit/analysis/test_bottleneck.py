@@ -17,6 +17,7 @@ from ddpbench.analysis.checks.rules import run_checks
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.judge import find_verdict
+from ddpbench.analysis.ranks import own_ms
 from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.bottleneck import (
@@ -373,6 +374,14 @@ def test_rank_that_is_slower_in_every_round_is_a_straggler_although_rounds_vary(
     ]
     made[0].rounds = [other.rounds[place] for place, other in enumerate(made)]
     assert judged(made[0]).kind == kind
+
+
+def test_rank_whose_measured_waits_exceed_its_steps_is_compared_with_none() -> None:
+    """As in steps of a millisecond, which begin and end between two readings of other clocks."""
+    waits = {**WORK, "broadcast": 10.0}
+    record = records.record([WORK, waits], traces={1: {"wall_s": 0.1}})
+    assert all(own_ms(timed.traces[1]) < 0 for timed in record.rounds)
+    assert judged(record).kind != "straggler"
 
 
 def test_resampling_is_deterministic() -> None:

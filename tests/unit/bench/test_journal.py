@@ -59,6 +59,17 @@ def test_full_disk_leaves_no_partial_file(tmp_path: Path, force: bool) -> None:
     assert [path.read_text() for path in tmp_path.iterdir()] == (["mine"] if force else [])
 
 
+def test_record_that_cannot_be_judged_is_closed_nevertheless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge_none(*_: object) -> None:
+        raise ZeroDivisionError
+
+    journal = Journal(records.job(records.record(status="running")), tmp_path / "run.json")
+    monkeypatch.setattr("ddpbench.analysis.judge.judge_all", judge_none)
+    with pytest.raises(ZeroDivisionError):
+        journal.close("interrupted", Fault(message="interrupted by SIGTERM"))
+    assert load(journal.path).records[0].status == "interrupted"
+
+
 def test_json_is_written_to_file_pipe_or_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = records.job(records.record())
     write_json(job, str(tmp_path / "run.json"), force=False)
