@@ -106,6 +106,7 @@ class ScriptDiagnosis:
 
     def finish(self) -> None:
         """The script has ended: collect the last results, and on rank 0 build the records."""
+        self._progress.stop()
         for step in (partial(self.windows.close, CLOSE_TIMEOUT_S), partial(self._share_results, AT_THE_END, LAST_RESULTS_TIMEOUT_S)):
             try:
                 step()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Timer
 from time import monotonic
 
 from ddpbench.script.diagnose.stage import Stage
 
 EVERY_S = 10.0
-"""Seconds from one line to the next about the same."""
+"""Seconds from one line to the next about the same: a trial may take longer."""
 
 NAMES = {
     "benchmark": "loader alone",
@@ -22,21 +23,37 @@ NAMES = {
 
 
 class ProgressLines:
-    """Prints a line with ``print_line`` when something else begins, and every ``EVERY_S`` seconds. All ends at ``end_s``."""
+    """Prints a line with ``print_line`` when something else begins, and every ``every_s`` seconds. All ends at ``end_s``."""
 
-    def __init__(self, print_line: Callable[[str], None], end_s: float) -> None:
-        self._print_line, self._end_s = print_line, end_s
-        self._name, self._due_s = "", 0.0
+    def __init__(self, print_line: Callable[[str], None], end_s: float, every_s: float = EVERY_S) -> None:
+        self._print_line, self._end_s, self._every_s = print_line, end_s, every_s
+        self._name, self._round_text = "", ""
+        self._timer = Timer(every_s, self._print)
 
     def show(self, stage: Stage, round_text: str = "") -> None:
         """``stage`` begins, in the round ``round_text``: ``2 of 8``."""
-        name, now_s = stage_name(stage), monotonic()
-        if not name or (name == self._name and now_s < self._due_s):
+        if stage.kind == "end":
+            return self.stop()
+        if name := stage_name(stage):
+            is_other, self._name, self._round_text = name != self._name, name, round_text
+            if is_other:
+                self._print()
+
+    def stop(self) -> None:
+        """Print no further line."""
+        self._name = ""
+        self._timer.cancel()
+
+    def _print(self) -> None:
+        self._timer.cancel()
+        name, left_s = self._name, self._end_s - monotonic()
+        if not name:
             return
-        self._name, self._due_s = name, now_s + EVERY_S
-        left_s = self._end_s - now_s
-        parts = [name, f"round {round_text}" if round_text else "", f"at most {left_s:.0f} s left" if left_s >= 1 else ""]
+        parts = [name, f"round {self._round_text}" if self._round_text else "", f"at most {left_s:.0f} s left" if left_s >= 1 else ""]
         self._print_line(f"ddpbench: {', '.join(filter(None, parts))}")
+        self._timer = Timer(self._every_s, self._print)
+        self._timer.daemon = True
+        self._timer.start()
 
 
 def stage_name(stage: Stage) -> str:
