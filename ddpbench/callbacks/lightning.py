@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from ddpbench.callbacks.watched_training import WatchedTraining
 from ddpbench.machine.variables import EnvVar
 
-if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:  # each has its own Trainer, which takes its own callbacks
-    from pytorch_lightning import Callback
-else:
-    from lightning.pytorch import Callback
+LIGHTNING = "pytorch_lightning" if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules else "lightning.pytorch"
+"""The package in use: each has a Trainer of its own, which takes its own callbacks."""
+
+Callback: Any = import_module(LIGHTNING).Callback
 
 
 class WatchCallback(Callback):
