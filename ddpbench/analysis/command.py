@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ddpbench.analysis.controls import baseline_of
 from ddpbench.record.config import USUAL_VALUES, Config
 from ddpbench.record.environment import Environment
 from ddpbench.record.flags import FlagField, flag_fields, spelled
 from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import mask_command
 
@@ -129,3 +131,24 @@ def omp_threads_prefix(environment: Environment, cores_per_rank: int | None) -> 
         launcher_default = str(default_threads(environment.placements[0].usable_cores, environment.world_size, cores_per_rank))
     num_threads = environment.variables.get("OMP_NUM_THREADS", launcher_default)
     return [] if num_threads == launcher_default else [f"OMP_NUM_THREADS={num_threads}"]
+
+
+def config_fields(scenario: Scenario) -> dict[str, object]:
+    """Return the fields of Config that ``scenario`` changes."""
+    values = {name: getattr(scenario, name) for name in scenario.__struct_fields__}
+    return {name: value for name, value in values.items() if value is not None and name in CONFIG_FIELDS}
+
+
+def is_runnable(scenario: Scenario) -> bool:
+    """Whether flags of a run, or arguments of a script's DataLoader, can express all of ``scenario``.
+
+    More cores or ranks need another machine or launch.
+    """
+    return all(getattr(scenario, name) is None or name in (*CONFIG_FIELDS, *DATALOADER_FIELDS) for name in scenario.__struct_fields__)
+
+
+def command_with(job: Job, scenario: Scenario) -> str:
+    """Return the command that runs the baseline of ``job`` with ``scenario``."""
+    record = baseline_of(job)
+    assert record is not None, "predictions belong to a diagnosis"
+    return CommandBuilder.of(record, job).command(**{name: (value,) for name, value in config_fields(scenario).items()})

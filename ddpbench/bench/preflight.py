@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ddpbench.analysis.checks.nodes import check_node_balance
+from ddpbench.analysis.checks.machine import check_node_balance
 from ddpbench.bench.fast import check_norms_to_fuse
 from ddpbench.bench.gate import check_gate_applies
 from ddpbench.bench.resolve import resolve_config

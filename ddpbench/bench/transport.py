@@ -51,7 +51,7 @@ class TransportProbe:
         """Print a note at once if NCCL uses no InfiniBand, before the report says so."""
         if self._journal is None or len(self._probed_arms) > 1:
             return
-        from ddpbench.analysis.checks.nodes import check_infiniband
+        from ddpbench.analysis.checks.machine import check_infiniband
         from ddpbench.report.messages.checks import check_hint, check_text
 
         record = self._journal.job.records[0]

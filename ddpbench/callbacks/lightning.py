@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from ddpbench.callbacks.watched_training import WatchedTraining
+from ddpbench.callbacks import WatchedTraining
 from ddpbench.machine.variables import EnvVar
 
 LIGHTNING = "pytorch_lightning" if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules else "lightning.pytorch"

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from ddpbench.callbacks.watched_training import WatchedTraining
+from ddpbench.callbacks import WatchedTraining
 
 
 class WatchCallback(TrainerCallback):

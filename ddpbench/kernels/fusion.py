@@ -16,10 +16,9 @@ from ddpbench.kernels.patterns import CannotTrace, Finder, is_plain, trace
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None  # it comes with torch for CUDA
 if HAS_TRITON:
-    from ddpbench.kernels.average_pool import GlobalAvgPool2d, pools_globally
     from ddpbench.kernels.deferred import FusedBatchNorm2d
     from ddpbench.kernels.images import ImageConv2d, takes_images
-    from ddpbench.kernels.shortcut import ShortcutConv2d
+    from ddpbench.kernels.modules import GlobalAvgPool2d, ShortcutConv2d, pools_globally
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 

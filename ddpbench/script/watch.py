@@ -74,9 +74,7 @@ def with_nonfinite_loss(timed: Round) -> Round:
 class WatchSession(ScriptSession):
     """The watching of one script in one process. Its ``Reporter`` saves and prints through it while the script runs."""
 
-    def __init__(
-        self, program: Program, request: Request, rank_env: RankEnv, options: WatchOptions, stream: TextIO | None = None
-    ) -> None:
+    def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: WatchOptions, stream: TextIO | None = None) -> None:
         super().__init__(program, request, rank_env, "watch", options.steps, stream)
         self._options = options
         self._reporter: Reporter | None = None

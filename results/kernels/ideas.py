@@ -28,10 +28,9 @@ from bare import bare_windows, start_rank, unchanged, windows_in_turn
 
 from ddpbench.analysis.stats import ratio_of
 from ddpbench.kernels import fuse
-from ddpbench.kernels.average_pool import GlobalAvgPool2d
 from ddpbench.kernels.deferred import FusedBatchNorm2d
 from ddpbench.kernels.images import ImageConv2d
-from ddpbench.kernels.shortcut import ShortcutConv2d
+from ddpbench.kernels.modules import GlobalAvgPool2d, ShortcutConv2d
 from ddpbench.machine.backends import configure_backends
 from ddpbench.machine.device import describe_device
 from ddpbench.machine.peaks import measure_copy_bytes_per_s

@@ -19,7 +19,7 @@ LAYERS = [
     ["report", "training"],
     ["bench"],
     ["published", "script"],
-    ["cli"],
+    ["cli", "callbacks"],
     ["__main__"],
 ]
 LAYER = {room: floor for floor, rooms in enumerate(LAYERS) for room in rooms}

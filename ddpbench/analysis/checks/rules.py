@@ -5,26 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import get_args
 
-from ddpbench.analysis.checks.cpu import check_cpu_demand, check_starved_ranks
-from ddpbench.analysis.checks.data import (
+from ddpbench.analysis.checks.machine import (
+    check_allocator_retries,
+    check_cpu_demand,
+    check_infiniband,
+    check_mfu,
+    check_node_balance,
+    check_other_processes,
+    check_power_cap,
+    check_remeasured_rounds,
+    check_starved_ranks,
+    check_throttling,
+)
+from ddpbench.analysis.checks.rounds import check_drift, check_length, check_noise, check_relocations
+from ddpbench.analysis.checks.training import (
+    check_loss_is_finite,
+    check_loss_scale_used,
+    check_parameters_change,
+    check_params_in_sync,
+    check_precision,
     check_repeated_samples,
     check_reread_files,
     check_shared_handles,
     check_skipped_files,
+    check_skipped_steps,
     check_validation,
 )
-from ddpbench.analysis.checks.gpu import (
-    check_allocator_retries,
-    check_mfu,
-    check_other_processes,
-    check_power_cap,
-    check_remeasured_rounds,
-    check_throttling,
-)
-from ddpbench.analysis.checks.nodes import check_infiniband, check_node_balance
-from ddpbench.analysis.checks.numerics import check_loss_is_finite, check_parameters_change, check_params_in_sync, check_skipped_steps
-from ddpbench.analysis.checks.precision import check_loss_scale_used, check_precision
-from ddpbench.analysis.checks.rounds import check_drift, check_length, check_noise, check_relocations
 from ddpbench.record.checks import (
     AllocRetry,
     AnyCheck,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.command import CommandBuilder, command_with, is_runnable
 from ddpbench.analysis.compare import COMPARABLE_STATUSES, throughput_ratio
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.inputs import AnalysisInput
@@ -19,7 +19,6 @@ from ddpbench.analysis.remedies.script import (
 )
 from ddpbench.analysis.run_length import missing_batches
 from ddpbench.analysis.whatif.query import predict_gain
-from ddpbench.analysis.whatif.settings import command_with, is_runnable
 from ddpbench.record.prediction import FUSED, TRIED_UNPREDICTED, Prediction, Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.remedy import Advice, AnyRemedy, MeasuredGain, Remedy, Worth

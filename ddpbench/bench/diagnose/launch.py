@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from ddpbench.analysis.whatif.settings import config_fields
+from ddpbench.analysis.command import config_fields
 from ddpbench.bench.diagnose.control_runs import with_loader
 from ddpbench.bench.launch import run_single_launch
 from ddpbench.distributed.exit_status import exit_with_error

@@ -8,10 +8,10 @@ from itertools import product
 
 import msgspec
 
+from ddpbench.analysis.command import config_fields, is_runnable
 from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.remedies.predict import is_predicted_late, predict_after_trials, predict_remedies, top_candidates
 from ddpbench.analysis.stats import MIN_VALUES_FOR_INTERVAL
-from ddpbench.analysis.whatif.settings import config_fields, is_runnable
 from ddpbench.bench.after_first_step import record_model_costs
 from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.diagnose.context import ACTIVATION_S, DiagnosisContext

@@ -6,9 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from ddpbench.analysis.batch_knee import BatchKnee, find_batch_knee
 from ddpbench.analysis.compare import ArmRow, compare
-from ddpbench.analysis.fastest import MAX_EQUIVALENT_RATIO, BestArm, break_even, find_best_arm, next_step_after_comparison
+from ddpbench.analysis.fastest import (
+    MAX_EQUIVALENT_RATIO,
+    BatchKnee,
+    BestArm,
+    break_even,
+    find_batch_knee,
+    find_best_arm,
+    next_step_after_comparison,
+)
 from ddpbench.analysis.metrics import accuracy_split, last_accuracy
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.record.record import Job, Record

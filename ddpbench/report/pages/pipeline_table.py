@@ -22,8 +22,8 @@ from ddpbench.record.text import format_3sig, pluralize
 from ddpbench.report.format import MISSING, format_decimals, format_percent, format_rounded, format_s_as_ms, format_significant
 from ddpbench.report.layout import CAUTION, LABEL, Page, align_columns, styled, wrap_items, wrap_text
 from ddpbench.report.messages.arms import throughput_unit
+from ddpbench.report.messages.dataset import no_cold_rate_reason
 from ddpbench.report.messages.phrases import SLOWER_ALONE, device_noun, is_slower_alone
-from ddpbench.report.messages.storage import no_cold_rate_reason
 
 INDENT = "  "
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from time import perf_counter
+from typing import Any
 
 import msgspec
 import torch
+from torch.utils.data import DataLoader
 
 from ddpbench.analysis.worker_memory import workers_that_fit
+from ddpbench.bench.loader_bench import BenchmarkedLoader, measure_delivery
+from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.distributed.bandwidth import h2d_bytes_per_s
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.storage import benchmark_storage
 from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark
+from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.dataset_files import common_folder
 from ddpbench.script.diagnose.device_decoding import benchmark_device_decoding
-from ddpbench.script.diagnose.loader_benchmark import benchmark_own, benchmark_with_workers
 from ddpbench.script.diagnose.own_loader import SteeredIterator
 from ddpbench.script.diagnose.sample_comparison import probe_shared_files
 from ddpbench.script.diagnose.shared_files import SharedFiles
@@ -86,3 +91,40 @@ def _benchmark_copies(device: torch.device, iterator: SteeredIterator) -> H2DBan
     num_bytes = repeated.batch_bytes
     pinned, pageable = (h2d_bytes_per_s(device, num_bytes, pinned) for pinned in (True, False))
     return H2DBandwidth(pinned_bytes_per_s=pinned, pageable_bytes_per_s=pageable, bytes_per_sample=repeated.bytes_per_sample)
+
+
+def benchmark_own(iterator: SteeredIterator, rank: int, seconds: float) -> LoaderBenchmark:
+    """Drain the script's own loader for about ``seconds``."""
+    source, steered = iterator.source, iterator.steered
+    parallel = max(1, source.workers)
+    loader = BenchmarkedLoader(steered, rank, parallel, parallel, source.prefetched)
+    return measure_delivery(loader, iterator.drop_own, steered.first_batch_s, seconds)
+
+
+def benchmark_with_workers(copied: DataLoader[Any], iterator: SteeredIterator, rank: int, seconds: float) -> LoaderBenchmark:
+    """Drain ``copied``, a copy of the script's loader with other workers, which it keeps; a stream that ends begins again.
+
+    Raises ConfigFailed if the copy cannot work.
+    """
+    begin_s, workers = perf_counter(), copied.num_workers
+
+    def begin() -> Any:
+        with suppress_worker_count_warning(), no_torch_sigchld_handler():
+            return iter(copied)  # timed; the same one again, since it keeps its workers
+
+    batches = begin()
+
+    def drop_next() -> int:
+        batch = next(batches, batches)
+        if batch is batches:
+            batch = next(begin(), batches)
+        if batch is batches:
+            raise ConfigFailed("the loader yields no batch")
+        return iterator.source.num_samples_in(batch, batches.samples)
+
+    drop_next()
+    first_batch_s = perf_counter() - begin_s
+    prefetched = workers * (copied.prefetch_factor or 1)
+    loader = BenchmarkedLoader(batches, rank, workers, workers, prefetched)
+    benchmark = measure_delivery(loader, drop_next, first_batch_s, seconds)
+    return msgspec.structs.replace(benchmark, workers=workers)

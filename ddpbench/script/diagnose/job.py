@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from ddpbench.analysis.collective_wait import subsample_round
+from ddpbench.analysis.command import config_fields
 from ddpbench.analysis.rounds import collect_round
 from ddpbench.analysis.run_length import MIN_ROUNDS_AND_STEPS_FOR_VERDICT, are_mostly_prefetched
-from ddpbench.analysis.whatif.settings import config_fields
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.loaders import SYNTHETIC

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -21,7 +22,6 @@ from ddpbench.script.ranks.observation import Observation
 from ddpbench.script.ranks.progress import ProgressReader, Totals
 from ddpbench.script.ranks.standstill import Standstill, dead_rank, find_standstill
 from ddpbench.script.ranks.state_line import state_line
-from ddpbench.script.ranks.timer import Timer
 
 FAILURE_S = 0.5
 """Seconds between two looks for a rank that has failed."""
@@ -240,3 +240,19 @@ class Coordinator:
         for rank in self._watched_processes - self._ended_processes:
             if not self._states[rank].has_ended:
                 kill_process(self._states[rank].placement.pid)
+
+
+class Timer:
+    """Is due every ``period_s`` seconds, for the first time after ``first_s``, by default a period; never if ``period_s`` is None."""
+
+    def __init__(self, period_s: float | None, first_s: float | None = None) -> None:
+        self._period_s = period_s
+        self._due_s = time.monotonic() + (first_s if first_s is not None else period_s or 0.0)
+
+    def is_due(self) -> bool:
+        """Whether the time has come; if so, the next period begins now."""
+        now_s = time.monotonic()
+        if self._period_s is None or now_s < self._due_s:
+            return False
+        self._due_s = now_s + self._period_s
+        return True

@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from records import BUSY
 from training import world_of_one
 
+from ddpbench.analysis.command import is_runnable
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.judge import judge_all, judge_remedies
 from ddpbench.analysis.remedies.outcomes import best_remedy, outcomes
 from ddpbench.analysis.remedies.predict import predict_remedies, top_candidates
 from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.whatif.query import diagnosed_input
-from ddpbench.analysis.whatif.settings import is_runnable
 from ddpbench.bench.diagnose.context import DiagnosisContext
 from ddpbench.bench.diagnose.loaders import LoaderFactories
 from ddpbench.bench.diagnose.verify import (

@@ -8,7 +8,7 @@ from fused import DEVICE, channels_last
 from torch import Tensor, nn
 
 from ddpbench.kernels import fuse
-from ddpbench.kernels.average_pool import GlobalAvgPool2d
+from ddpbench.kernels.modules import GlobalAvgPool2d
 
 
 def fused_pool(size: object = 1) -> nn.Module:

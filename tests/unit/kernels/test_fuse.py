@@ -23,7 +23,7 @@ from torchvision.ops import StochasticDepth
 from ddpbench.kernels import deferred, fuse
 from ddpbench.kernels.deferred import FusedBatchNorm2d
 from ddpbench.kernels.fusion import fuse_norms
-from ddpbench.kernels.shortcut import ShortcutConv2d
+from ddpbench.kernels.modules import ShortcutConv2d
 from ddpbench.workloads import wrn
 
 NO_RELU = "no ReLU follows, or something else uses its output"

@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from ddpbench.kernels import functions, fuse
-from ddpbench.kernels.shortcut import ShortcutConv2d
+from ddpbench.kernels.modules import ShortcutConv2d
 
 
 def test_hooks_that_are_added_later_see_the_same(net: Net) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ddpbench.analysis.checks.nodes import IB_DISABLING_VARIABLES
+from ddpbench.analysis.checks.machine import IB_DISABLING_VARIABLES
 from ddpbench.machine.speed_variables import SPEED_VARIABLES, speed_variables
 
 

@@ -9,8 +9,8 @@ import records
 from diagnoses import IMAGENET, TORCH
 from msgspec.structs import replace
 
+from ddpbench.analysis.command import is_runnable
 from ddpbench.analysis.remedies.outcomes import in_terms_of
-from ddpbench.analysis.whatif.settings import is_runnable
 from ddpbench.record.loaders import LOADERS
 from ddpbench.record.prediction import FUSED, MissingMeasurement, Prediction, Scenario
 from ddpbench.record.record import Record

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
-from ddpbench.script.diagnose.loader_benchmark import benchmark_own, benchmark_with_workers
+from ddpbench.script.diagnose.benchmarks import benchmark_own, benchmark_with_workers
 from ddpbench.script.diagnose.own_loader import SteeredIterator
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.trial_loader import open_trial

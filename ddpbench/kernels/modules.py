@@ -1,4 +1,4 @@
-"""Global average pooling. torch gives its input a gradient in another order, which a slow kernel copies into channels-last."""
+"""Modules that take the place of torch's in a fused model: the convolution of a shortcut, and the average over all pixels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from ddpbench.kernels.deferred import materialized
+from ddpbench.kernels.functions import twin_of
+
+
+class ShortcutConv2d(nn.Conv2d):
+    """A Conv2d whose input other modules use, too."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The convolution of ``input`` (N, C, H, W)."""
+        return super().forward(input if torch.compiler.is_compiling() else twin_of(input))
 
 
 class GlobalAvgPool2d(nn.AdaptiveAvgPool2d):
