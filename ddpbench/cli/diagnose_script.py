@@ -15,6 +15,7 @@ from ddpbench.machine.variables import EnvVar
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flag_fields, to_argv
 from ddpbench.record.request import OutputOptions, ScriptDiagnoseOptions
+from ddpbench.script.run_script import LAUNCHER_HINTS
 
 
 @add_flags(
@@ -61,14 +62,16 @@ def flags_of_config() -> list[Any]:
 def names_script(words: Sequence[str]) -> bool:
     """Whether the first word after the flags of ``diagnose`` is a script, as python runs one.
 
-    A path that ends in ``.py`` or ``.pyz``, a folder with a ``__main__.py``, or a module after ``-m``.
+    A path that ends in ``.py`` or ``.pyz``, a folder with a ``__main__.py``, or a module after ``-m``. A launcher in its place is one by
+    mistake.
     """
     options = {spelling: option for command in (diagnose, diagnose_script) for option in command.params for spelling in option.opts}
     remaining = iter(words)
     for word in remaining:
         flag, has_value, _ = word.partition("=")
         if not word.startswith("-"):
-            return word.endswith((".py", ".pyz")) or os.path.isfile(os.path.join(word, "__main__.py"))
+            is_launcher = os.path.basename(word).rstrip(".0123456789") in LAUNCHER_HINTS
+            return is_launcher or word.endswith((".py", ".pyz")) or os.path.isfile(os.path.join(word, "__main__.py"))
         if flag in ("-m", "--module"):
             return True
         option = options.get(flag.replace("_", "-"))

@@ -86,13 +86,22 @@ class Ending:
         raise self.problem if isinstance(self.problem, SystemExit) else SystemExit(self.exit_code)
 
 
+LAUNCHER_HINTS = {
+    "python": "ddpbench runs the script itself: leave out the interpreter",
+    "torchrun": "the launcher comes first: torchrun --nproc_per_node=N -m ddpbench watch SCRIPT",
+    "accelerate": "the launcher comes first: accelerate launch -m ddpbench watch SCRIPT",
+}
+"""What is meant by a command that is given in place of a script."""
+
+
 def check_program(program: Program) -> None:
     """Raises UsageError if the file, or the top-level package of the module, does not exist. Imports nothing."""
     if not program.is_module:
         path = Path(program.target)
         if not path.is_file() and not path.joinpath(MAIN_FILE).is_file():
             kind = f"a folder without {MAIN_FILE}" if path.is_dir() else "no such file"
-            raise UsageError(f"cannot run '{program.target}': {kind}", "give a Python file, or -m MODULE; flags of ddpbench come first")
+            hint = LAUNCHER_HINTS.get(path.name.rstrip(".0123456789"), "give a Python file, or -m MODULE; flags of ddpbench come first")
+            raise UsageError(f"cannot run '{program.target}': {kind}", hint)
     elif importlib.util.find_spec(program.target.partition(".")[0]) is None:
         raise _no_module(program.target)
 

@@ -59,6 +59,22 @@ def test_script_behind_a_symlink_finds_its_siblings(tmp_path: Path) -> None:
     assert watched.stdout == bare.stdout
 
 
+@pytest.mark.parametrize("command", ["watch", "diagnose"])
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["python3.11", "train.py"], "leave out the interpreter"),
+        (["torchrun", "--nproc_per_node=2", "train.py"], "the launcher comes first: torchrun"),
+    ],
+    ids=["python", "torchrun"],
+)
+def test_command_in_place_of_a_script_is_met_with_what_is_meant(words: list[str], hint: str, command: str) -> None:
+    done = run(["-m", "ddpbench", command, *words])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"error: cannot run '{words[0]}': no such file\n" in done.stderr
+    assert hint in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
