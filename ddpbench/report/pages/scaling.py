@@ -132,8 +132,9 @@ def efficiency_text(point: ScalingPoint) -> str:
 
 
 def _breakdown_lines(analysis: ScalingAnalysis, page: Page) -> Iterator[Text]:
-    ideal, *items = _breakdown_items(analysis)
+    (ideal, *items), record = _breakdown_items(analysis), analysis.final
     yield Text()
+    yield Text(f"{throughput_unit(record)} lost on {pluralize(record.world_size, device_noun(record.environment))}", LABEL)
     yield from styled(wrap_items(f"{ideal}  ", items, page), LABEL, len(ideal) + 2)
 
 
