@@ -88,8 +88,8 @@ class SummaryRemedy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     status: Annotated[
         RemedyStatus,
         Meta(
-            description="measured gain inside or outside of the predicted interval; measured: without a prediction before; too-wide: too "
-            "uncertain to compare"
+            description="measured gain inside or outside of the predicted interval; measured: without a prediction before; too-wide: "
+            "measured, but too uncertain to judge the prediction; not-tried: others came first, no time was left, or see reason"
         ),
     ]
     change: Annotated[
@@ -98,7 +98,7 @@ class SummaryRemedy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     command: Annotated[ShellCommand, Meta(description="measures the remedy beside the present setting")] = ""
     predicted: Annotated[Estimate | None, Meta(description="throughput as a multiple of the present, 90% interval")] = None
     measured: Annotated[Estimate | None, Meta(description="likewise by its trial, 95% interval")] = None
-    reason: Annotated[FreeText, Meta(description="why it failed, or what is missing for a prediction")] = ""
+    reason: Annotated[FreeText, Meta(description="why it failed or may not be tried, or what is missing for a prediction")] = ""
 
 
 class SummaryAdvice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -150,12 +150,20 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     figure: Annotated[SummaryFigure | None, Meta(description="missing without rounds, or if a check of severity error fired")] = None
     step_shares: Annotated[
         dict[str, float],
-        Meta(description="fraction of a step per phase, mean of ranks; they add up to 1. peer_data: waits for others' data"),
+        Meta(
+            description="fraction of a step per phase, mean of ranks; they add up to 1. peer_data: waits for others' data; host_to_device: "
+            "copies to the device, and whatever else a script does with a batch before its model gets it"
+        ),
     ] = {}
     verdict: SummaryVerdict | None = None
     remedies: Annotated[list[SummaryRemedy], Meta(description="those that were tried first, then by gain; at most six")] = []
-    advice: Annotated[SummaryAdvice | None, Meta(description="missing until a diagnosis has tried something")] = None
-    next: Annotated[dict[str, Any], Meta(description="next step: code run with a command, or a change; missing if settled")] = {}
+    advice: Annotated[
+        SummaryAdvice | None, Meta(description="missing without a diagnosis, and until it has tried something that may help: see next")
+    ] = None
+    next: Annotated[
+        dict[str, Any],
+        Meta(description="what to try next, not proved: code run with a command, or a change; missing if settled, or if nothing is known"),
+    ] = {}
     fastest: Annotated[str, Meta(description="name of the fastest arm, if it is clear")] = ""
     arms: Annotated[list[SummaryArm], Meta(description="of a job with several")] = []
     distrust: Annotated[list[SummaryCheck], Meta(description="checks that fired, errors first; at most eight")] = []

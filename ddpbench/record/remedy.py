@@ -183,6 +183,7 @@ AdviceCode = Literal[
     "keep-too-noisy",  # the trials vary too much
     "keep-no-gain-predicted",
     "undecided-no-trial-worked",
+    "undecided-other-samples",  # more workers would read other samples, and nothing else can be tried
     "undecided-nothing-to-try",
 ]
 
@@ -208,4 +209,4 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_undecided(self) -> bool:
         """Whether no trial says what to use, so that the next step of the verdict stands."""
-        return self.code in ("undecided-no-trial-worked", "undecided-nothing-to-try")
+        return self.code in ("undecided-no-trial-worked", "undecided-other-samples", "undecided-nothing-to-try")

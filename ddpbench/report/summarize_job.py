@@ -166,7 +166,6 @@ def _numbers(evidence: msgspec.Struct) -> dict[str, Any]:
 
 def _remedy(remedy: Remedy) -> SummaryRemedy:
     prediction, measured = remedy.prediction, remedy.measured
-    missing = prediction.missing_measurement if prediction else None
     is_known = prediction is not None and prediction.gain and prediction.low and prediction.high and not prediction.after_trial
     return SummaryRemedy(
         code=remedy.code,
@@ -175,8 +174,18 @@ def _remedy(remedy: Remedy) -> SummaryRemedy:
         command=remedy.command,
         predicted=Estimate(center=prediction.gain, low=prediction.low, high=prediction.high) if is_known else None,  # type: ignore[arg-type,union-attr]
         measured=Estimate(center=measured.center, low=measured.low, high=measured.high) if measured else None,
-        reason=remedy.failure or (missing_measurement_text(missing) if missing and not measured else ""),
+        reason=remedy.failure or _untried_reason(remedy),
     )
+
+
+def _untried_reason(remedy: Remedy) -> str:
+    """Why a remedy that was not tried was not, or has no prediction; empty if it only came after others, or after the time."""
+    missing = remedy.prediction.missing_measurement if remedy.prediction else None
+    if remedy.measured:
+        return ""
+    if remedy.reads_other_samples:
+        return "its workers may read other samples"
+    return missing_measurement_text(missing) if missing else ""
 
 
 def _remedy_status(remedy: Remedy) -> RemedyStatus:

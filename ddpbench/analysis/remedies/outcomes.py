@@ -128,7 +128,10 @@ def advise(job: Job) -> Advice | None:
         return Advice(code="undecided-no-trial-worked" if is_data_bound else "keep-nothing-faster")
     if any(_is_worth_trying(each, baseline) for each in tried):
         return None
-    return Advice(code="undecided-nothing-to-try" if is_data_bound else "keep-no-gain-predicted")
+    if not is_data_bound:
+        return Advice(code="keep-no-gain-predicted")
+    compared = baseline.script and baseline.script.sample_comparison
+    return Advice(code="undecided-other-samples" if compared and compared.changes_samples else "undecided-nothing-to-try")
 
 
 def _change(job: Job, scenario: Scenario, baseline: Record) -> NextStep:

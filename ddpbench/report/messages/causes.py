@@ -116,7 +116,9 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
         case TooFewCores():
             return _too_few_cores(evidence, record)
         case TooFewWorkers():
-            return _more_workers(evidence)
+            compared = record.script.sample_comparison if record.script else None
+            condition = ", if they read the same samples as now" if compared and compared.changes_samples else ""
+            return f"{_more_workers(evidence)}{condition}"
         case BusyCoresUnexplained():
             return f"all {format_3sig(evidence.usable_cores)} usable cores are busy, more than loading needs: cause unknown"
         case EnoughWorkers():

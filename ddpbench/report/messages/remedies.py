@@ -82,6 +82,7 @@ ADVICE: Mapping[AdviceCode, str] = {
     "keep-too-noisy": "the current settings: the trials vary too much to tell; a longer --time-limit helps",
     "keep-no-gain-predicted": "the current settings: no remedy that can be tried here has a predicted gain",
     "undecided-no-trial-worked": "undecided: no trial worked, as the remedies below say",
+    "undecided-other-samples": "undecided: more workers may read other samples, and nothing else could be tried here",
     "undecided-nothing-to-try": "undecided: no remedy could be tried here",
 }
 """What to use if no trial has gained anything."""
