@@ -35,6 +35,7 @@ from ddpbench.record.root_cause import (
     UndecidedCause,
     WorkerLimit,
 )
+from ddpbench.record.script import SampleComparison, WatchedScript
 from ddpbench.report.messages.causes import cause_name, cause_text
 
 CORES = TooFewCores(ranks=4, usable_cores=16.0, trainer_cores=4, core_samples_per_s=329.0, cores_needed=53.5)
@@ -165,6 +166,13 @@ WORDED: list[tuple[CauseEvidence, str]] = [
 @pytest.mark.parametrize(("evidence", "text"), WORDED)
 def test_cause_has_a_message(evidence: CauseEvidence, text: str) -> None:
     assert cause_text(evidence, records.record()) == text
+
+
+def test_more_workers_are_no_promise_where_they_may_read_other_samples() -> None:
+    compared = SampleComparison(workers=2, samples=300, not_compared="shuffled", is_stream=True)
+    text = cause_text(WORKERS, records.record(script=WatchedScript(sample_comparison=compared)))
+    assert text.startswith("15 workers instead of 2 would deliver 3,260")
+    assert text.endswith(", if they read the same samples as now")
 
 
 def test_every_cause_evidence_type_has_a_message() -> None:

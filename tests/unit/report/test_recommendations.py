@@ -14,10 +14,13 @@ from ddpbench.analysis.controls import ControlRuns, controls_of
 from ddpbench.analysis.judge import judge_all
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job
+from ddpbench.record.remedy import Advice
 from ddpbench.record.roles import BASELINE_REPEAT, trial_role
+from ddpbench.record.script import SampleComparison
 from ddpbench.record.verdict import ChangeDataLoader
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.diagnosis import render_diagnosis
+from ddpbench.report.summarize_job import summarize_job
 
 WORKERS = Scenario(workers=9)
 FAILURE = "prefetched batches need 0.1 GiB of shared memory, 0.1 GiB are free"
@@ -87,6 +90,21 @@ def test_data_bound_run_without_a_possible_trial_is_undecided() -> None:
     assert " use undecided: no remedy could be tried here" in conclusion(unexplained(predictions=[more_cores]))
     healthy = script_diagnosis(rates(1000.0), rates(1010.0), predictions=[more_cores])
     assert " use the current settings: no remedy that can be tried here has a predicted gain" in conclusion(healthy)
+
+
+def test_script_whose_samples_forbid_workers_is_told_so() -> None:
+    job = unexplained(predictions=[])
+    baseline = job.records[0]
+    assert baseline.script
+    compared = SampleComparison(workers=2, samples=300, not_compared="shuffled", is_stream=True)
+    baseline.script = replace(baseline.script, sample_comparison=compared)
+    judge_all(job)
+    assert " use undecided: more workers may read other samples, and nothing else could be tried here" in conclusion(job)
+    assert job.diagnosis
+    assert job.diagnosis.advice == Advice(code="undecided-other-samples")
+    advice = summarize_job(job, None).advice
+    assert advice is not None
+    assert advice.code == "undecided-other-samples"
 
 
 def test_guess_that_was_not_tried_leaves_the_choice_open() -> None:
