@@ -17,26 +17,17 @@ LIGHTNING = "pytorch_lightning" if "pytorch_lightning" in sys.modules and "light
 Callback: Any = import_module(LIGHTNING).Callback
 
 
-class WatchCallback(Callback):
-    """Watches ``fit`` as ``with ddpbench.watch():`` does: the page is printed when it ends, one for all ranks.
-
-    Args:
-        name: Of the training, in its page and record; by default the class of the LightningModule.
-        output_dir: Folder of the record.
-        quiet: Print one line in place of the page.
-    """
-
-    def __init__(self, name: str | None = None, *, output_dir: str = "results/runs", quiet: bool = False) -> None:
-        self._training = WatchedTraining(name, output_dir, quiet)
+class WatchCallback(WatchedTraining, Callback):
+    """Watches ``fit``."""
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        self._training.begin(pl_module, _rank_variables(trainer))
+        self._begin(pl_module, _rank_variables(trainer))
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        self._training.end()
+        self._end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        self._training.end(exception)
+        self._end(exception)
 
 
 def _rank_variables(trainer: Any) -> Mapping[str, str]:
