@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -44,15 +45,13 @@ class Terminator:
             self.exit(interrupted_error(received).exit_code)
         error = interrupted_error(received, f", {format_rounds(self._journal.job.records)}")
         with self._lock:
-            try:
-                print_error(error)
-                write_exit_status(self._world.rank_env, error, error.exit_code, self._journal.path)
-                self._journal.close("interrupted", Fault(message=interrupted_error(received).message))
-                show()
-            except Exception:
-                traceback.print_exc()
-            finally:
-                self.exit(error.exit_code)
+            self._exit_after(
+                error.exit_code,
+                partial(print_error, error),
+                partial(write_exit_status, self._world.rank_env, error, error.exit_code, self._journal.path),
+                partial(self._journal.close, "interrupted", Fault(message=interrupted_error(received).message)),
+                show,
+            )
 
     def exit_if_rank_failed_or_dead(self) -> None:
         """Exit if another rank has reported why the run ends, or if a rank is dead; this rank then reports it."""
@@ -122,12 +121,7 @@ class Terminator:
             if is_reporter:
                 print_error(error)
                 write_exit_status(self._world.rank_env, error, error.exit_code)
-            try:
-                self._close_record(FailureReport(error.status, fault), is_reporter)
-            except Exception:
-                traceback.print_exc()
-            finally:
-                self.exit(error.exit_code)
+            self._exit_after(error.exit_code, partial(self._close_record, FailureReport(error.status, fault), is_reporter))
 
     def _is_first_survivor(self) -> bool:
         """Whether all earlier ranks on this host are dead and the record is unclosed; a closed record means that one has reported."""
@@ -143,13 +137,9 @@ class Terminator:
             with suppress(RuntimeError):  # the store may end with the rank that reported
                 self._store.deregister()
                 report = self._store.get_failure_report()
-            try:
-                if self._journal and report:
-                    self._journal.close(report.status, report.fault)
-            except Exception:
-                traceback.print_exc()
-            finally:
-                self.exit(code)
+            if self._journal and report:
+                self._exit_after(code, partial(self._journal.close, report.status, report.fault))
+            self.exit(code)
 
     def _close_record(self, report: FailureReport, is_reporter: bool) -> None:
         if self._journal:
@@ -160,6 +150,16 @@ class Terminator:
             with suppress(BenchError, OSError):
                 if _is_unclosed(path):
                     close_journal_file(path, report.status, report.fault, self._world.placements)
+
+    def _exit_after(self, code: int, *actions: Callable[[], object]) -> NoReturn:
+        """Exit after ``actions``, also if one fails: its traceback is printed."""
+        try:
+            for action in actions:
+                action()
+        except Exception:
+            traceback.print_exc()
+        finally:
+            self.exit(code)
 
     def exit(self, code: int) -> NoReturn:
         exit_at_once(code)
