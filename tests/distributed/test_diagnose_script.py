@@ -283,11 +283,15 @@ def test_thread_that_never_ends_does_not_keep_the_process(launch: Launch, result
     assert only_record(results).rounds == []
 
 
-HOARDER = f"""{FOUR_BATCHES}
+HOARDER = f"""
 import os
+import torch
 from pathlib import Path
 rank = os.environ["RANK"]
-Path(f"model-{{rank}}.pt").write_bytes(bytes(120_000_000 if rank == "0" else 30_000_000))  # rank 0 may report before the others write
+Path(f"model-{{rank}}.pt").write_bytes(bytes(120_000_000 if rank == "0" else 30_000_000))
+torch.distributed.init_process_group("gloo")
+torch.distributed.barrier()  # a rank that ends first, without a verdict, ends the others
+{FOUR_BATCHES}
 """
 
 
