@@ -12,6 +12,7 @@ from ddpbench.record.private import EntryName, Folder, HostName
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds, NonZero, Seconds
 from ddpbench.record.remedy import Advice, AnyRemedy
 from ddpbench.record.roles import SkippedMeasurement
+from ddpbench.record.screening import Screening
 
 SHM_DIR = "/dev/shm"
 """The in-memory file system through which loader workers pass batches."""
@@ -143,6 +144,7 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     device_decoding: DeviceDecoding | None = None
     alternative_loaders: list[AlternativeLoader] = []
     predictions: list[Prediction] = []  # recorded before any of them is tried
+    screening: Screening | None = None  # of a script whose computing was tried with other settings
     remedies: list[AnyRemedy] | None = None  # those that were tried first, then by gain; None until they are judged
     advice: Advice | None = None  # None until something has been tried, unless nothing can be
     skipped: list[SkippedMeasurement] = []

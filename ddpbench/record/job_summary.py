@@ -14,6 +14,7 @@ from msgspec import Meta
 from ddpbench.record.checks import Severity
 from ddpbench.record.private import EntryName, FreeText, HostName, ShellCommand
 from ddpbench.record.remedy import AdviceCode, RemedyCode
+from ddpbench.record.screening import CureCode
 
 SUMMARY_VERSION = 1
 
@@ -78,7 +79,9 @@ class SummaryVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     cause_figures: Annotated[dict[str, Any], Meta(description="likewise of the cause")] = {}
 
 
-RemedyStatus = Literal["as-predicted", "not-as-predicted", "measured", "too-wide", "failed", "not-tried", "cannot-be-tried"]
+RemedyStatus = Literal[
+    "as-predicted", "not-as-predicted", "measured", "too-wide", "failed", "not-tried", "cannot-be-tried", "screened", "screened-no-gain"
+]
 
 
 class SummaryRemedy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -89,7 +92,9 @@ class SummaryRemedy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         RemedyStatus,
         Meta(
             description="measured gain inside or outside of the predicted interval; measured: without a prediction before; too-wide: "
-            "measured, but too uncertain to judge the prediction; not-tried: others came first, no time was left, or see reason"
+            "measured, but too uncertain to judge the prediction; not-tried: others came first, no time was left, or see reason; screened: "
+            "it makes computing alone faster, as measured inside the running script, and is not proved by a fresh start; screened-no-gain: "
+            "so measured, it gains less than the noise or 3%"
         ),
     ]
     change: Annotated[
@@ -99,17 +104,27 @@ class SummaryRemedy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     predicted: Annotated[Estimate | None, Meta(description="throughput as a multiple of the present, 90% interval")] = None
     measured: Annotated[Estimate | None, Meta(description="likewise by its trial, 95% interval")] = None
     reason: Annotated[FreeText, Meta(description="why it failed or may not be tried, or what is missing for a prediction")] = ""
+    on_top_of: Annotated[list[CureCode], Meta(description="screened settings that were on with and without it")] = []
+    changes_numbers: Annotated[bool, Meta(description="a screened setting that computes in another precision, never advised by itself")] = (
+        False
+    )
 
 
 class SummaryAdvice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What to use from now on, proved by a trial."""
+    """What to use from now on, by a trial; settings of computing are screened only."""
 
-    code: Annotated[AdviceCode, Meta(description="change, or why the present setting stays or is undecided")]
+    code: Annotated[AdviceCode, Meta(description="change; screened: see computing; or why the present setting stays or is undecided")]
     change: Annotated[dict[str, Any], Meta(description="as in a remedy")] = {}
     command: Annotated[ShellCommand, Meta(description="the training with this change")] = ""
     gained_samples_per_s: Annotated[Estimate | None, Meta(description="more samples per second, all ranks, 95% interval")] = None
     saved_device_hours_per_day: Annotated[float | None, Meta(description="GPU-hours, or rank-hours of CPUs, for the same samples")] = None
     device_hours_per_day: Annotated[float | None, Meta(description="of all ranks")] = None
+    computing: Annotated[
+        dict[str, Any], Meta(description="settings that make computing alone faster and only round differently, by their codes in cures")
+    ] = {}
+    computing_gain: Annotated[
+        Estimate | None, Meta(description="theirs together, 95% interval; of the training only if it waits for nothing, and not proved")
+    ] = None
     saved_money_per_day: Annotated[float | None, Meta(description="with --price: the hours times the price")] = None
 
 

@@ -8,8 +8,9 @@ import msgspec
 
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.private import FreeText, ShellCommand
-from ddpbench.record.ranges import AtLeastOne, Count, NonZero
-from ddpbench.record.verdict import NextStep
+from ddpbench.record.ranges import AtLeastOne, Count, NonZero, Seconds
+from ddpbench.record.screening import CureCode, Obstacle
+from ddpbench.record.verdict import ChangeTraining, NextStep
 
 RemedyCode = Literal[
     "more-workers",
@@ -39,6 +40,9 @@ RemedyCode = Literal[
     "list-processes",
     "more-evidence",
     "fewer-ranks",
+    "channels-last",  # these were screened: see Screening
+    "fused-optimizer",
+    "bf16-autocast",
     "other-setting",  # of the scenario: predicted before its trial, and not recommended since
 ]
 
@@ -175,10 +179,32 @@ class FewerRanks(Remedy, frozen=True, kw_only=True, tag="fewer-ranks"):
     max_ranks_per_node: int
 
 
-AnyRemedy = Remedy | MoreWorkers | FewerWorkers | MoreCores | DataInMemory | PersistentWorkers | DecodeOnDevice | LargerBatch | FewerRanks
+class ScreenedRemedy(Remedy, frozen=True, kw_only=True, tag="screened"):
+    """A cure that was tried inside the running script. ``measured`` is the gain of computing alone, on top of other cures."""
+
+    on_top_of: list[CureCode] = []
+    is_kept: bool = False  # it gains more than the noise, and enough to matter
+    first_use_s: Seconds | None = None
+    obstacle: Obstacle | None = None  # why it was not tried
+    needed_s: Seconds | None = None  # for its trial, if there was no time
+
+
+AnyRemedy = (
+    Remedy
+    | MoreWorkers
+    | FewerWorkers
+    | MoreCores
+    | DataInMemory
+    | PersistentWorkers
+    | DecodeOnDevice
+    | LargerBatch
+    | FewerRanks
+    | ScreenedRemedy
+)
 
 AdviceCode = Literal[
     "change",  # to the setting that gained most
+    "screened",  # to settings that compute faster, as screened; not proved by a fresh start
     "keep-nothing-faster",  # no trial is measurably faster
     "keep-too-noisy",  # the trials vary too much
     "keep-no-gain-predicted",
@@ -205,6 +231,8 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     change: NextStep | None = None
     scenario: Scenario | None = None  # of ``change``
     worth: Worth | None = None
+    computing: ChangeTraining | None = None  # screened settings that only round differently
+    computing_gain: MeasuredGain | None = None  # theirs, of computing alone
 
     @property
     def is_undecided(self) -> bool:

@@ -9,6 +9,7 @@ from ddpbench.record.private import ShellCommand
 from ddpbench.record.ranges import AtLeastOne, Count, Fraction
 from ddpbench.record.root_cause import Cause, CauseEvidence
 from ddpbench.record.scaling_loss import ScalingEvidence, ScalingVerdictKind
+from ddpbench.record.screening import CureCode
 from ddpbench.record.script import SharedHandle
 
 CONFIDENT_FRACTION, PROBABLE_FRACTION = 0.99, 0.70
@@ -49,7 +50,15 @@ class FuseKernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="code", t
     channels_last: bool  # the model is in channels-last order already
 
 
-NextStep = RunCommand | RaiseTimeLimit | ReduceRanks | ChangeDataLoader | FuseKernels
+class ChangeTraining(msgspec.Struct, frozen=True, kw_only=True, tag_field="code", tag="change-training"):
+    """Compute in a user's own script with other settings."""
+
+    cures: list[CureCode]  # in their order
+    optimizers: list[str] = []  # names of the classes
+    device_type: str = "cpu"
+
+
+NextStep = RunCommand | RaiseTimeLimit | ReduceRanks | ChangeDataLoader | FuseKernels | ChangeTraining
 
 
 class RepeatedVerdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,14 +32,16 @@ from ddpbench.record.job_summary import (
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, Record
-from ddpbench.record.remedy import Advice, Remedy, Worth
+from ddpbench.record.remedy import Advice, MeasuredGain, Remedy, ScreenedRemedy, Worth
 from ddpbench.record.roles import RUN
+from ddpbench.record.screening import CHANGES_NUMBERS
 from ddpbench.record.verdict import NextStep, RunCommand, ScalingVerdict, Verdict
 from ddpbench.report.messages.arms import arm_label, arm_name
 from ddpbench.report.messages.bottlenecks import Explanation
 from ddpbench.report.messages.checks import check_text
 from ddpbench.report.messages.predictions import missing_measurement_text
 from ddpbench.report.messages.scaling import explain_loss
+from ddpbench.report.messages.screening import obstacle_text
 from ddpbench.report.messages.verdict import explain_verdict, verdict_sentence
 from ddpbench.report.pages.scaling import scaling_points_by_role
 
@@ -173,8 +175,10 @@ def _remedy(remedy: Remedy) -> SummaryRemedy:
         change=_change(remedy.change) if remedy.change else _settings(remedy.scenario),
         command=remedy.command,
         predicted=Estimate(center=prediction.gain, low=prediction.low, high=prediction.high) if is_known else None,  # type: ignore[arg-type,union-attr]
-        measured=Estimate(center=measured.center, low=measured.low, high=measured.high) if measured else None,
+        measured=_estimate(measured) if measured else None,
         reason=remedy.failure or _untried_reason(remedy),
+        on_top_of=remedy.on_top_of if isinstance(remedy, ScreenedRemedy) else [],
+        changes_numbers=remedy.code in CHANGES_NUMBERS,
     )
 
 
@@ -183,6 +187,8 @@ def _untried_reason(remedy: Remedy) -> str:
     missing = remedy.prediction.missing_measurement if remedy.prediction else None
     if remedy.measured:
         return ""
+    if isinstance(remedy, ScreenedRemedy):
+        return obstacle_text(remedy)
     if remedy.reads_other_samples:
         return "its workers may read other samples"
     return missing_measurement_text(missing) if missing else ""
@@ -193,6 +199,8 @@ def _remedy_status(remedy: Remedy) -> RemedyStatus:
         return "failed"
     if remedy.measured is None:
         return "not-tried" if remedy.can_be_tried else "cannot-be-tried"
+    if isinstance(remedy, ScreenedRemedy):
+        return "screened" if remedy.is_kept else "screened-no-gain"
     if remedy.is_wide or not remedy.measured.has_interval:
         return "too-wide"
     if remedy.is_inside is None or (remedy.prediction and remedy.prediction.after_trial):
@@ -219,10 +227,16 @@ def _advice(advice: Advice, price: float | None) -> SummaryAdvice:
         change=_settings(advice.scenario) if is_command or advice.change is None else _change(advice.change),
         command=advice.change.command if isinstance(advice.change, RunCommand) else "",
         gained_samples_per_s=_gained(worth) if worth else None,
+        computing=_change(advice.computing) if advice.computing else {},
+        computing_gain=_estimate(advice.computing_gain) if advice.computing_gain else None,
         saved_device_hours_per_day=worth.saved_hours_per_day if worth else None,
         device_hours_per_day=worth.hours_per_day if worth else None,
         saved_money_per_day=worth.saved_hours_per_day * price if worth and price is not None else None,
     )
+
+
+def _estimate(gain: MeasuredGain) -> Estimate:
+    return Estimate(center=gain.center, low=gain.low, high=gain.high)
 
 
 def _gained(worth: Worth) -> Estimate:

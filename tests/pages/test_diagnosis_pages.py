@@ -17,6 +17,7 @@ from diagnoses import DIAGNOSES, benchmark_of, diagnosis
 from msgspec.structs import replace
 from page_jobs import job_of_arms
 from records import BUSY, RESNET50, next_command
+from screened import computing, waiting
 from script_diagnoses import SCRIPT_DIAGNOSES
 
 from ddpbench.analysis.summary import summarize
@@ -43,6 +44,8 @@ PAGES = [
 ]
 """Name of a diagnosis, and whether its page is verbose."""
 
+OF_SCRIPTS = {**SCRIPT_DIAGNOSES, "script-screened": computing, "script-screened-while-waiting": waiting}
+
 
 @pytest.fixture(autouse=True)
 def default_terminal_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,10 +69,10 @@ def golden_name(name: str, verbose: bool) -> str:
     return f"{name}.80{'.verbose' if verbose else ''}.txt"
 
 
-@pytest.mark.parametrize(("name", "verbose"), [*PAGES, *((name, False) for name in SCRIPT_DIAGNOSES)])
+@pytest.mark.parametrize(("name", "verbose"), [*PAGES, *((name, False) for name in OF_SCRIPTS)])
 def test_page_matches_golden_file(name: str, verbose: bool) -> None:
     golden = GOLDEN / golden_name(name, verbose)
-    page = page_of(name, verbose) if name in DIAGNOSES else printed(SCRIPT_DIAGNOSES[name](), verbose=verbose)
+    page = page_of(name, verbose) if name in DIAGNOSES else printed(OF_SCRIPTS[name](), verbose=verbose)
     if os.environ.get("DDPBENCH_GOLDEN") == "write":
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(page, encoding="utf-8")
@@ -77,7 +80,7 @@ def test_page_matches_golden_file(name: str, verbose: bool) -> None:
 
 
 def test_no_golden_page_is_unused() -> None:
-    drawn = {golden_name(*each) for each in (*PAGES, *((name, False) for name in SCRIPT_DIAGNOSES))}
+    drawn = {golden_name(*each) for each in (*PAGES, *((name, False) for name in OF_SCRIPTS))}
     assert {path.name for path in GOLDEN.iterdir()} == drawn
 
 

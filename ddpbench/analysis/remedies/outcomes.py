@@ -10,6 +10,7 @@ from ddpbench.analysis.command import CommandBuilder, command_with, is_runnable
 from ddpbench.analysis.compare import COMPARABLE_STATUSES, throughput_ratio
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.remedies.screened import measured_gain, screened_remedies, training_change
 from ddpbench.analysis.remedies.script import (
     is_script_change,
     is_tried_unpredicted,
@@ -18,11 +19,13 @@ from ddpbench.analysis.remedies.script import (
     script_change,
 )
 from ddpbench.analysis.run_length import missing_batches
+from ddpbench.analysis.screening import is_too_noisy, rounding_cures, screened_gain, together
 from ddpbench.analysis.whatif.query import predict_gain
 from ddpbench.record.prediction import FUSED, TRIED_UNPREDICTED, Prediction, Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.remedy import Advice, AnyRemedy, MeasuredGain, Remedy, Worth
 from ddpbench.record.roles import BASELINE_REPEAT, trial_role
+from ddpbench.record.screening import NULL
 from ddpbench.record.verdict import NextStep, RunCommand
 
 
@@ -47,8 +50,7 @@ def _outcome(prediction: Prediction, trial: Record | None, baseline: Record | No
     ratio = throughput_ratio(trial, baseline)
     if ratio is None:
         return remedy
-    measured = MeasuredGain(center=ratio.center, low=ratio.low, high=ratio.high, pairs=ratio.pairs, has_interval=ratio.has_interval)
-    return replace(remedy, measured=measured, missing_batches=max(map(missing_batches, (trial, baseline))))
+    return replace(remedy, measured=measured_gain(ratio), missing_batches=max(map(missing_batches, (trial, baseline))))
 
 
 def failure_of(record: Record) -> str:
@@ -79,6 +81,8 @@ def judged_remedies(job: Job, recommended: Sequence[AnyRemedy], inputs: Analysis
             remedy = replace(remedy, prediction=predict_gain(inputs, builder, remedy.scenario))
         judged.append(in_terms_of(remedy, inputs.record))
     judged += [in_terms_of(each, inputs.record) for each in recorded.values() if each.can_be_tried]
+    if job.diagnosis and job.diagnosis.screening:
+        judged += screened_remedies(job.diagnosis.screening, inputs.record)
     return sorted(judged, key=lambda each: (each.measured is None, -(each.gain or 0.0)))
 
 
@@ -105,7 +109,27 @@ def best_remedy(remedies: Sequence[Remedy]) -> Remedy | None:
 
 
 def advise(job: Job) -> Advice | None:
-    """What to use from now on, by the trials of ``job``.
+    """What to use from now on, by the trials of ``job`` and by what was screened; None if neither says anything.
+
+    What a training that waits for data computes with comes after what ends its waits.
+    """
+    advice, baseline = _advise_by_trials(job), baseline_of(job)
+    screening = job.diagnosis.screening if job.diagnosis else None
+    if screening is None or baseline is None or not baseline.rounds:
+        return advice
+    kept = rounding_cures(screening)
+    if gain := together(kept):
+        computing = training_change([each.code for each in kept], baseline)
+        if not (_waits_for_data(baseline) or (advice and advice.code == "change")):
+            advice = Advice(code="screened")
+        return advice and replace(advice, computing=computing, computing_gain=measured_gain(gain))
+    if advice is None and any(screened_gain(each) for each in screening.cures if each.code != NULL):
+        return Advice(code="keep-too-noisy" if is_too_noisy(screening) else "keep-nothing-faster")
+    return advice
+
+
+def _advise_by_trials(job: Job) -> Advice | None:
+    """What to use by the trials of remedies.
 
     None until a remedy that can be tried has been tried, and without predictions, unless a script waits for data. The present settings of
     a data-bound run are not recommended if nothing could be tried.

@@ -20,8 +20,8 @@ from ddpbench.record.record import Record
 from ddpbench.record.remedy import FewerRanks, LargerBatch, Remedy
 from ddpbench.record.script import WatchedScript
 
-DIAGNOSIS_S, VERIFY_S = 120.0, 55.0
-"""Approximate seconds of a diagnosis without a time limit, and of the trials of remedies that follow it."""
+DIAGNOSIS_S, VERIFY_S, SCREENING_S = 120.0, 55.0, 125.0
+"""Approximate seconds of a diagnosis without a time limit, of the trials of remedies that follow it, and of a script's other settings."""
 
 MAX_MEMORY_FILL = 0.9
 """The fraction of a device's memory that a doubled batch may be expected to fill."""

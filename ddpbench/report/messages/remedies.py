@@ -78,8 +78,9 @@ LOADER_REASONS: Mapping[str, str] = {
 TRIED_WITHOUT_PREDICTION = "tried without a prediction"
 ADVICE: Mapping[AdviceCode, str] = {
     "change": "",
+    "screened": "",
     "keep-nothing-faster": "the current settings: no trial is measurably faster",
-    "keep-too-noisy": "the current settings: the trials vary too much to tell; a longer --time-limit helps",
+    "keep-too-noisy": "the current settings: the trials vary too much to tell; a quiet machine or a longer --time-limit helps",
     "keep-no-gain-predicted": "the current settings: no remedy that can be tried here has a predicted gain",
     "undecided-no-trial-worked": "undecided: no trial worked, as the remedies below say",
     "undecided-other-samples": "undecided: more workers may read other samples, and nothing else could be tried here",

@@ -6,8 +6,10 @@ from msgspec.structs import asdict
 from typing_extensions import assert_never
 
 from ddpbench.record.record import Record
+from ddpbench.record.screening import CureCode
 from ddpbench.record.verdict import (
     ChangeDataLoader,
+    ChangeTraining,
     FuseKernels,
     NextStep,
     RaiseTimeLimit,
@@ -79,10 +81,26 @@ def next_step_text(step: NextStep) -> str:
             return f"at most {step.max_ranks_per_node} ranks per node"
         case ChangeDataLoader():
             return dataloader_call(step)
+        case ChangeTraining():
+            return "; ".join(_training_change(each, step) for each in step.cures)
         case FuseKernels():
             return f"ddpbench.kernels.fuse(model{'' if step.channels_last else '.to(memory_format=torch.channels_last)'})"
         case _:
             assert_never(step)
+
+
+def _training_change(cure: CureCode, change: ChangeTraining) -> str:
+    """The line that switches ``cure`` on."""
+    match cure:
+        case "channels-last":
+            return "model.to(memory_format=torch.channels_last)"
+        case "fused-optimizer":
+            return f"{' and '.join(dict.fromkeys(change.optimizers)) or 'the optimizer'}(..., fused=True)"
+        case "bf16-autocast":
+            return f'torch.autocast("{change.device_type}", torch.bfloat16) around the forward of the model'
+        case "null":
+            raise AssertionError("does nothing")
+    assert_never(cure)
 
 
 def dataloader_call(change: ChangeDataLoader) -> str:

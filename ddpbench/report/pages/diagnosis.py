@@ -23,6 +23,8 @@ from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_item
 from ddpbench.report.messages.dataset import dataset_text
 from ddpbench.report.messages.remedies import worth_text
 from ddpbench.report.messages.roles import disturbance_text, skip_reason, skipped_name
+from ddpbench.report.messages.screening import computing_gain_text
+from ddpbench.report.messages.verdict import next_step_text
 from ddpbench.report.pages.checks import check_lines, not_measured_lines
 from ddpbench.report.pages.header import labelled_lines, loader_items, title_lines
 from ddpbench.report.pages.node_state import node_state_lines
@@ -34,7 +36,16 @@ from ddpbench.report.pages.pipeline_table import (
     utilization_lines,
     worker_startup_lines,
 )
-from ddpbench.report.pages.remedies import advice_lines, advice_text, comparison_lines, remedy_grid, remedy_lines, samples_text
+from ddpbench.report.pages.remedies import (
+    advice_lines,
+    advice_text,
+    comparison_lines,
+    remedy_grid,
+    remedy_lines,
+    samples_text,
+    tried_or_predicted,
+)
+from ddpbench.report.pages.screening import screened_remedies, screening_grid, screening_lines
 from ddpbench.report.pages.script_header import script_header_lines
 from ddpbench.report.pages.status import diagnosis_status_lines
 from ddpbench.report.pages.throughput import throughput_text
@@ -56,7 +67,7 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
         return render_watch(job, console, path, verbose, quiet)
     advice = job.diagnosis.advice if job.diagnosis else None
     has_next = advice is None or advice.is_undecided
-    verdict = [*record_verdict_lines(baseline, page, with_next=has_next), *advice_lines(baseline, job.diagnosis, page)]
+    verdict = [*record_verdict_lines(baseline, page, with_next=has_next, advice=advice), *advice_lines(baseline, job.diagnosis, page)]
     if quiet:
         print_lines(console, verdict)
         return
@@ -76,6 +87,7 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
                 *_loader_keeps_up_line(inputs, page),
                 *(remedy_lines(baseline, job.diagnosis, page, has_next=has_next) if job.diagnosis else ()),
             ],
+            [*screening_lines(screened_remedies(job.diagnosis), page)],
         ]
     skipped = {skipped_name(each, job): skip_reason(each) for each in job.diagnosis.skipped} if job.diagnosis and verbose else {}
     hints = verbose or any(check.severity == "error" for check in baseline.checks)
@@ -126,7 +138,8 @@ def _disturbance_lines(job: Job, page: Page) -> Iterator[Text]:
 def diagnosis_tables(job: Job) -> list[Grid]:
     """The phases of a step and the remedies of ``job``, those that the page has and were measured."""
     baseline = baseline_of(job) or job.records[0]
-    remedies = [remedy_grid(job.diagnosis.remedies, baseline)] if job.diagnosis and job.diagnosis.remedies else []
+    screened, others = screened_remedies(job.diagnosis), tried_or_predicted(job.diagnosis) if job.diagnosis else []
+    remedies = [*([remedy_grid(others, baseline)] if others else ()), *([screening_grid(screened)] if screened else ())]
     return [*phase_grids(baseline, summarize(baseline)), *remedies]
 
 
@@ -136,6 +149,8 @@ def diagnosis_findings(job: Job) -> list[str]:
     found = {
         "use": advice_text(advice) if advice else "",
         "worth": worth_text(advice.worth, baseline) if advice and advice.worth else "",
+        "then": next_step_text(advice.computing) if advice and advice.computing and advice.code != "screened" else "",
+        "gains": computing_gain_text(advice.computing_gain) if advice and advice.computing_gain else "",
         "samples": samples_text(baseline),
     }
     return [*(f"{name}: {text}" for name, text in found.items() if text), *(disturbance_text(each, job) for each in disturbances(job))]

@@ -9,7 +9,7 @@ from rich.text import Text
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.prediction import PREDICTION_CONFIDENCE
 from ddpbench.record.record import Record
-from ddpbench.record.remedy import Advice, Remedy
+from ddpbench.record.remedy import Advice, Remedy, ScreenedRemedy
 from ddpbench.record.verdict import ChangeDataLoader, RunCommand
 from ddpbench.report.format import MISSING
 from ddpbench.report.grid import Grid, GridColumn
@@ -25,6 +25,7 @@ from ddpbench.report.messages.remedies import (
     worth_text,
 )
 from ddpbench.report.messages.sample_comparison import NOT_COMPARED, comparison_text
+from ddpbench.report.messages.screening import computing_gain_text
 from ddpbench.report.messages.verdict import next_step_text
 
 INDENT = "  "
@@ -47,7 +48,7 @@ def remedy_lines(record: Record, diagnosis: Diagnosis, page: Page, *, has_next: 
     """
     verdict = record.verdict
     next_command = verdict.next.command if has_next and verdict and isinstance(verdict.next, RunCommand) else ""
-    remedies, recorded = diagnosis.remedies or [], {each.scenario for each in diagnosis.predictions}
+    remedies, recorded = tried_or_predicted(diagnosis), {each.scenario for each in diagnosis.predictions}
     is_new = any(each.can_be_tried and each.scenario in recorded for each in remedies)
     if not is_new and all(each.command == next_command and not remedy_reason(each, record) for each in remedies):
         return
@@ -70,6 +71,11 @@ def remedy_lines(record: Record, diagnosis: Diagnosis, page: Page, *, has_next: 
                 yield from styled(wrap_text("    ", details, page))
         if page.verbose and remedy.command and remedy.command != next_command:
             yield from styled(wrap_command("    ", remedy.command, page))
+
+
+def tried_or_predicted(diagnosis: Diagnosis) -> list[Remedy]:
+    """The remedies that were not screened."""
+    return [each for each in diagnosis.remedies or () if not isinstance(each, ScreenedRemedy)]
 
 
 def remedy_grid(remedies: Sequence[Remedy], record: Record) -> Grid:
@@ -98,6 +104,8 @@ def comparison_lines(record: Record, page: Page) -> Iterator[Text]:
 
 def advice_text(advice: Advice) -> str:
     """What to use from now on: a change, or the current settings, with the reason."""
+    if advice.code == "screened" and advice.computing:
+        return next_step_text(advice.computing)
     return next_step_text(advice.change) if advice.change else ADVICE[advice.code]
 
 
@@ -106,9 +114,13 @@ def advice_lines(record: Record, diagnosis: Diagnosis | None, page: Page) -> Ite
     advice = diagnosis.advice if diagnosis else None
     if advice is None:
         return
-    if advice.change is None:
+    if advice.change:
+        yield from styled(wrap_command("  use   ", advice_text(advice), page), GOOD)
+    else:
         yield from styled(wrap_text("  use   ", advice_text(advice), page), LABEL, len("  use"))
-        return
-    yield from styled(wrap_command("  use   ", advice_text(advice), page), GOOD)
     if advice.worth:
         yield from styled(wrap_text("  worth ", worth_text(advice.worth, record), page), LABEL, len("  worth"))
+    if advice.computing and advice.computing_gain:
+        if advice.code != "screened":
+            yield from styled(wrap_text("  then  ", next_step_text(advice.computing), page), LABEL, len("  then"))
+        yield from styled(wrap_text("  gains ", computing_gain_text(advice.computing_gain), page), LABEL, len("  gains"))

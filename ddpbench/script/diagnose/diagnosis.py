@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
+import msgspec
+
 from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.model import more_workers_to_benchmark
@@ -22,18 +24,19 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import SkippedMeasurement
+from ddpbench.record.screening import CureCode, Obstacle, ScreenedCure, Screening
 from ddpbench.report.messages.verdict import explain_verdict, next_step_text, verdict_heading
 from ddpbench.script.diagnose.channel import StageChannel
 from ddpbench.script.diagnose.deadline import Deadline
 from ddpbench.script.diagnose.job import build_records, update_diagnosis
 from ddpbench.script.diagnose.only_watched import WatchSchedule, watched_record
 from ddpbench.script.diagnose.progress_lines import ProgressLines
-from ddpbench.script.diagnose.schedule import MIN_STEP_S, Schedule, ScriptFacts, WindowPace
+from ddpbench.script.diagnose.schedule import DEFAULT_LIMIT_S, MIN_STEP_S, Schedule, ScriptFacts, WindowPace
 from ddpbench.script.diagnose.stage import RankResults, Stage, end_stage
 from ddpbench.script.diagnose.windows import Windows, noted_failure
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rounds import batches_per_update, usual_batch_size
-from ddpbench.script.observe.rows import EPOCH_START_MS, FIRST_PHASE, HOST_DATA_MS, to_rows
+from ddpbench.script.observe.rows import EPOCH_START_MS, FIRST_PHASE, HOST_DATA_MS, UPDATES, to_rows
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
 from ddpbench.script.ranks.observation import Observation
 from ddpbench.script.ranks.progress import RankProgress
@@ -70,6 +73,7 @@ class ScriptDiagnosis:
     ) -> None:
         self.windows = Windows(rank_env, self._begin_training, self._next_stage, end_script, self._fail)
         self.problem = ""
+        self.failed_cure: CureCode | None = None  # that was on when the script raised an error
         self.records: list[Record] = []
         self.diagnosis = Diagnosis(loader="DataLoader")
         self._rank_env, self._requested, self._verify, self._end_script = rank_env, requested, verify, end_script
@@ -104,9 +108,15 @@ class ScriptDiagnosis:
         self._print_line(f"ddpbench: the training has begun: at most {self._limit_s:.0f} s from here")
         Deadline(self._limit_s, lambda: self.observer.updates, self._end_script, self._on_stall)
 
-    def finish(self) -> None:
-        """The script has ended: collect the last results, and on rank 0 build the records."""
+    def finish(self, problem: str = "") -> None:
+        """The script has ended, of ``problem`` if it failed: collect the last results, and on rank 0 build the records."""
         self._progress.stop()
+        if problem and (code := self.windows.cures.blame(problem)):
+            self.failed_cure = code
+            trials = self.diagnosis.screening.cures if self.diagnosis.screening else []
+            is_known = bool(trials) and trials[-1].code == code
+            failed = msgspec.structs.replace(trials[-1] if is_known else ScreenedCure(code=code), failure=problem)
+            self.keep_screening([*trials[: len(trials) - is_known], failed])
         for step in (partial(self.windows.close, CLOSE_TIMEOUT_S), partial(self._share_results, AT_THE_END, LAST_RESULTS_TIMEOUT_S)):
             try:
                 step()
@@ -153,7 +163,8 @@ class ScriptDiagnosis:
         end_s = self._begin_s + self._limit_s
         if self.windows.only_watched:
             return WatchSchedule(end_s, self._observation.num_rounds)
-        return Schedule(self._facts(), end_s, self)
+        loader_end_s = self._begin_s + min(self._limit_s, DEFAULT_LIMIT_S)
+        return Schedule(self._facts(), loader_end_s, self, end_s if self._verify else loader_end_s)
 
     def _receive(self, number: int, number_of_stage: int) -> Stage:
         """The stage that rank 0 has published; the end at once if it publishes none in time."""
@@ -185,6 +196,20 @@ class ScriptDiagnosis:
 
     def has_failed(self, scenario: Scenario) -> bool:
         return self.windows.trials.has_failed(scenario)
+
+    def cures(self) -> list[tuple[CureCode, Obstacle | None]]:
+        return self.windows.cures.obstacles(self._observation) if self._verify else []
+
+    def cure_failure(self, code: CureCode) -> str:
+        return self.windows.cures.failure(code)
+
+    def is_undisturbed(self, first: int, end: int) -> bool:
+        rows = self.windows.rows(first, end)
+        expected = (end - first) // batches_per_update(self.windows.rows(0, first))
+        return float(rows[:, UPDATES].sum()) >= expected and self.observer.has_finite_loss
+
+    def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
+        self.diagnosis.screening = Screening(cures=list(cures))
 
     def _facts(self) -> ScriptFacts:
         training = self.observer.training

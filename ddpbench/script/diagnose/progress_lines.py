@@ -60,6 +60,8 @@ def stage_name(stage: Stage) -> str:
     """What ``stage`` does; empty if it takes no time."""
     if stage.kind != "window":
         return NAMES.get(stage.kind, "")
+    if stage.screened:
+        return f"trying {stage.screened}"
     if stage.is_profiled:
         return "kernel times"
     return "trials" if stage.role and stage.role.kind in ("baseline_repeat", "trial") else "control runs"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from time import monotonic
@@ -12,6 +12,9 @@ from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER, are_mostly_prefetched
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role, trial_role
+from ddpbench.record.screening import CureCode
+from ddpbench.script.diagnose.screening import Measured as MeasuredCures
+from ddpbench.script.diagnose.screening import Screening
 from ddpbench.script.diagnose.stage import BatchSource, Stage, end_stage
 from ddpbench.training.drain import DATA_WAIT_FRACTION, MAX_DRAINS
 
@@ -102,7 +105,7 @@ def unsteady_batches(prefetched: int, epoch_batches: int, batches_per_update: in
     return unsteady if unsteady < epoch_batches else 0
 
 
-class Measured(Protocol):
+class Measured(MeasuredCures, Protocol):
     """What rank 0 has measured so far, and what follows from it."""
 
     def step_times(self, first: int, end: int) -> WindowPace:
@@ -131,16 +134,17 @@ class Measured(Protocol):
 
 
 class Schedule:
-    """The stages in their order, each of which begins where the one before ended. The last one begins about at ``end_s``.
+    """The stages in their order, each of which begins where the one before ended. The last one begins about at ``last_s``.
 
-    ``round_text`` names the round of the present stage: ``2 of 8``, the last of which may not take place; empty between rounds.
+    Until ``end_s`` the loader and its remedies have the time, and the cures of computing until ``last_s``.
     """
 
-    def __init__(self, facts: ScriptFacts, end_s: float, measured: Measured) -> None:
+    def __init__(self, facts: ScriptFacts, end_s: float, measured: Measured, last_s: float | None = None) -> None:
         self._facts, self._end_s, self._measured = facts, end_s, measured
         self._begin_s = monotonic()
+        self._screening = Screening(measured, self._cure_window, self._timed, end_s if last_s is None else last_s)
         self._last_end_s = end_s + OVERTIME_FRACTION * (end_s - self._begin_s)
-        self.round_text = ""
+        self._round_text = ""
         self._first = 0  # batch at which the next stage begins
         self._last: WindowPace | None = None  # of the last window
         self._pace_s: dict[Role, float] = {}  # step of the last window of each role
@@ -150,6 +154,11 @@ class Schedule:
         self._own_outpaces = False  # the loader was ready before every step
         self._loads_ahead = False  # alone, the loader is much faster than the script trains
         self._stages = self._all_stages()
+
+    @property
+    def round_text(self) -> str:
+        """The round of the present stage: ``2 of 8``, the last of which may not take place; empty between rounds."""
+        return self._screening.round_text or self._round_text
 
     def next_stage(self, number: int) -> Stage:
         """The stage that begins at batch ``number``."""
@@ -183,7 +192,7 @@ class Schedule:
             yield self._at_once(kind="storage", seconds=STORAGE_S * self._scale)
         if self._facts.is_stream:  # whether its workers yield the same samples decides what to suggest
             yield self._compare_samples()
-        self.round_text = ""
+        self._round_text = ""
         yield self._at_once(kind="collect")
         self._measured.print_verdict()
         scenarios = self._measured.candidates(self._has_short_epochs)
@@ -193,6 +202,7 @@ class Schedule:
             trials: list[Arm] = [(BASELINE_REPEAT, "own")]
             trials += [(trial_role(each), "own" if each == FUSED else "trial") for each in scenarios]
             yield from self._turns(trials, MIN_TRIAL_TURNS, MAX_TRIAL_TURNS, self._end_s)
+        yield from self._screening.stages(self._expected_step_s("repeated", COMPUTE_ONLY))
         if self._facts.on_gpu:  # last, since a profiler slows down all launches that follow
             batches, is_fused = self._rounded(MIN_PROFILED_STEPS), FUSED in scenarios
             yield Stage(kind="window", first=self._first, batches=batches, source="repeated", is_profiled=True, times_layers=is_fused)
@@ -223,7 +233,7 @@ class Schedule:
                 yield self._at_once(kind="collect")
                 self._measured.print_verdict()
             planned = turn + int((end_s - begin_s) / longest_s) if longest_s else max_turns
-            self.round_text = f"{turn + 1} of {min(max_turns, max(min_turns, planned))}"
+            self._round_text = f"{turn + 1} of {min(max_turns, max(min_turns, planned))}"
             if begin_s + (min_turns - turn) * longest_s > end_s:
                 arms = self._affordable(arms[:2], min_turns - turn, end_s)
             for role, source in arms if turn % 2 == 0 else reversed(arms):
@@ -338,6 +348,24 @@ class Schedule:
         scenario = role.scenario or Scenario()
         workers = self._facts.workers if scenario.workers is None else scenario.workers
         return workers, scenario.prefetch or self._facts.prefetch
+
+    def _cure_window(self, batches: int, screened: CureCode, cures: Sequence[CureCode]) -> Stage:
+        """A window of about so many batches that are ready, with ``cures`` on."""
+        return Stage(
+            kind="window",
+            first=self._first,
+            batches=self._unmeasured + self._rounded(batches),
+            source="repeated",
+            unmeasured=self._unmeasured,
+            screened=screened,
+            cures=list(cures),
+        )
+
+    def _timed(self, stage: Stage) -> Generator[Stage, None, float]:
+        """One window; returns its mean step in seconds."""
+        yield from self._run(stage)
+        assert self._last is not None, "it has just been measured"
+        return max(MIN_STEP_S, self._last.step_s)
 
     def _run(self, stage: Stage) -> Iterator[Stage]:
         """One window, and then its times."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
+from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, SCREENING_S, VERIFY_S
 from ddpbench.bench.gate import gate_error
 from ddpbench.bench.journal import Journal
 from ddpbench.distributed.exit_status import exit_with_error
@@ -71,7 +71,7 @@ class DiagnoseSession(ScriptSession):
     def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: ScriptDiagnoseOptions) -> None:
         super().__init__(program, request, rank_env, "diagnose")
         self._verify, self._start_limit_s = options.verify, options.start_limit
-        self._limit_s = request.arms[0].time_limit or DIAGNOSIS_S + (VERIFY_S if options.verify else 0.0)
+        self._limit_s = request.arms[0].time_limit or DIAGNOSIS_S + (VERIFY_S + SCREENING_S if options.verify else 0.0)
         self._diagnosis: ScriptDiagnosis | None = None
         self._protection = FileProtection(scratch_folder(rank_env), self._refuse, self._name_copy)
         self._refusal: Refusal | None = None
@@ -121,7 +121,9 @@ class DiagnoseSession(ScriptSession):
 
     def _collect(self, observation: Observation, ending: Ending) -> Record | None:
         assert self._diagnosis is not None, "created with its observer"
-        self._diagnosis.finish()
+        self._diagnosis.finish(ending.text if ending.exit_code and not isinstance(ending.problem, KeyboardInterrupt) else "")
+        if code := self._diagnosis.failed_cure:
+            self.print_progress(f"ddpbench: note: {self._program.name} ended with this error while {code} was tried in it")
         return next(iter(self._diagnosis.records), None) or observation.own_record()
 
     def _save_records(self) -> None:
@@ -198,7 +200,7 @@ class DiagnoseSession(ScriptSession):
             end_children(TERMINATE_S)
         else:
             end_children(timeout_s=0.0)  # the script is still running, and should not see their end
-        if self._hang and not self._rank_env.is_rank0:
+        if (self._hang or self._failed_in_trial) and not self._rank_env.is_rank0:
             time.sleep(REPORT_S)
 
     def exit_process(self, ending: Ending) -> NoReturn:
@@ -209,16 +211,22 @@ class DiagnoseSession(ScriptSession):
         last = threading.Timer(LAST_THREADS_S, exit_at_once, (exit_code,))
         last.daemon = True
         last.start()
-        if self._gate_error and not ending.exit_code:
+        if self._gate_error and exit_code == self._gate_error.exit_code:
             exit_with_error(self._gate_error)
-        if ending.exit_code or not exit_code:
+        if exit_code == ending.exit_code:
             ending.exit_process()
         sys.exit(exit_code)
 
+    @property
+    def _failed_in_trial(self) -> bool:
+        """Whether the script ended with an error that a cure is the reason of, which was on."""
+        return self._diagnosis is not None and self._diagnosis.failed_cure is not None
+
     def _exit_code(self, ending: Ending) -> int:
         """That of the script if it has failed or never begun to train; else whether the diagnosis has led to a verdict."""
-        if ending.exit_code or self._has_verdict or self._has_left_at_once(ending):
-            return ending.exit_code or (self._gate_error.exit_code if self._gate_error else ExitCode.OK)
+        own_code = 0 if self._failed_in_trial and self._rank_env.is_rank0 else ending.exit_code
+        if own_code or self._has_verdict or self._has_left_at_once(ending):
+            return own_code or (self._gate_error.exit_code if self._gate_error else ExitCode.OK)
         return ExitCode.HUNG if self._hang else ExitCode.FAILED
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -238,7 +246,7 @@ class DiagnoseSession(ScriptSession):
             return "failed", Fault(message=message, hint=START_HINT)
         if self._diagnosis and self._diagnosis.problem and not ending.exit_code:
             return "failed", Fault(message=self._diagnosis.problem)
-        status, fault = super()._outcome(ending, record)
+        status, fault = super()._outcome(Ending() if self._failed_in_trial else ending, record)
         if fault and status == "failed" and ending.exit_code and self._diagnosis and self._diagnosis.has_forked:
             return status, msgspec.structs.replace(fault, hint=AFTER_FORK_HINT)
         return status, fault

@@ -12,6 +12,7 @@ from ddpbench.record.prediction import Scenario
 from ddpbench.record.ranges import Count, Milliseconds, Seconds
 from ddpbench.record.roles import Role
 from ddpbench.record.roofline import Roofline
+from ddpbench.record.screening import CureCode
 from ddpbench.record.script import SampleComparison, SharedHandle
 from ddpbench.script.diagnose.trial_loader import SPAWNED_BATCH_TIMEOUT_S
 from ddpbench.script.ranks.gather import RankState
@@ -49,6 +50,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     workers: Count = 0  # of the loader that makes its batches; 0 without one, and in a benchmark for the script's own
     prefetched: Count = 0  # batches that these workers load ahead
     whole_epochs: bool = False  # epochs are short: the round consists of whole ones, with the starts of their workers
+    screened: CureCode | None = None  # the cure whose windows, with and without it, take turns
+    cures: list[CureCode] = []  # that are on
     is_profiled: bool = False  # rank 0 sums the time of its kernels in the window
     times_layers: bool = False  # and that of each layer of its model
     seconds: Seconds = 0.0  # of a benchmark
@@ -103,6 +106,13 @@ class FailedTrial(msgspec.Struct, frozen=True):
     message: str
 
 
+class FailedCure(msgspec.Struct, frozen=True):
+    """A cure that could not be switched on."""
+
+    code: CureCode
+    message: str
+
+
 class RankResults(msgspec.Struct, kw_only=True):
     """What one rank has measured so far."""
 
@@ -122,6 +132,7 @@ class RankResults(msgspec.Struct, kw_only=True):
     storage: Storage | None = None  # on rank 0
     node_state: NodeState | None = None  # of the first rank of a node
     failed_trials: list[FailedTrial] = []
+    failed_cures: list[FailedCure] = []
     shared_handles: list[SharedHandle] = []  # that workers of the script's loader would share
     sample_comparison: SampleComparison | None = None  # on rank 0
     worker_memory: WorkerMemory | None = None  # when its results were last collected

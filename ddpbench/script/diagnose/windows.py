@@ -26,6 +26,7 @@ from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader, 
 from ddpbench.script.diagnose.repeated import RepeatedBatches
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import FIRST_BATCH, RankResults, Stage, first_line
+from ddpbench.script.diagnose.switched_cures import SwitchedCures
 from ddpbench.script.diagnose.trials import Trials
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rows import NUMBER, Rows, to_rows
@@ -90,6 +91,7 @@ class Windows:
         ranks = rank_env.local_world_size
         self._loaders: dict[LoaderSource, SteeredLoader] = defaultdict(lambda: SteeredLoader(repeated=RepeatedBatches(ranks)))
         self.trials = Trials(self.results, self._loaders, ranks, self._shared_files)
+        self.cures = SwitchedCures(self.results)
         self._training: tuple[LoaderSource, SteeredLoader] | None = None  # of the last batch
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
@@ -263,6 +265,8 @@ class Windows:
                 self._window.enter_context(loader.repeated.on_device(self.observer.device))
         if stage.is_profiled and self._rank == 0:
             self._window.enter_context(self._profiled(stage))
+        if stage.cures:
+            self.cures.switch_on(stage.cures, self._window, self.observation)
         if stage.role and stage.role.scenario == FUSED:
             self.trials.fuse(self.observation.models, self._window, self.observer)
         if stage.source in ("own", "background"):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial, wraps
 from time import perf_counter
 from typing import Any
+from weakref import ref
 
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
@@ -58,6 +59,10 @@ class Hooks:
         self._in_backward = False
         self.differentiates_twice = False  # as a gradient penalty does
         self._known_optimizers: set[int] = set()
+        self._optimizers: list[ref[Optimizer]] = []
+        self.has_more_optimizers = False  # than are known
+        self._scaled: set[int] = set()  # ids of the optimizers whose gradients a GradScaler scales
+        self.replays_graphs = False  # CUDA graphs
         self._first_optimizer: int | None = None  # its id
         self.optimizer_settings: dict[str, Any] = {}
         self.models = ModelWatch(observer.clock, self._replace)
@@ -66,6 +71,8 @@ class Hooks:
         self._replace(torch.autograd, "grad", self._noted_grad(torch.autograd.grad))
         self._replace(torch, "save", self._timed_save(torch.save))
         call_after_import(SAFETENSORS, self._hook_safetensors)
+        self._replace(torch.amp.GradScaler, "step", self._noted_scaler(torch.amp.GradScaler.step))
+        self._replace(torch.cuda.CUDAGraph, "replay", self._noted_replay(torch.cuda.CUDAGraph.replay))
         self._replace(torch.autocast, "__enter__", self._noted_autocast(torch.autocast.__enter__))
         self._hook_loaders()
 
@@ -206,6 +213,33 @@ class Hooks:
 
     # updates
 
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """The first optimizers, as far as they still exist."""
+        return [optimizer for each in self._optimizers if (optimizer := each()) is not None]
+
+    @property
+    def scaled_optimizers(self) -> list[Optimizer]:
+        """Those whose gradients a GradScaler scales."""
+        return [each for each in self.optimizers if id(each) in self._scaled]
+
+    def _noted_scaler(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(step)
+        def noted_step(scaler: Any, optimizer: Optimizer, *arguments: Any, **options: Any) -> Any:
+            if scaler.is_enabled():
+                self._scaled.add(id(optimizer))
+            return step(scaler, optimizer, *arguments, **options)
+
+        return noted_step
+
+    def _noted_replay(self, replay: Callable[[Any], None]) -> Callable[[Any], None]:
+        @wraps(replay)
+        def noted_replay(graph: Any) -> None:
+            self.replays_graphs = True
+            replay(graph)
+
+        return noted_replay
+
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
         observer = self.observer
         observer.follow_training()
@@ -224,7 +258,10 @@ class Hooks:
             self.models.after_update(optimizer)
         elif len(self._known_optimizers) < MAX_OPTIMIZERS:
             self._known_optimizers.add(id(optimizer))
+            self._optimizers.append(ref(optimizer))
             self._meet(optimizer)
+        else:
+            self.has_more_optimizers = True
         if self._step_limit and observer.steps_are_updates:
             self._step_limit.end_after(observer.num_batches + 1)  # the first update has begun the first step
         elif self._step_limit and observer.training:

@@ -58,6 +58,7 @@ class ModelWatch:
         self.name = ""
         self.precision = "torch-default"
         self.num_parameters = 0
+        self.keeps_precision = False  # it is known, and contexts that are entered from now on are not the script's
         self.channels_last = False  # some weights of convolutions are in that order
         self.engine = "none"  # how ranks work together: "ddp", or "fsdp" for FSDP2
         self.backend = "none"  # of the script's process group
@@ -111,7 +112,7 @@ class ModelWatch:
 
     def enter_autocast(self, device_type: str) -> None:
         """The script has entered an autocast context of ``device_type`` in a step: its own, or one around the forward of its model."""
-        if device_type == self._device_type and torch.is_autocast_enabled(device_type):
+        if not self.keeps_precision and device_type == self._device_type and torch.is_autocast_enabled(device_type):
             self.precision = AUTOCAST_NAMES.get(torch.get_autocast_dtype(device_type), self.precision)
 
     def remove(self) -> None:

@@ -316,6 +316,11 @@ class Observer:
         """Whether the last loss was NaN. Waits for the device: to be asked at the end only."""
         return self._last_loss is not None and bool(self._last_loss.isnan())
 
+    @property
+    def has_finite_loss(self) -> bool:
+        """Whether the last loss is finite, or unknown. Waits for the device: to be asked between two windows only."""
+        return self._last_loss is None or bool(self._last_loss.isfinite())
+
     def _begin_foreign_batch(self, is_first: bool) -> None:
         """A batch of another loader is requested. ``is_first`` says that it is the first of its iterator."""
         self._foreign_batches += 1

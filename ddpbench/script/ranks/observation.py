@@ -18,6 +18,7 @@ from ddpbench.record.record import DatasetInfo, Fault, Record, Round
 from ddpbench.record.script import WatchedScript
 from ddpbench.record.text import pluralize
 from ddpbench.record.trace import Memory
+from ddpbench.script.cures.cure import Training
 from ddpbench.script.observe.hooks import Hooks
 from ddpbench.script.observe.models import is_compiled
 from ddpbench.script.observe.observer import Observer
@@ -153,6 +154,24 @@ class Observation:
     @property
     def precision(self) -> str:
         return self._hooks.models.precision
+
+    def keep_precision(self) -> None:
+        """Autocast is no longer the script's own."""
+        self._hooks.models.keeps_precision = True
+
+    @property
+    def training(self) -> Training:
+        """What the script trains, as far as it still exists."""
+        hooks = self._hooks
+        return Training(
+            models=self.models,
+            optimizers=hooks.optimizers,
+            device=self._device,
+            precision=self.precision,
+            scaled=hooks.scaled_optimizers,
+            has_more_optimizers=hooks.has_more_optimizers,
+            replays_graphs=hooks.replays_graphs,
+        )
 
     def look_for_fusable_norms(self) -> None:
         """Count the BatchNorms that fused kernels can run. This traces forward methods of the script, without values.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 from unittest.mock import patch
 
@@ -10,7 +11,9 @@ import pytest
 
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role, trial_role
+from ddpbench.record.screening import CureCode, Obstacle, ScreenedCure
 from ddpbench.script.diagnose import schedule as module
+from ddpbench.script.diagnose import screening
 from ddpbench.script.diagnose.schedule import MIN_TURNS, Schedule, ScriptFacts, WindowPace
 from ddpbench.script.diagnose.stage import FIRST_BATCH, Stage
 
@@ -44,6 +47,10 @@ class Script:
             "reads_files": False,
             "is_stream": False,
         }
+        self.speeds: dict[CureCode, float] = {}  # of cures that apply, by their factor
+        self.screened: Sequence[ScreenedCure] = ()
+        self.failing_cure, self.disturbed_windows = "", 0
+        self.last_s: float | None = None  # by when cures must be screened
         self.facts, self.limit_s = ScriptFacts(**{**usual, **facts}), limit_s  # type: ignore[arg-type]
 
     def step_times(self, first: int, end: int) -> WindowPace:
@@ -73,16 +80,30 @@ class Script:
     def epoch_position(self) -> int:
         return self.number % (self.facts.epoch_batches or 1)
 
+    def cures(self) -> list[tuple[CureCode, Obstacle | None]]:
+        return [("volumes-cure", "volumes"), *((code, None) for code in self.speeds)] if self.speeds else []  # type: ignore[list-item]
+
+    def cure_failure(self, code: CureCode) -> str:
+        return "RuntimeError" if code == self.failing_cure else ""
+
+    def is_undisturbed(self, first: int, end: int) -> bool:
+        self.disturbed_windows -= 1
+        return self.disturbed_windows < 0
+
+    def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
+        self.screened = cures
+
     def step_s(self, stage: Stage) -> float:
         """The mean step, in windows of whole epochs with the starts of workers."""
         start_s = self.facts.epoch_start_s / (self.facts.epoch_batches or 1) if stage.whole_epochs and stage.source == "own" else 0.0
-        return start_s + (self.own_s if stage.source == "own" else self.compute_s)
+        computing_s = self.compute_s / prod(self.speeds[each] for each in stage.cures)
+        return start_s + (self.own_s if stage.source == "own" else computing_s)
 
     def stages(self) -> list[Stage]:
         found: list[Stage] = []
         number = FIRST_BATCH
-        with patch.object(module, "monotonic", lambda: self.now_s):
-            plan = Schedule(self.facts, self.limit_s, self)
+        with patch.object(module, "monotonic", lambda: self.now_s), patch.object(screening, "monotonic", lambda: self.now_s):
+            plan = Schedule(self.facts, self.limit_s, self, self.last_s)
             while not found or found[-1].kind != "end":
                 self.number = number
                 self.stage = stage = plan.next_stage(number)

@@ -1,0 +1,58 @@
+"""What screened cures gain, and which are kept: beyond the noise that a switch shows that does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, inf, log, sqrt
+
+from ddpbench.analysis.stats import PairedRatio, ratio_of
+from ddpbench.record.screening import CHANGES_NUMBERS, NULL, ScreenedCure, Screening
+
+MIN_KEPT_GAIN = 1.03
+"""A smaller gain is no reason to change a script."""
+
+
+def screened_gain(cure: ScreenedCure) -> PairedRatio | None:
+    """Steps per second with ``cure`` as a multiple of those without, by the pairs of windows; None without a pair."""
+    speeds_without, speeds_with = ([1 / step_s for step_s in steps_s] for steps_s in (cure.without_s, cure.with_s))
+    pairs = min(len(speeds_without), len(speeds_with))
+    return ratio_of(speeds_without[:pairs], speeds_with[:pairs]) if pairs else None
+
+
+def noise_floor(cures: Sequence[ScreenedCure]) -> float:
+    """The upper end of what the null cure seems to gain; infinite if that was not measured."""
+    gains = (screened_gain(each) for each in cures if each.code == NULL)
+    return max((gain.high if gain and gain.has_interval else inf for gain in gains), default=inf)
+
+
+def is_kept(cure: ScreenedCure, floor: float) -> bool:
+    """Whether ``cure`` gains more than the noise, and enough to matter."""
+    gain = screened_gain(cure)
+    return gain is not None and not cure.failure and gain.is_above_one and gain.center > max(MIN_KEPT_GAIN, floor)
+
+
+def rounding_cures(screening: Screening) -> list[ScreenedCure]:
+    """The trials whose cures are kept and only round differently: each on top of those before it."""
+    floor = noise_floor(screening.cures)
+    kept = [each for each in screening.cures if each.code != NULL and is_kept(each, floor)]
+    return [each for each in kept if not {each.code, *each.on_top_of} & {*CHANGES_NUMBERS}]
+
+
+def together(cures: Sequence[ScreenedCure]) -> PairedRatio | None:
+    """The gain of all ``cures``, each on top of those before it: the product of theirs."""
+    gains = [gain for each in cures if (gain := screened_gain(each))]
+    return _product(gains) if gains else None
+
+
+def is_too_noisy(screening: Screening) -> bool:
+    """Whether a cure may gain something worthwhile that the noise hides."""
+    floor = noise_floor(screening.cures)
+    others = (screened_gain(each) for each in screening.cures if each.code != NULL and not is_kept(each, floor))
+    return any(gain is not None and gain.high > MIN_KEPT_GAIN and gain.center > 1 / floor for gain in others)
+
+
+def _product(gains: Sequence[PairedRatio]) -> PairedRatio:
+    center = sum(log(each.center) for each in gains)
+    below = sqrt(sum(log(each.low / each.center) ** 2 for each in gains))
+    above = sqrt(sum(log(each.high / each.center) ** 2 for each in gains))
+    return PairedRatio(exp(center), exp(center - below), exp(center + above), min(each.pairs for each in gains))

@@ -1,0 +1,67 @@
+"""Settings that make computing faster, tried in turn with a script's own while it trains on batches that are ready: what was measured.
+
+A screened gain is that of computing alone, in a training that was changed while it ran. It says what to try in a fresh start.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ddpbench.record.private import FreeText
+from ddpbench.record.ranges import Elapsed, Seconds
+
+CureCode = Literal[
+    "null",  # a switch that does nothing: what it seems to gain is noise
+    "channels-last",  # memory format of weights (N, C, H, W)
+    "fused-optimizer",  # one kernel for the whole update
+    "bf16-autocast",  # around the forward of the model
+]
+
+NULL: CureCode = "null"
+
+CHANGES_NUMBERS: tuple[CureCode, ...] = ("bf16-autocast",)
+"""Cures that compute in another precision. The others only round differently."""
+
+Obstacle = Literal[
+    "already-on",
+    "compiled",  # the model: what Dynamo guards on is not switched
+    "no-convolutions",  # with weights of four dimensions
+    "volumes",  # weights of five dimensions, which have a memory format of their own
+    "other-memory",  # weights in a flat buffer, in shared memory, or sharded
+    "other-optimizer",  # of a class that is not torch's own, or that has no fused implementation
+    "many-optimizers",
+    "own-implementation",  # the script has chosen one: foreach, differentiable
+    "loss-scaler",  # a GradScaler leaves its work to a fused optimizer, which one of an older checkpoint is not
+    "fused-moments",  # a fused optimizer would misread moments of an older checkpoint, which are in another memory format
+    "bucket-views",  # gradients are views of DDP's buckets, whose memory format is that of the start
+    "other-precision",  # the model computes in another precision than float32
+    "no-bfloat16",  # the device has no instructions for it
+    "replicated",  # by nn.DataParallel
+    "no-model",  # it, or its optimizer, has been freed
+    "captured",  # the script replays a CUDA graph
+    "no-device-kernel",  # there is no fused implementation for the device
+    "disturbed",  # windows skipped updates, or the loss was not finite, again and again
+    "no-time",
+]
+"""Why a cure was not tried."""
+
+
+class ScreenedCure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One cure. Window ``i`` without it and window ``i`` with it took turns; the cures of ``on_top_of`` were on in both."""
+
+    code: CureCode
+    on_top_of: list[CureCode] = []
+    without_s: list[Elapsed] = []  # mean step of each window, on rank 0
+    with_s: list[Elapsed] = []
+    first_use_s: Seconds | None = None  # that its first steps took longer; no part of the windows
+    obstacle: Obstacle | None = None
+    needed_s: Seconds | None = None  # for its trial, if there was no time
+    failure: FreeText = ""
+
+
+class Screening(msgspec.Struct, frozen=True, kw_only=True):
+    """The cures in the order in which they were tried; one that gained nothing may come twice."""
+
+    cures: list[ScreenedCure] = []

@@ -1,0 +1,67 @@
+"""Sentences about screened cures: why one was not tried, and what one gains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ddpbench.record.remedy import MeasuredGain, ScreenedRemedy
+from ddpbench.record.screening import CHANGES_NUMBERS, Obstacle
+from ddpbench.record.verdict import ChangeTraining
+from ddpbench.report.format import format_rounded
+from ddpbench.report.messages.predictions import gain_text
+
+OBSTACLES: Mapping[Obstacle, str] = {
+    "already-on": "the script has it already",
+    "compiled": "the model is compiled",
+    "no-convolutions": "no weights of two-dimensional convolutions",
+    "volumes": "weights of three-dimensional convolutions",
+    "other-memory": "parameters in a flat buffer, in shared memory, or sharded",
+    "other-optimizer": "an optimizer of another class than those of torch that have it",
+    "many-optimizers": "too many optimizers",
+    "own-implementation": "the script has chosen an implementation",
+    "loss-scaler": "a GradScaler would fail after resuming from an older checkpoint",
+    "fused-moments": "a fused optimizer would misread an older checkpoint of a model in another memory format",
+    "bucket-views": "gradients are views of DDP's buckets, in the memory format of the start",
+    "other-precision": "the model computes in another precision already",
+    "no-bfloat16": "the device has no instructions for bfloat16",
+    "replicated": "nn.DataParallel replicates the model",
+    "no-model": "the model, or its optimizer, has been freed",
+    "captured": "the script replays a CUDA graph",
+    "no-device-kernel": "not implemented for the device",
+    "disturbed": "windows skipped updates, or the loss was not finite",
+    "no-time": "no time left",
+}
+
+SCREENED_TEXT = "screened in the running script, not proved by a fresh start"
+
+
+def obstacle_text(remedy: ScreenedRemedy) -> str:
+    """Why it was not tried; empty if it was."""
+    if remedy.obstacle is None:
+        return ""
+    needed = f": takes about {remedy.needed_s:.0f} s" if remedy.needed_s is not None else ""
+    return f"{OBSTACLES[remedy.obstacle]}{needed}"
+
+
+def screened_gain_text(remedy: ScreenedRemedy) -> str:
+    """``1.94x (1.94 to 1.97)``, and what speaks against it; or why there is no gain."""
+    if remedy.failure:
+        return f"failed: {remedy.failure}"
+    gain = remedy.measured
+    if gain is None:
+        return f"not tried: {obstacle_text(remedy)}"
+    on_top = f" on top of {' and '.join(remedy.on_top_of)}" if remedy.on_top_of else ""
+    doubt = "" if remedy.is_kept else ", a loss" if gain.high < 1 else ", too little" if remedy.is_gain else ", no gain"
+    numbers = ", changes numbers" if {remedy.code, *remedy.on_top_of} & {*CHANGES_NUMBERS} else ""
+    return f"{gain_text(gain.center, gain.low, gain.high)}{on_top}{doubt}{numbers}"
+
+
+def computing_gain_text(gain: MeasuredGain) -> str:
+    """``computing alone 1.94x (1.94 to 1.97); screened in the running script, not proved by a fresh start``."""
+    return f"computing alone {gain_text(gain.center, gain.low, gain.high)}; {SCREENED_TEXT}"
+
+
+def faster_text(change: ChangeTraining, gain: MeasuredGain) -> str:
+    """``channels-last computes 1.94 times as fast``."""
+    verb = "computes" if len(change.cures) == 1 else "compute"
+    return f"{' with '.join(change.cures)} {verb} {format_rounded(gain.center, 3)} times as fast"

@@ -1,0 +1,40 @@
+"""The settings that were screened, with their gains of computing alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from ddpbench.record.diagnosis import Diagnosis
+from ddpbench.record.remedy import ScreenedRemedy
+from ddpbench.report.grid import Grid, GridColumn
+from ddpbench.report.layout import LABEL, Page, styled, wrap_text
+from ddpbench.report.messages.screening import screened_gain_text
+
+HEADING, MEASURED = "settings of computing", "measured (95%), on batches that are ready"
+
+HARDLY_WORTH_A_LINE = ("already-on", "no-convolutions", "volumes", "no-bfloat16", "other-precision")
+"""Obstacles that no reader wonders about."""
+
+
+def screened_remedies(diagnosis: Diagnosis | None) -> list[ScreenedRemedy]:
+    """Those of the remedies that were screened."""
+    return [each for each in (diagnosis.remedies if diagnosis else None) or () if isinstance(each, ScreenedRemedy)]
+
+
+def screening_lines(remedies: Sequence[ScreenedRemedy], page: Page) -> Iterator[Text]:
+    """The trials, and why others were not tried; a page that is not verbose leaves out what nobody wonders about."""
+    shown = [each for each in remedies if page.verbose or each.obstacle not in HARDLY_WORTH_A_LINE]
+    if not shown:
+        return
+    width = max(len(HEADING), *(len(each.code) + 2 for each in shown))
+    yield from styled([f"{HEADING:{width}}  {MEASURED}"], LABEL)
+    for each in shown:
+        yield from styled(wrap_text(f"  {each.code:{width - 2}}  ", screened_gain_text(each), page), LABEL, len(each.code) + 2)
+
+
+def screening_grid(remedies: Sequence[ScreenedRemedy]) -> Grid:
+    """All of them, with their gains."""
+    names, gains = [each.code for each in remedies], [screened_gain_text(each) for each in remedies]
+    return Grid("screened settings", [GridColumn("setting", names)], [GridColumn(MEASURED, gains)])

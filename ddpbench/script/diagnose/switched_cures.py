@@ -1,0 +1,52 @@
+"""The cures that are on in a window, on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from ddpbench.record.screening import CureCode, Obstacle
+from ddpbench.script.cures.catalog import CURES, obstacle
+from ddpbench.script.diagnose.stage import FailedCure, RankResults, first_line
+from ddpbench.script.ranks.observation import Observation
+
+
+class SwitchedCures:
+    """Switches cures on for a window. One that cannot be switched on has failed: its windows are like those without it."""
+
+    def __init__(self, results: RankResults) -> None:
+        self._results = results
+        self._on: Sequence[CureCode] = ()  # in the present window
+
+    def obstacles(self, observation: Observation) -> list[tuple[CureCode, Obstacle | None]]:
+        """All cures in their order, and why they are not tried."""
+        training = observation.training
+        return [(code, obstacle(code, training)) for code in CURES]
+
+    def failure(self, code: CureCode) -> str:
+        """Why ``code`` could not be switched on, on this rank; empty if it could."""
+        return next((each.message for each in self._results.failed_cures if each.code == code), "")
+
+    def switch_on(self, codes: Sequence[CureCode], window: ExitStack, observation: Observation) -> None:
+        """Switch ``codes`` on until the end of ``window``, in their order."""
+        observation.keep_precision()
+        window.callback(self._end)
+        for code in codes:
+            if self.failure(code):
+                continue
+            try:
+                with observation.observer.paused():
+                    window.enter_context(CURES[code].switched_on(observation.training))
+                self._on = [*self._on, code]
+            except Exception as problem:
+                self._results.failed_cures.append(FailedCure(code, first_line(problem)))
+
+    def blame(self, problem: str) -> CureCode | None:
+        """The script has raised ``problem``: the last cure that is on has failed with it; None if none is on."""
+        if not self._on:
+            return None
+        self._results.failed_cures.append(FailedCure(self._on[-1], problem))
+        return self._on[-1]
+
+    def _end(self) -> None:
+        self._on = ()
