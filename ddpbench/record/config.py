@@ -198,7 +198,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             MEASURING,
             "start no new round after S seconds",
             metavar="S",
-            automatic="none; 175 in total for scale and diagnose, 300 for a script, 120 with --no-verify",
+            automatic="none; in total 175 for scale and diagnose, 120 with --no-verify, 300 for a script",
             sweep=False,
         ),
     ] = None

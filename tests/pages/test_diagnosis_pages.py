@@ -17,7 +17,7 @@ from diagnoses import DIAGNOSES, benchmark_of, diagnosis
 from msgspec.structs import replace
 from page_jobs import job_of_arms
 from records import BUSY, RESNET50, next_command
-from screened import computing, waiting
+from screened import computing, waiting, without_time
 from script_diagnoses import SCRIPT_DIAGNOSES
 
 from ddpbench.analysis.summary import summarize
@@ -44,7 +44,12 @@ PAGES = [
 ]
 """Name of a diagnosis, and whether its page is verbose."""
 
-OF_SCRIPTS = {**SCRIPT_DIAGNOSES, "script-screened": computing, "script-screened-while-waiting": waiting}
+OF_SCRIPTS = {
+    **SCRIPT_DIAGNOSES,
+    "script-screened": computing,
+    "script-screened-without-time": without_time,
+    "script-screened-while-waiting": waiting,
+}
 
 
 @pytest.fixture(autouse=True)

@@ -55,6 +55,13 @@ def computing() -> Job:
     )
 
 
+def without_time() -> Job:
+    """As with a short time limit."""
+    return screened_diagnosis(
+        *(ScreenedCure(code=each, obstacle="no-time", needed_s=34.0) for each in ("null", "channels-last", "bf16-autocast"))
+    )
+
+
 def waiting() -> Job:
     """Its loader comes first."""
     left = ScreenedCure(code="bf16-autocast", obstacle="no-time", needed_s=64.0)

@@ -12,6 +12,7 @@ from ddpbench.analysis.remedies.recommend import is_rejected, recommend
 from ddpbench.analysis.remedies.script import is_script_change, other_samples, pinned_memory_change, script_change, shared_in_workers
 from ddpbench.analysis.remedies.training_rules import diagnose
 from ddpbench.record.bottleneck import TooShort
+from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.record import Record
 from ddpbench.record.remedy import AnyRemedy, FewerRanks
@@ -45,7 +46,7 @@ def _script_step(inputs: AnalysisInput, verdict: Verdict, recommended: Sequence[
         script = inputs.record.script
         if isinstance(verdict.evidence, TooShort):
             return RaiseTimeLimit() if script and script.ended_early else None
-        return _recommended_change(inputs, recommended)
+        return _recommended_change(inputs, recommended) or _more_time_for_cures(inputs.controls.diagnosis, verdict)
     match verdict.kind:
         case "data-bound":
             return _more_workers(inputs)
@@ -56,6 +57,13 @@ def _script_step(inputs: AnalysisInput, verdict: Verdict, recommended: Sequence[
         case "noisy-neighbour":
             return RunCommand(TOP_COMMAND)
     return None
+
+
+def _more_time_for_cures(diagnosis: Diagnosis, verdict: Verdict) -> NextStep | None:
+    """If computing is the limit, and there was no time to screen what may make it faster."""
+    cures = diagnosis.screening.cures if diagnosis.screening else []
+    left_out = verdict.kind in ("compute-bound", "launch-bound") and any(each.obstacle == "no-time" for each in cures)
+    return RaiseTimeLimit() if left_out else None
 
 
 def _recommended_change(inputs: AnalysisInput, recommended: Sequence[AnyRemedy]) -> NextStep | None:

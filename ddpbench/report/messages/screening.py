@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ddpbench.record.remedy import MeasuredGain, ScreenedRemedy
 from ddpbench.record.screening import CHANGES_NUMBERS, Obstacle
@@ -41,6 +41,13 @@ def obstacle_text(remedy: ScreenedRemedy) -> str:
         return ""
     needed = f": takes about {remedy.needed_s:.0f} s" if remedy.needed_s is not None else ""
     return f"{OBSTACLES[remedy.obstacle]}{needed}"
+
+
+def no_time_text(remedies: Sequence[ScreenedRemedy]) -> str:
+    """Which were left out, and how long they take together with the null cure, which takes as long as another."""
+    times_s = [each.needed_s or 0.0 for each in remedies]
+    seconds = sum(times_s) + max(times_s)
+    return f"not tried: {', '.join(each.code for each in remedies)}; a --time-limit of {seconds:.0f} s more is enough"
 
 
 def screened_gain_text(remedy: ScreenedRemedy) -> str:

@@ -10,12 +10,12 @@ from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.remedy import ScreenedRemedy
 from ddpbench.report.grid import Grid, GridColumn
 from ddpbench.report.layout import LABEL, Page, styled, wrap_text
-from ddpbench.report.messages.screening import screened_gain_text
+from ddpbench.report.messages.screening import no_time_text, screened_gain_text
 
 HEADING, MEASURED = "settings of computing", "measured (95%), on batches that are ready"
 
-HARDLY_WORTH_A_LINE = ("already-on", "no-convolutions", "volumes", "no-bfloat16", "other-precision")
-"""Obstacles that no reader wonders about."""
+OBVIOUS = ("already-on", "no-convolutions", "volumes", "no-bfloat16", "other-precision")
+"""Obstacles that follow from what the script is."""
 
 
 def screened_remedies(diagnosis: Diagnosis | None) -> list[ScreenedRemedy]:
@@ -24,9 +24,12 @@ def screened_remedies(diagnosis: Diagnosis | None) -> list[ScreenedRemedy]:
 
 
 def screening_lines(remedies: Sequence[ScreenedRemedy], page: Page) -> Iterator[Text]:
-    """The trials, and why others were not tried; a page that is not verbose leaves out what nobody wonders about."""
-    shown = [each for each in remedies if page.verbose or each.obstacle not in HARDLY_WORTH_A_LINE]
+    """The trials, and why others were not tried; only a verbose page has the obvious reasons."""
+    shown = [each for each in remedies if page.verbose or each.obstacle not in OBVIOUS]
     if not shown:
+        return
+    if all(each.obstacle == "no-time" for each in shown):
+        yield from styled(wrap_text(f"{HEADING}  ", no_time_text(shown), page), LABEL, len(HEADING))
         return
     width = max(len(HEADING), *(len(each.code) + 2 for each in shown))
     yield from styled([f"{HEADING:{width}}  {MEASURED}"], LABEL)

@@ -21,7 +21,7 @@ BUCKET_WARNING = "Grad strides do not match bucket view strides"
 class ChannelsLast:
     """``model.to(memory_format=torch.channels_last)``, with the optimizer's moments and gradients in the same order.
 
-    Outputs of a convolution have the order of its weights, so that batches stay as they are. A checkpoint that was written before has
+    Outputs of a convolution have the order of its weights, so that batches need no change. A checkpoint that was written before has
     moments in the old order: other implementations of an optimizer then take longer, but fused ones read them in the order of the weights.
     """
 

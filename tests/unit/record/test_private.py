@@ -39,6 +39,7 @@ PrecisionMismatch.layer_dtypes PrecisionMismatch.batch_norm_dtypes PrecisionMism
 PeakThroughput.matmul_tflops Health.throttle_reasons Throttled.reasons NoInfiniband.disabled_by
 Trace.phases_ms Trace.totals_ms LoaderStats.cpu_s LoaderStats.wall_s Diagnosis.stage_cpu_s
 WatchedScript.dataset WatchedScript.model WatchedScript.observed_settings WatchedScript.optimizers
+ChangeTraining.optimizers ChangeTraining.device_type
 SharedHandle.name LayerWork.name LayerWork.kind
 """
 """Fields whose text, or the keys of whose dict, come from ddpbench, a library or the hardware. ``redact`` removes ``Job.command``."""
