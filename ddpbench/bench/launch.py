@@ -128,13 +128,15 @@ def torchrun_command(ranks: int, arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", TORCHRUN_MODULE, "--standalone", f"--nproc_per_node={ranks}", "-m", "ddpbench", *arguments]
 
 
-def run_child(command: Sequence[str], request: Request, forwarder: SignalForwarder, stdout: TextIO | None = None) -> ExitStatus:
-    """Run ``command``, which starts the ranks of ``request``, like ``run_launch``."""
+def run_child(
+    command: Sequence[str], request: Request, forwarder: SignalForwarder, stdout: TextIO | None = None, log: TextIO | None = None
+) -> ExitStatus:
+    """Run ``command``, which starts the ranks of ``request``, like ``run_launch``; with ``log``, it has all that they print."""
     output, variables = request.output, dict(os.environ)
     if began_s := process_start_s(os.getpid()):
         variables[EnvVar.DDPBENCH_BEGAN] = str(began_s)
     if TORCHRUN_MODULE in command:
-        if not output.redact:
+        if not (output.redact or log):
             print(printable(shlex.join(["torchrun", *mask_command(command[3:])])), file=sys.stderr, flush=True)
         # torchrun would set 1, with a notice
         variables[EnvVar.OMP_NUM_THREADS] = variables.get(EnvVar.OMP_NUM_THREADS) or str(threads_per_rank(request))
@@ -145,7 +147,8 @@ def run_child(command: Sequence[str], request: Request, forwarder: SignalForward
         child = subprocess.Popen(
             command,
             env={**variables, EnvVar.DDPBENCH_EXIT_STATUS: str(exit_status_file)},
-            stdout=stdout,
+            stdout=log or stdout,
+            stderr=log,
             preexec_fn=partial(set_parent_death_signal, signal.SIGTERM),
             start_new_session=True,  # Ctrl-C reaches it only through this process: torchrun aborts its own shutdown at a second one
         )

@@ -9,6 +9,7 @@ import rich_click as click
 from click.shell_completion import CompletionItem
 from rich.text import Text
 
+from ddpbench.cli.ab import ab
 from ddpbench.cli.diagnose_script import diagnose_script, names_script
 from ddpbench.cli.make_data import make_data
 from ddpbench.cli.options import HELP_COLUMNS, complete_names, help_flag, version_flag
@@ -57,6 +58,7 @@ FLAG_HINTS = {
 EXAMPLES = """\
 Examples:
   ddpbench diagnose train.py --epochs 3                        your own script
+  ddpbench ab --diff faster.diff train.py --epochs 3           proof of a change
   ddpbench watch --gpus 4 train.py --epochs 3                  to its own end
   ddpbench resnet50 --amp                                      one process
   ddpbench resnet50 --amp --gpus 4                             one rank per GPU
@@ -92,7 +94,7 @@ class CommandGroup(click.RichGroup):
         formatter.write(Text(EXAMPLES))
 
 
-FIRST_COMMANDS = [diagnose, run, watch, report]
+FIRST_COMMANDS = [diagnose, ab, run, watch, report]
 OTHER_COMMANDS = [whatif, scale, sweep, reproduce, crossover, make_data, plot, list_, env]
 
 

@@ -50,6 +50,7 @@ class EnvVar(str, Enum):
     )
     PET_LOG_DIR = "PET_LOG_DIR", "user", "folder of torchrun's log files; --gpus uses one that it removes at the end, if it is not set"
 
+    DDPBENCH_AB = "DDPBENCH_AB", "ddpbench", "what a launch of ab does: the sources to compile, and whether it computes only"
     RANK = "RANK", "launcher", "rank of this process; without it and WORLD_SIZE the process trains alone"
     WORLD_SIZE = "WORLD_SIZE", "launcher", "number of ranks"
     LOCAL_RANK = "LOCAL_RANK", "launcher", "rank on this node, and index of its GPU"

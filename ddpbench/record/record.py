@@ -12,6 +12,7 @@ from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.environment import Environment, RankPlacement
 from ddpbench.record.errors import Status
 from ddpbench.record.private import EntryName, FreeText
+from ddpbench.record.proof import Proof
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Elapsed, Fraction, Milliseconds, NonZero, Seconds
 from ddpbench.record.request import SweepShard
 from ddpbench.record.roles import RUN, Role
@@ -250,11 +251,12 @@ class Job(msgspec.Struct, kw_only=True):
     schema: int = SCHEMA
     started: str  # UTC, ISO 8601
     command: list[str]  # as typed, with secrets masked
-    kind: str = "run"  # the command: "run", "sweep", "crossover", "diagnose", "scale", "watch", or "reproduce NAME"
+    kind: str = "run"  # the command: "run", "sweep", "crossover", "diagnose", "scale", "watch", "ab", or "reproduce NAME"
     swept: list[str] = []  # the Config fields in which the arms differ
     records: list[Record]
     diagnosis: Diagnosis | None = None
     scaling: Scaling | None = None
+    proof: Proof | None = None  # of a change of a script
     sweep_shard: SweepShard | None = None  # set if several jobs share the sweep
     redacted: bool = False  # its files and pages have placeholders for private values, and no command
 

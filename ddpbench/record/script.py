@@ -92,6 +92,8 @@ class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     in_order: bool = True  # its DataLoader returns batches in the order of the sampler
     step: StepKind = "batch"
     batches: Count = 0  # of the training loader, on one rank; updates if these are the steps
+    updates: Count = 0  # of all optimizers, on one rank
+    first_step_s: Seconds | None = None  # None if it was not timed
     epochs: Count = 0  # begun
     epoch_batches: Count | None = None  # on one rank; None if unknown
     batches_per_update: AtLeastOne = 1  # above 1 with gradient accumulation

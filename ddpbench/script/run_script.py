@@ -27,6 +27,7 @@ from typing import NoReturn
 from ddpbench.machine.garbage import collect_as_usual
 from ddpbench.record.errors import ExitCode, UsageError
 from ddpbench.script.own_modules import OWN_MODULES
+from ddpbench.script.patched_sources import patched_path
 
 MAIN_FILE = "__main__.py"
 """What python runs of a folder or a zip file."""
@@ -138,7 +139,7 @@ def _prepare_file(program: Program) -> tuple[ModuleType, CodeType]:
         return _prepare_archive(program, path)
     _set_command_line([program.target, *program.arguments], os.path.dirname(os.path.realpath(path)))
     module = _main_module(file=path, loader=SourceFileLoader("__main__", path))
-    with io.open_code(path) as source:
+    with io.open_code(patched_path(path)) as source:
         return module, compile(source.read(), path, "exec", dont_inherit=True)
 
 

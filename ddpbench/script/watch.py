@@ -25,6 +25,7 @@ from ddpbench.script.session import ScriptSession
 
 if TYPE_CHECKING:  # these import torch, which the script must do itself
     from ddpbench.script.observe.observer import Observer
+    from ddpbench.script.observe.steering import Steering
     from ddpbench.script.ranks.observation import Observation
     from ddpbench.script.ranks.reporter import Reporter
 
@@ -83,7 +84,11 @@ class WatchSession(ScriptSession):
     def _create_observer(self) -> Observer:
         from ddpbench.script.observe.observer import Observer
 
-        return Observer(self._begin_reporting, times_all=self._options.every is not None)
+        return Observer(self._begin_reporting, self._create_steering(), times_all=self._options.every is not None)
+
+    def _create_steering(self) -> Steering | None:
+        """What gives the script other batches than its own; None if nothing does."""
+        return None
 
     def _begin_reporting(self) -> None:
         with OWN_MODULES.restored():
@@ -97,7 +102,7 @@ class WatchSession(ScriptSession):
             record = self._reporter.finish(ending.text if ending.exit_code else "")
         else:
             record = observation.own_record() if self._rank_env.is_rank0 else None
-        if record and record.rounds and observation.observer.has_diverged:
+        if record and record.rounds and not observation.observer.has_finite_loss:
             record.rounds[-1] = with_nonfinite_loss(record.rounds[-1])
         return record
 

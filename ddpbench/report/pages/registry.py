@@ -13,6 +13,7 @@ from ddpbench.record.record import Job
 from ddpbench.report.grid import Grid
 from ddpbench.report.pages import scaling, sweep
 from ddpbench.report.pages.diagnosis import diagnosis_findings, diagnosis_tables, render_diagnosis
+from ddpbench.report.pages.proof import proof_findings, proof_tables, render_proof
 from ddpbench.report.pages.run import render_run
 from ddpbench.report.pages.watch import render_watch
 
@@ -38,6 +39,7 @@ VIEWS = {
     "diagnose": JobView(render_diagnosis, tables=diagnosis_tables, findings=diagnosis_findings),
     "scale": JobView(scaling.render_scaling, findings=scaling.scaling_findings),
     "watch": JobView(render_watch),
+    "ab": JobView(render_proof, tables=proof_tables, findings=proof_findings),
 }
 """View by the first word of a job's kind. Packages above this floor add their own."""
 

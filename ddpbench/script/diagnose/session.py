@@ -24,21 +24,17 @@ from ddpbench.record.io import check_output_paths
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import Request, ScriptDiagnoseOptions
 from ddpbench.record.text import pluralize
-from ddpbench.report.messages.protected_files import REFUSAL_HINT, copy_text, refusal_text, scratch_size_text, unprevented_text
+from ddpbench.report.messages.protected_files import REFUSAL_HINT, refusal_text, scratch_size_text, unprevented_text
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
 from ddpbench.script.protect.metadata import FileStates
-from ddpbench.script.protect.protection import FileProtection
-from ddpbench.script.protect.refusal import Refusal
-from ddpbench.script.protect.scratch import folder_size, scratch_folder
+from ddpbench.script.protect.scratch import folder_size
+from ddpbench.script.protected_session import NO_LANDLOCK, ProtectedSession
 from ddpbench.script.run_script import Ending, Program, check_program
-from ddpbench.script.session import ScriptSession
 
 if TYPE_CHECKING:  # these import torch, which the script must do itself
     from ddpbench.script.diagnose.diagnosis import ScriptDiagnosis
     from ddpbench.script.observe.observer import Observer
     from ddpbench.script.ranks.observation import Observation
-
-NO_LANDLOCK = "this kernel lacks Landlock (Linux 5.19): files that C++ or Rust code opens by itself are not protected"
 
 AFTER_FORK_HINT = "ddpbench had started loader workers of its own before: if the script runs without ddpbench, they are the cause"
 
@@ -65,7 +61,7 @@ def diagnose(program: Program, request: Request, options: ScriptDiagnoseOptions)
     session.exit_process(session.run())
 
 
-class DiagnoseSession(ScriptSession):
+class DiagnoseSession(ProtectedSession):
     """The diagnosis of one script in one process."""
 
     def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: ScriptDiagnoseOptions) -> None:
@@ -73,17 +69,14 @@ class DiagnoseSession(ScriptSession):
         self._verify, self._start_limit_s = options.verify, options.start_limit
         self._limit_s = request.arms[0].time_limit or DIAGNOSIS_S + (VERIFY_S + SCREENING_S if options.verify else 0.0)
         self._diagnosis: ScriptDiagnosis | None = None
-        self._protection = FileProtection(scratch_folder(rank_env), self._refuse, self._name_copy)
-        self._refusal: Refusal | None = None
+        self._protect(rank_env)
         self._hang: Fault | None = None
         self._states: FileStates | None = None  # before the script, on rank 0
         self._gate_error: BenchError | None = None  # the data wait exceeds --fail-if-data-wait
         self._ended_at_start = False
         self._has_verdict = not rank_env.is_rank0  # other ranks leave the exit code to rank 0
 
-    def _run_program(self) -> Ending:
-        """Run the script, which writes to a scratch folder only."""
-        self._protection.install()
+    def _announce(self) -> None:
         if self._rank_env.is_rank0:
             name = self._program.name
             self._states = FileStates([self._cwd, *([] if self._program.is_module else [os.path.dirname(self._program.target)])])
@@ -95,7 +88,6 @@ class DiagnoseSession(ScriptSession):
         start_limit = threading.Timer(self._start_limit_s, self._end_without_training)
         start_limit.daemon = True
         start_limit.start()
-        return super()._run_program()
 
     def _end_without_training(self) -> None:
         """End a script that has made no update by now. What it trains in processes that it starts is not seen."""
@@ -132,20 +124,17 @@ class DiagnoseSession(ScriptSession):
             self._keep(self._diagnosis.records[0])
 
     def _keep(self, record: Record) -> Journal:
-        return self._protection.run_unprotected(self._keep_all, record)
-
-    def _keep_all(self, record: Record) -> Journal:
         journal = super()._keep(record)
         if self._diagnosis:
             journal.job.records = self._diagnosis.records or [record]
             journal.job.diagnosis = None if self._diagnosis.is_only_watched else self._diagnosis.diagnosis
-            journal.save()
+            self._protection.run_unprotected(journal.save)
         return journal
 
     def _close(self, record: Record, status: Status, fault: Fault | None) -> Journal:
         if self._states and (paths := self._states.changed()):
             self.print_line(f"ddpbench: note: {unprevented_text(self._program.name, list(map(self._shown, map(Path, paths))))}")
-        journal = self._protection.run_unprotected(super()._close, record, status, fault)
+        journal = super()._close(record, status, fault)
         if changed := self._protection.changed:
             written = f"{pluralize(len(changed), 'file')} of {self._program.name}"
             self.print_line(f"ddpbench: note: {written} would have changed; the versions written are in {self._protection.scratch}")
@@ -157,16 +146,10 @@ class DiagnoseSession(ScriptSession):
         self._gate_error = gate_error(journal.job.records[:1], journal.job)
         return journal
 
-    def _discard(self) -> None:
-        self._protection.run_unprotected(super()._discard)
-
     def _report(self, record: Record | None, ending: Ending) -> None:
-        if record is None and (refusal := self._refusal or self._protection.denied(ending.problem)):
+        if record is None and (refusal := self._refusal_of(ending)):
             self.print_line(f"ddpbench: note: {refusal_text(refusal.action, refusal.name)} ({REFUSAL_HINT})")
         super()._report(record, ending)
-
-    def _write_exit_status(self, exit_code: int, record: Path | None = None) -> None:
-        self._protection.run_unprotected(super()._write_exit_status, exit_code, record)
 
     def _on_stall(self, seconds: float) -> None:
         """End the process of a script that has made no step for ``seconds``, after the time limit: it hangs, or does something else."""
@@ -229,16 +212,9 @@ class DiagnoseSession(ScriptSession):
             return own_code or (self._gate_error.exit_code if self._gate_error else ExitCode.OK)
         return ExitCode.HUNG if self._hang else ExitCode.FAILED
 
-    def _refuse(self, refusal: Refusal) -> None:
-        self._refusal = refusal
-        self._ender.request_end()
-
-    def _name_copy(self, path: str, size: int) -> None:
-        self.print_line(f"ddpbench: note: {copy_text(path, size)}")
-
     def _outcome(self, ending: Ending, record: Record) -> tuple[Status, Fault | None]:
-        if refusal := self._refusal or self._protection.denied(ending.problem):
-            return "failed", Fault(message=refusal_text(refusal.action, refusal.name), hint=REFUSAL_HINT)
+        if self._refusal_of(ending):
+            return super()._outcome(ending, record)
         if self._hang:
             return "hung", self._hang
         if self._ended_at_start:

@@ -265,7 +265,7 @@ class Hooks:
         if self._step_limit and observer.steps_are_updates:
             self._step_limit.end_after(observer.num_batches + 1)  # the first update has begun the first step
         elif self._step_limit and observer.training:
-            self._step_limit.count_update(observer.training.received, observer.steps.has_made_all_updates)
+            self._step_limit.count_update(observer.training.total_received, observer.steps.has_made_all_updates)
 
     def _meet(self, optimizer: Optimizer) -> None:
         """Learn of an optimizer after its first step: the device, and the model that it updates."""

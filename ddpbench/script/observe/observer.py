@@ -182,7 +182,8 @@ class Observer:
         self.moves += 1
         self._requested, self._has_inner_batch = iterator, False
         if self._is_exhausted and iterator.received == 0 and self._replaces_training(iterator.source):
-            iterator.source.is_rebuilt = True
+            assert self.training is not None, "it is replaced"
+            iterator.source.is_rebuilt, iterator.source.received_before = True, self.training.total_received
             self._replaced, self.training = self.training, iterator.source
         if iterator.source is self.training or self._may_train:
             if self._iterator() is not iterator:
@@ -312,13 +313,8 @@ class Observer:
         self.steps.train()
 
     @property
-    def has_diverged(self) -> bool:
-        """Whether the last loss was NaN. Waits for the device: to be asked at the end only."""
-        return self._last_loss is not None and bool(self._last_loss.isnan())
-
-    @property
     def has_finite_loss(self) -> bool:
-        """Whether the last loss is finite, or unknown. Waits for the device: to be asked between two windows only."""
+        """Whether the last loss is finite, or unknown. Waits for the device: to be asked between two windows, or at the end, only."""
         return self._last_loss is None or bool(self._last_loss.isfinite())
 
     def _begin_foreign_batch(self, is_first: bool) -> None:

@@ -34,6 +34,7 @@ class LoaderSource:
     inner: LoaderSource | None = None  # of the DataLoader that this one takes its batches from, as Accelerate's does
     paired_steps: int = 0  # steps of the training loader that had one batch of this one
     received: int = 0  # batches that the script has got
+    received_before: int = 0  # from the loaders whose place this one has taken
     _places: list[Place] | None = None  # where a full batch has ``batch_size``
 
     @classmethod
@@ -55,6 +56,11 @@ class LoaderSource:
             epoch_batches=_length(loader),
             is_stream=isinstance(dataset, IterableDataset),
         )
+
+    @property
+    def total_received(self) -> int:
+        """Batches that the script has got, also from the loaders before."""
+        return self.received_before + self.received
 
     def gives_same_batches(self, other: LoaderSource) -> bool:
         """Whether batches of ``other`` look like those of this loader."""

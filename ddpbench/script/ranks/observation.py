@@ -23,7 +23,7 @@ from ddpbench.script.observe.hooks import Hooks
 from ddpbench.script.observe.models import is_compiled
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rounds import WARMUP_STEPS, LoaderShape, batches_per_update, cut_rounds, usual_batch_size
-from ddpbench.script.observe.rows import Rows, to_rows
+from ddpbench.script.observe.rows import FIRST_PHASE, Rows, to_rows
 from ddpbench.script.ranks.gather import RankState
 from ddpbench.script.ranks.progress import RankProgress
 from ddpbench.script.run_script import PROCESSES_HINT
@@ -213,6 +213,8 @@ class Observation:
             in_order=training.in_order if training else True,
             step="update" if observer.steps_are_updates else "batch",
             batches=observer.num_batches,
+            updates=observer.updates,
+            first_step_s=float(rows[0, FIRST_PHASE:].sum()) / 1000 if len(rows) else None,
             epochs=observer.epochs,
             epoch_batches=training.epoch_batches if training else None,
             batches_per_update=batches_per_update(rows),

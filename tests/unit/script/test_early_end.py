@@ -52,6 +52,12 @@ def one_batch_ahead(training: Training, batches: Iterable[Any]) -> None:
         batch = following
 
 
+def rebuilt_loaders(training: Training, batches: Iterable[Any]) -> None:
+    """A new DataLoader for every epoch, in place of the one before."""
+    for _ in range(5):
+        training.train(loader(10))
+
+
 def adversarial(training: Training, batches: Iterable[Any]) -> None:
     other = Training()
     for batch in batches:
@@ -70,6 +76,8 @@ def adversarial(training: Training, batches: Iterable[Any]) -> None:
         (one_batch_ahead, 1, 1),
         (one_batch_ahead, 2, 2),
         (one_batch_ahead, 7, 7),
+        (rebuilt_loaders, 7, 7),
+        (rebuilt_loaders, 25, 25),
         (adversarial, 7, 14),
     ],
 )

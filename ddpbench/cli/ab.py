@@ -1,0 +1,41 @@
+"""The command ``ab``: its flags, then a script with arguments that are the script's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rich_click as click
+
+from ddpbench.cli.options import add_flags, flag_options, help_flag, parse_given
+from ddpbench.cli.watch import parse_script
+from ddpbench.record.errors import UsageError
+from ddpbench.record.packages import require_torch
+from ddpbench.record.request import AbOptions, OutputOptions
+
+
+@add_flags(flag_options(AbOptions), flag_options(OutputOptions))
+@click.command(options_metavar="[FLAGS]", context_settings={"allow_interspersed_args": False})
+@click.option("-m", "--module", "is_module", is_flag=True, help="run SCRIPT as 'python -m SCRIPT' would")
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENT]...")
+@help_flag
+@click.pass_context
+def ab(context: click.RichContext, /, words: tuple[str, ...], is_module: bool, **given: Any) -> int:
+    """Prove by fresh launches whether a change of your own training script makes it faster.
+
+    Examples:
+        git diff > faster.diff; git stash
+        ddpbench ab --diff faster.diff train.py --epochs 3
+        ddpbench ab --diff faster.diff --gpus 4 --steps 500 --compute-only train.py
+
+    The script is launched as it is and with the diff, in turn, and ended after --steps batches. Your sources and files stay as they
+    are: the changed sources are compiled in place of them, and what the script writes is thrown away.
+
+    Flags of ddpbench come before the script; everything after it belongs to the script. The report goes to stderr.
+    """
+    if not given.get("diff"):
+        raise UsageError("ab needs the change to try: --diff FILE", "git diff > FILE writes one")
+    program, request = parse_script(words, is_module, given, context.obj)
+    require_torch("ab")
+    from ddpbench.script.ab.launches import prove
+
+    return prove(program, request, AbOptions(**parse_given(AbOptions, given)))
