@@ -48,6 +48,7 @@ ORDER = (
     job_summary.SummaryVerdict,
     job_summary.SummaryRemedy,
     job_summary.SummaryAdvice,
+    job_summary.SummaryProof,
     job_summary.SummaryArm,
     job_summary.SummaryCheck,
 )
@@ -63,6 +64,7 @@ PLACES = {
             ("verdict", job_summary.SummaryVerdict),
             ("remedies", job_summary.SummaryRemedy),
             ("advice", job_summary.SummaryAdvice),
+            ("proof", job_summary.SummaryProof),
             ("arms", job_summary.SummaryArm),
             ("distrust", job_summary.SummaryCheck),
         )

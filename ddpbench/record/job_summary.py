@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from ddpbench.record.checks import Severity
 from ddpbench.record.private import EntryName, FreeText, HostName, ShellCommand
+from ddpbench.record.proof import ProofCode, ProofProblem
 from ddpbench.record.remedy import AdviceCode, RemedyCode
 from ddpbench.record.screening import CureCode
 
@@ -128,6 +129,23 @@ class SummaryAdvice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     saved_money_per_day: Annotated[float | None, Meta(description="with --price: the hours times the price")] = None
 
 
+class SummaryProof(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What fresh launches of a script with and without a change of its code show."""
+
+    code: Annotated[
+        ProofCode | None,
+        Meta(
+            description="proved: faster, beyond the spread of the launches, with finite losses, no more skipped updates, as many "
+            "samples per step; refuted: there is a problem; missing until each side was launched twice"
+        ),
+    ] = None
+    gain: Annotated[Estimate | None, Meta(description="samples per second with the change as a multiple of those without, 95%")] = None
+    problems: Annotated[list[ProofProblem], Meta(description="what the change breaks")] = []
+    launches: Annotated[int, Meta(description="of both sides")]
+    steps: Annotated[int, Meta(description="batches of each launch")]
+    compute_only: Annotated[bool, Meta(description="on batches that are ready: the gain is that of computing alone")] = False
+
+
 class SummaryCheck(msgspec.Struct, frozen=True, kw_only=True):
     """A reason to distrust the figure."""
 
@@ -154,7 +172,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     version: Annotated[int, Meta(description="of this format")]
     ddpbench: Annotated[str, Meta(description="version of ddpbench that measured")]
-    job: Annotated[str, Meta(description="command: run, diagnose, watch, scale, sweep, crossover, or reproduce NAME")]
+    job: Annotated[str, Meta(description="command: run, diagnose, watch, ab, scale, sweep, crossover, or reproduce NAME")]
     started: Annotated[str, Meta(description="UTC, ISO 8601")]
     status: Annotated[str, Meta(description="ok, invalid, failed, hung, interrupted or running")]
     record: Annotated[str, Meta(description="path of the record, which holds everything")] = ""
@@ -180,5 +198,6 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Meta(description="what to try next, not proved: code run with a command, or a change; missing if settled, or if nothing is known"),
     ] = {}
     fastest: Annotated[str, Meta(description="name of the fastest arm, if it is clear")] = ""
+    proof: Annotated[SummaryProof | None, Meta(description="of ab; figure and verdict are those of the first launch")] = None
     arms: Annotated[list[SummaryArm], Meta(description="of a job with several")] = []
     distrust: Annotated[list[SummaryCheck], Meta(description="checks that fired, errors first; at most eight")] = []

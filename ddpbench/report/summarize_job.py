@@ -25,12 +25,14 @@ from ddpbench.record.job_summary import (
     SummaryCheck,
     SummaryFigure,
     SummaryMachine,
+    SummaryProof,
     SummaryRemedy,
     SummaryTraining,
     SummaryVerdict,
 )
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.prediction import Scenario
+from ddpbench.record.proof import Proof
 from ddpbench.record.record import Job, Record
 from ddpbench.record.remedy import Advice, MeasuredGain, Remedy, ScreenedRemedy, Worth
 from ddpbench.record.roles import RUN
@@ -56,7 +58,7 @@ def summarize_job(job: Job, path: Path | None = None, price: float | None = None
     verdict = scaling or record.verdict
     has_arms = len(job.records) > 1 and job.diagnosis is None
     advice = job.diagnosis.advice if job.diagnosis else None
-    has_next = (advice is None or advice.is_undecided) and not has_arms
+    has_next = (advice is None or advice.is_undecided) and not has_arms and job.proof is None
     summary = summarize(record)
     best = find_best_arm(job.records) if has_arms and job.scaling is None else None
     found = JobSummary(
@@ -77,6 +79,7 @@ def summarize_job(job: Job, path: Path | None = None, price: float | None = None
         advice=_advice(advice, price) if advice else None,
         next=_change(verdict.next) if verdict and verdict.next and has_next else {},
         fastest=arm_name(best.best.config, job.swept) if best and best.is_clear else "",
+        proof=_proof(job.proof) if job.proof else None,
         arms=[*_arms(job)] if has_arms else [],
         distrust=_checks(job.records if has_arms else [record]),
     )
@@ -258,6 +261,17 @@ def _arms(job: Job) -> Iterator[SummaryArm]:
             efficiency=Estimate(center=efficiency.center, low=efficiency.low, high=efficiency.high) if efficiency else None,
             kind=record.verdict.kind if record.verdict else "",
         )
+
+
+def _proof(proof: Proof) -> SummaryProof:
+    return SummaryProof(
+        code=proof.code,
+        gain=_estimate(proof.gain) if proof.gain else None,
+        problems=proof.problems,
+        launches=len(proof.launches),
+        steps=proof.steps,
+        compute_only=proof.compute_only,
+    )
 
 
 def _checks(records: Sequence[Record]) -> list[SummaryCheck]:

@@ -32,7 +32,7 @@ OBSTACLES: Mapping[Obstacle, str] = {
     "no-time": "no time left",
 }
 
-SCREENED_TEXT = "screened in the running script, not proved by a fresh start"
+SCREENED_TEXT = "screened in the running script; ddpbench ab proves it"
 
 
 def obstacle_text(remedy: ScreenedRemedy) -> str:
@@ -64,7 +64,7 @@ def screened_gain_text(remedy: ScreenedRemedy) -> str:
 
 
 def computing_gain_text(gain: MeasuredGain) -> str:
-    """``computing alone 1.94x (1.94 to 1.97); screened in the running script, not proved by a fresh start``."""
+    """``computing alone 1.94x (1.94 to 1.97); screened in the running script; ...``."""
     return f"computing alone {gain_text(gain.center, gain.low, gain.high)}; {SCREENED_TEXT}"
 
 

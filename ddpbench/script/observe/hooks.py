@@ -6,7 +6,6 @@ its class, for that one instance.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -288,7 +287,7 @@ def calls_super(method: Any) -> bool:
 def optimizer_settings(optimizer: Optimizer) -> dict[str, Any]:
     """The fields of a ResolvedConfig that ``optimizer`` has, within their ranges there."""
     group, name = optimizer.param_groups[0], type(optimizer).__name__.lower()
-    ranges = {"lr": (1e-12, math.inf), "momentum": (0.0, 0.999), "weight_decay": (0.0, math.inf)}
+    ranges = {"lr": (1e-12, 1e12), "momentum": (0.0, 0.999), "weight_decay": (0.0, 1e12)}
     settings = {key: min(max(float(group[key]), low), high) for key, (low, high) in ranges.items() if key in group}
     known_name = {"optimizer": name} if name in ("sgd", "adam", "adamw") else {}
     return {**known_name, "optimizer_impl": implementation_of(optimizer), **settings}
