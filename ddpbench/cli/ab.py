@@ -27,15 +27,16 @@ def ab(context: click.RichContext, /, words: tuple[str, ...], is_module: bool, *
         ddpbench ab --diff faster.diff train.py --epochs 3
         ddpbench ab --diff faster.diff --gpus 4 --steps 500 --compute-only train.py
 
-    The script is launched as it is and with the diff, in turn, and ended after --steps batches. Your sources and files stay as they
-    are: the changed sources are compiled in place of them, and what the script writes is thrown away.
+    The script is launched as it is and with the diff, in turn, and ended early. Your sources and files are not changed: sources with
+    the diff are compiled in place of yours, and what the script writes is thrown away.
 
     Flags of ddpbench come before the script; everything after it belongs to the script. The report goes to stderr.
     """
-    if not given.get("diff"):
+    options = AbOptions(**parse_given(AbOptions, given))
+    if options.diff is None:
         raise UsageError("ab needs the change to try: --diff FILE", "git diff > FILE writes one")
     program, request = parse_script(words, is_module, given, context.obj)
     require_torch("ab")
     from ddpbench.script.ab.launches import prove
 
-    return prove(program, request, AbOptions(**parse_given(AbOptions, given)))
+    return prove(program, request, options, options.diff)

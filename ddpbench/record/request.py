@@ -82,7 +82,9 @@ class ScriptDiagnoseOptions(DiagnoseOptions, frozen=True, kw_only=True):
 class AbOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Flags of ``ab`` only."""
 
-    diff: Annotated[str, Flag(MEASURING, "the change to try, as git diff writes it", metavar="FILE", sweep=False)]
+    diff: Annotated[
+        str | None, Flag(MEASURING, "the change to try, as git diff writes it", metavar="FILE", automatic="required", sweep=False)
+    ] = None
     steps: Annotated[Annotated[int, Positive], Flag(MEASURING, "batches of each launch", metavar="N", sweep=False)] = 200
     pairs: Annotated[Annotated[int, Meta(ge=2, le=20)], Flag(MEASURING, "launches of each side, in turn", metavar="N", sweep=False)] = 2
     compute_only: Annotated[bool, Flag(MEASURING, "give every launch its first batches again and again: computing alone", sweep=False)] = (

@@ -19,7 +19,7 @@ NO_LANDLOCK = "this kernel lacks Landlock (Linux 5.19): files that C++ or Rust c
 
 
 class ProtectedSession(ScriptSession):
-    """The user's files stay as they are. A script that is refused a write ends."""
+    """The user's files are not changed. A script that is refused a write ends."""
 
     def _protect(self, rank_env: RankEnv) -> None:
         """For the constructor."""

@@ -47,7 +47,7 @@ def patch_sources(diff: Path, folder: Path) -> dict[str, str]:
     )
     if done.returncode:
         reason = done.stderr.strip().partition("\n")[0].removeprefix("error: ")
-        raise UsageError(f"'{diff}' does not apply: {reason}", "it must be made from the sources as they are now")
+        raise UsageError(f"'{diff}' does not apply: {reason}", "it must be made from the present sources")
     patched = {os.path.realpath(root / name): str(folder / name) for name in files}
     for source, copy_path in patched.items():
         _check_syntax(source, Path(copy_path))

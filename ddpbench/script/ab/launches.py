@@ -33,8 +33,8 @@ LAST_LINES = 15
 """Lines that a launch has printed last, shown if it failed."""
 
 
-def prove(program: Program, request: Request, options: AbOptions) -> int:
-    """Launch ``program`` in turn, print what that shows, and return the exit code.
+def prove(program: Program, request: Request, options: AbOptions, diff: str) -> int:
+    """Launch ``program`` as it is and with ``diff`` in turn, print what that shows, and return the exit code.
 
     Raises:
         UsageError: The script does not exist, or the diff does not apply to its sources.
@@ -44,13 +44,13 @@ def prove(program: Program, request: Request, options: AbOptions) -> int:
         raise UsageError("ab starts the ranks itself, and cannot be used under a launcher", "use --gpus N")
     check_program(program)
     forwarder, order = prepare_launch(request), [*_order(options.pairs)]
-    proof = Proof(diff=options.diff, steps=options.steps, compute_only=options.compute_only, launches=[])
+    proof = Proof(diff=diff, steps=options.steps, compute_only=options.compute_only, launches=[])
     journal: Journal | None = None
     with tempfile.TemporaryDirectory(prefix="ddpbench-ab-") as folder:
-        patched = patch_sources(Path(options.diff), Path(folder) / "sources")
+        patched = patch_sources(Path(diff), Path(folder) / "sources")
         for number, is_changed in enumerate(order):
             side = Side(patched=patched if is_changed else {}, compute_only=options.compute_only)
-            name = f"with {os.path.basename(options.diff)}" if is_changed else "as it is"
+            name = f"with {os.path.basename(diff)}" if is_changed else "as it is"
             if not request.output.quiet:
                 print(f"ddpbench: launch {number + 1} of {len(order)}: {program.name} {name}", file=sys.stderr, flush=True)
             record = _launch(program, request, options, side, forwarder, Path(folder) / str(number), name)

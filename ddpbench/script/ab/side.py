@@ -40,7 +40,7 @@ def run_side(program: Program, request: Request, options: WatchOptions, side: Si
 
 
 class SideSession(ProtectedSession, WatchSession):
-    """The files of the user stay as they are, and so do their sources."""
+    """Changes no file of the user, nor a source."""
 
     def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: WatchOptions, side: Side) -> None:
         super().__init__(program, request, rank_env, options)

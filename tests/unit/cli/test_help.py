@@ -95,5 +95,5 @@ def test_help_leads_with_the_commands_for_a_first_answer(capsys: pytest.CaptureF
     main(["--help"])
     commands, more = re.findall(r"^(?:Commands|More): *\n((?: .*\n)+)", capsys.readouterr().out, re.MULTILINE)
     first, others = (re.findall(r"^  ([a-z-]+) ", rows, re.MULTILINE) for rows in (commands, more))
-    assert first == ["diagnose", "run", "watch", "report"]
+    assert first == ["diagnose", "ab", "run", "watch", "report"]
     assert [*first, *others] == list(program.commands)
