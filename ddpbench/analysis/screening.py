@@ -28,14 +28,18 @@ def noise_floor(cures: Sequence[ScreenedCure]) -> float:
 def is_kept(cure: ScreenedCure, floor: float) -> bool:
     """Whether ``cure`` gains more than the noise, and enough to matter."""
     gain = screened_gain(cure)
-    return gain is not None and not cure.failure and gain.is_above_one and gain.center > max(MIN_KEPT_GAIN, floor)
+    return gain is not None and not (cure.failure or cure.obstacle) and gain.is_above_one and gain.center > max(MIN_KEPT_GAIN, floor)
+
+
+def kept_cures(screening: Screening) -> list[ScreenedCure]:
+    """The trials whose cures are kept: each on top of those before it."""
+    floor = noise_floor(screening.cures)
+    return [each for each in screening.cures if each.code != NULL and is_kept(each, floor)]
 
 
 def rounding_cures(screening: Screening) -> list[ScreenedCure]:
-    """The trials whose cures are kept and only round differently: each on top of those before it."""
-    floor = noise_floor(screening.cures)
-    kept = [each for each in screening.cures if each.code != NULL and is_kept(each, floor)]
-    return [each for each in kept if not {each.code, *each.on_top_of} & {*CHANGES_NUMBERS}]
+    """Those of them that only round differently."""
+    return [each for each in kept_cures(screening) if not {each.code, *each.on_top_of} & {*CHANGES_NUMBERS}]
 
 
 def together(cures: Sequence[ScreenedCure]) -> PairedRatio | None:

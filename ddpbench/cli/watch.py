@@ -45,10 +45,12 @@ def watch(context: click.RichContext, /, words: tuple[str, ...], is_module: bool
     options = WatchOptions(**parse_given(WatchOptions, given))
     if request.output.gpus:
         return launch_script(program, request, ["watch", *to_argv(options, flag_fields(WatchOptions))])
-    from ddpbench.script.ab.side import present_side, run_side
+    from ddpbench.script.patched_sources import side_of_environment
     from ddpbench.script.watch import watch as watch_script
 
-    if side := present_side():
+    if side := side_of_environment():
+        from ddpbench.script.ab.side import run_side
+
         run_side(program, request, options, side)
 
     watch_script(program, request, options)

@@ -207,6 +207,7 @@ AdviceCode = Literal[
     "screened",  # to settings that compute faster, as screened; not proved by a fresh start
     "keep-nothing-faster",  # no trial is measurably faster
     "keep-too-noisy",  # the trials vary too much
+    "keep-changes-numbers",  # only settings that compute in another precision are faster
     "keep-no-gain-predicted",
     "undecided-no-trial-worked",
     "undecided-other-samples",  # more workers would read other samples, and nothing else can be tried

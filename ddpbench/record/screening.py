@@ -39,6 +39,8 @@ Obstacle = Literal[
     "other-precision",  # the model computes in another precision than float32
     "no-bfloat16",  # the device has no instructions for it
     "replicated",  # by nn.DataParallel
+    "own-forward",  # the script has replaced that of the instance
+    "sparse-gradients",
     "no-model",  # it, or its optimizer, has been freed
     "captured",  # the script replays a CUDA graph
     "no-device-kernel",  # there is no fused implementation for the device

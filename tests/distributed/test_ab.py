@@ -16,7 +16,7 @@ from launches import PLAIN, TORCHRUN, errors, only_job
 from ddpbench.record.proof import Proof
 from ddpbench.report.summarize_job import summarize_job
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
 Launch = Callable[..., Any]
 
@@ -74,7 +74,7 @@ def proof_in(results: Path) -> Proof:
 @pytest.mark.parametrize("flags", [[], ["--gpus", "2", "--compute-only"]], ids=["alone", "two ranks, computing alone"])
 def test_change_is_proved_and_nothing_of_the_user_is_changed(launch: Launch, results: Path, sources: Path, flags: list[str]) -> None:
     write_diff(sources, ("0.02", "0.002"))
-    done = launch(command(results, *flags), cwd=sources, timeout=100)
+    done = launch(command(results, *flags), cwd=sources, timeout=180)
     assert done.returncode == 0, done.stderr
     proof = proof_in(results)
     assert [each.is_changed for each in proof.launches] == [False, True, True, False]
@@ -90,9 +90,38 @@ def test_change_is_proved_and_nothing_of_the_user_is_changed(launch: Launch, res
     assert (sources / "settings.py").read_text() == SETTINGS
 
 
+def test_workers_that_are_spawned_compile_the_change_too(launch: Launch, results: Path, sources: Path) -> None:
+    script = TRAIN.replace("batch_size=16)", "batch_size=16, num_workers=1, multiprocessing_context='spawn', collate_fn=slow)")
+    slow = "def slow(samples):\n    time.sleep(PAUSE_S)\n    return torch.utils.data.default_collate(samples)\n"
+    script = script.replace("torch.manual_seed(0)\n", f"{slow}if __name__ != '__main__': raise SystemExit\ntorch.manual_seed(0)\n")
+    (sources / "train.py").write_text(script.replace("        time.sleep(PAUSE_S)\n        optimizer", "        optimizer"))
+    write_diff(sources, ("0.02", "0.002"))
+    done = launch(command(results), cwd=sources, timeout=180)
+    assert proof_in(results).code == "proved", done.stderr
+
+
+def test_diff_of_a_module_that_is_not_imported_proves_nothing(launch: Launch, results: Path, sources: Path) -> None:
+    (sources / "train.py").write_text(TRAIN.replace("from settings import PAUSE_S, RATE", "PAUSE_S, RATE = 0.0, 0.1"))
+    write_diff(sources, ("0.02", "0.002"))
+    done = launch(command(results), cwd=sources, timeout=180)
+    assert done.returncode == 1
+    assert errors(done.stderr) == ["the launch with faster.diff has no figure: train.py imports no source that the diff changes"]
+
+
+def test_launch_that_is_killed_has_no_figure(launch: Launch, results: Path, sources: Path) -> None:
+    (sources / "train.py").write_text(TRAIN.replace("        optimizer.step()", "        optimizer.step()\n        RATE > 1 and KILL(x)"))
+    (sources / "settings.py").write_text(SETTINGS)
+    kill = "import os, signal\nsteps = []\ndef KILL(x):\n    steps.append(x)\n    len(steps) < 50 or os.kill(os.getpid(), signal.SIGKILL)\n"
+    (sources / "train.py").write_text(kill + (sources / "train.py").read_text())
+    write_diff(sources, ("RATE = 0.1", "RATE = 2"))
+    done = launch(command(results), cwd=sources, timeout=180)
+    assert done.returncode == 1
+    assert errors(done.stderr)[-1].startswith("the launch with faster.diff has no figure: ")
+
+
 def test_change_that_breaks_the_training_is_refuted(launch: Launch, results: Path, sources: Path) -> None:
     write_diff(sources, ("0.02", "0.002"), ("0.1", "1e38"))
-    done = launch(command(results), cwd=sources, timeout=100)
+    done = launch(command(results), cwd=sources, timeout=180)
     assert done.returncode == 3, done.stderr
     proof = proof_in(results)
     assert (proof.code, proof.problems) == ("refuted", ["loss-not-finite"])
@@ -102,7 +131,7 @@ def test_change_that_breaks_the_training_is_refuted(launch: Launch, results: Pat
 
 def test_launch_that_fails_is_one_line_after_what_it_printed(launch: Launch, results: Path, sources: Path) -> None:
     write_diff(sources, ("RATE = 0.1", "RATE = 1 / 0"))
-    done = launch(command(results), cwd=sources, timeout=100)
+    done = launch(command(results), cwd=sources, timeout=180)
     assert done.returncode == 1
     assert errors(done.stderr) == ["the launch with faster.diff has no figure: ZeroDivisionError: division by zero"]
     assert "ZeroDivisionError: division by zero" in done.stderr

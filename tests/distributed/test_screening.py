@@ -16,7 +16,7 @@ from ddpbench.record.remedy import ScreenedRemedy
 from ddpbench.record.screening import ScreenedCure
 from ddpbench.report.summarize_job import summarize_job
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(170)]
 
 QUICK = str(SUPPORT / "quick_screening.py")
 LAUNCHERS = {1: [sys.executable, QUICK], 2: [*TORCHRUN[:-2], QUICK]}
@@ -34,7 +34,7 @@ def screened(results: Path) -> dict[str, ScreenedCure]:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_settings_are_screened_and_none_is_left_switched_on(launch: Launch, results: Path, ranks: int) -> None:
-    done = launch([*LAUNCHERS[ranks], "diagnose", "--time-limit", "40", "-o", str(results), SETTINGS], timeout=100)
+    done = launch([*LAUNCHERS[ranks], "diagnose", "--time-limit", "40", "-o", str(results), SETTINGS], timeout=150)
     assert done.returncode == 0, done.stderr
     assert re.findall(r"settings .*", done.stdout) == ["settings kept"] * ranks
     found = screened(results)
@@ -55,7 +55,7 @@ def test_settings_are_screened_and_none_is_left_switched_on(launch: Launch, resu
 @pytest.mark.skipif(emulates_bfloat16(), reason="no bfloat16 on this CPU")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_script_that_a_setting_breaks_is_no_failure_of_the_script(launch: Launch, results: Path, ranks: int) -> None:
-    done = launch([*LAUNCHERS[ranks], "diagnose", "--time-limit", "60", "-o", str(results), SETTINGS, "--no-bfloat16"], timeout=100)
+    done = launch([*LAUNCHERS[ranks], "diagnose", "--time-limit", "60", "-o", str(results), SETTINGS, "--no-bfloat16"], timeout=150)
     assert "TypeError: no bfloat16, please" in done.stderr
     assert "note: settings.py ended with this error while bf16-autocast was tried in it" in done.stderr
     job = only_job(results)
@@ -71,7 +71,7 @@ def test_script_that_a_setting_breaks_is_no_failure_of_the_script(launch: Launch
 
 
 def test_without_trials_nothing_is_screened(launch: Launch, results: Path) -> None:
-    done = launch([*LAUNCHERS[1], "diagnose", "--time-limit", "20", "--no-verify", "-o", str(results), SETTINGS], timeout=100)
+    done = launch([*LAUNCHERS[1], "diagnose", "--time-limit", "20", "--no-verify", "-o", str(results), SETTINGS], timeout=150)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert job.diagnosis

@@ -19,7 +19,7 @@ from ddpbench.analysis.remedies.script import (
     script_change,
 )
 from ddpbench.analysis.run_length import missing_batches
-from ddpbench.analysis.screening import is_too_noisy, rounding_cures, screened_gain, together
+from ddpbench.analysis.screening import is_too_noisy, kept_cures, rounding_cures, screened_gain, together
 from ddpbench.analysis.whatif.query import predict_gain
 from ddpbench.record.prediction import FUSED, TRIED_UNPREDICTED, Prediction, Scenario
 from ddpbench.record.record import Job, Record
@@ -123,6 +123,8 @@ def advise(job: Job) -> Advice | None:
         if not (_waits_for_data(baseline) or (advice and advice.code == "change")):
             advice = Advice(code="screened")
         return advice and replace(advice, computing=computing, computing_gain=measured_gain(gain))
+    if advice is None and kept_cures(screening):
+        return Advice(code="keep-changes-numbers")
     if advice is None and any(screened_gain(each) for each in screening.cures if each.code != NULL):
         return Advice(code="keep-too-noisy" if is_too_noisy(screening) else "keep-nothing-faster")
     return advice

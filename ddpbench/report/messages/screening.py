@@ -25,6 +25,8 @@ OBSTACLES: Mapping[Obstacle, str] = {
     "other-precision": "the model computes in another precision already",
     "no-bfloat16": "the device has no instructions for bfloat16",
     "replicated": "nn.DataParallel replicates the model",
+    "own-forward": "the script has replaced the forward of the model",
+    "sparse-gradients": "gradients are sparse",
     "no-model": "the model, or its optimizer, has been freed",
     "captured": "the script replays a CUDA graph",
     "no-device-kernel": "not implemented for the device",
@@ -55,8 +57,8 @@ def screened_gain_text(remedy: ScreenedRemedy) -> str:
     if remedy.failure:
         return f"failed: {remedy.failure}"
     gain = remedy.measured
-    if gain is None:
-        return f"not tried: {obstacle_text(remedy)}"
+    if gain is None or remedy.obstacle:
+        return f"{'not tried' if gain is None else 'not judged'}: {obstacle_text(remedy)}"
     on_top = f" on top of {' and '.join(remedy.on_top_of)}" if remedy.on_top_of else ""
     doubt = "" if remedy.is_kept else ", a loss" if gain.high < 1 else ", too little" if remedy.is_gain else ", no gain"
     numbers = ", changes numbers" if {remedy.code, *remedy.on_top_of} & {*CHANGES_NUMBERS} else ""

@@ -13,6 +13,9 @@ from ddpbench.record.errors import UsageError
 CHANGED_FILE = re.compile(r"^\+\+\+ (.+?)(?:\t.*)?$", re.MULTILINE)
 """The line of a unified diff that names the file after the change."""
 
+PREFIX = re.compile(r"^[bciow]/")
+"""What git puts before the name of a file."""
+
 
 def patch_sources(diff: Path, folder: Path) -> dict[str, str]:
     """Apply ``diff`` to copies in ``folder``; returns the path of each copy by that of its source.
@@ -30,8 +33,8 @@ def patch_sources(diff: Path, folder: Path) -> dict[str, str]:
         ) from problem
     if not names:
         raise UsageError(f"'{diff}' is no unified diff", "git diff makes one")
-    strip = all(name.startswith("b/") for name in names)
-    files = [name.removeprefix("b/") if strip else name for name in names]
+    strip = all(PREFIX.match(name) for name in names)
+    files = [PREFIX.sub("", name) if strip else name for name in names]
     root = _root_of(files, diff)
     for name in files:
         copy = folder / name

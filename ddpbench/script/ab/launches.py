@@ -25,7 +25,7 @@ from ddpbench.record.proof import Proof, SideLaunch
 from ddpbench.record.record import Record
 from ddpbench.record.request import AbOptions, OutputOptions, Request, WatchOptions
 from ddpbench.script.ab.diff import patch_sources
-from ddpbench.script.ab.side import Side
+from ddpbench.script.patched_sources import Side
 from ddpbench.script.protect.scratch import new_scratch_folder
 from ddpbench.script.run_script import Program, check_program
 
@@ -95,7 +95,7 @@ def _launch(
         return None
     files = [*Path(output.output_dir).glob("*.json")]
     record = load(files[0]).records[0] if files else None
-    if record is None or not record.rounds or record.status == "failed":
+    if record is None or not record.rounds or status.exit_code or record.status not in ("ok", "invalid"):
         _print_last_lines(folder / "log")
         why = record.fault.message if record and record.fault else f"exit code {status.exit_code}"
         raise BenchError(f"the launch {name} has no figure: {why}", "if it was too short, a larger --steps")

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NoReturn
 
-import msgspec
-
 from ddpbench.machine.rank_env import RankEnv, from_env
-from ddpbench.machine.variables import EnvVar
-from ddpbench.record.errors import BenchError
+from ddpbench.record.errors import BenchError, Status
+from ddpbench.record.record import Fault, Record
 from ddpbench.record.request import Request, WatchOptions
-from ddpbench.script.patched_sources import use_patched_sources
+from ddpbench.report.messages.roles import ONLY_WATCHED_REASONS
+from ddpbench.script.patched_sources import Side, has_compiled_patched_source, use_patched_sources
 from ddpbench.script.protected_session import ProtectedSession
 from ddpbench.script.run_script import Ending, Program, check_program
 from ddpbench.script.watch import WatchSession
 
 if TYPE_CHECKING:  # these import torch, which the script must do itself
     from ddpbench.script.observe.steering import Steering
-
-
-class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """What a launch does besides watching."""
-
-    patched: dict[str, str] = {}  # paths of sources to compile, by those of the script's own
-    compute_only: bool = False  # the script gets its first batches again and again
-
-
-def present_side() -> Side | None:
-    """What ``ab`` wants of this process, which it has started; None if it has not."""
-    text = os.environ.get(EnvVar.DDPBENCH_AB)
-    return msgspec.json.decode(text, type=Side) if text else None
 
 
 def run_side(program: Program, request: Request, options: WatchOptions, side: Side) -> NoReturn:
@@ -45,6 +30,7 @@ class SideSession(ProtectedSession, WatchSession):
     def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: WatchOptions, side: Side) -> None:
         super().__init__(program, request, rank_env, options)
         self._side = side
+        self._not_repeated = ""  # why batches could not be
         self._protect(rank_env)
 
     def _run_program(self) -> Ending:
@@ -71,6 +57,30 @@ class SideSession(ProtectedSession, WatchSession):
             self._windows.observation = self._observation
 
     def _fail(self, problem: BenchError) -> None:
-        """Batches cannot be repeated: this launch proves nothing."""
-        self._problem = problem.message
+        """Batches cannot be repeated."""
+        self._not_repeated = problem.message
         self._ender.request_end()
+
+    def _outcome(self, ending: Ending, record: Record) -> tuple[Status, Fault | None]:
+        """Failed, too, if the launch does not do what it is for."""
+        status, fault = super()._outcome(ending, record)
+        if status != "ok":
+            return status, fault
+        if self._side.patched and not has_compiled_patched_source():
+            return "failed", Fault(message=f"{self._program.name} imports no source that the diff changes")
+        if self._side.compute_only and (self._not_repeated or self._windows.only_watched):
+            watched = self._windows.only_watched
+            reason = self._not_repeated or (ONLY_WATCHED_REASONS[watched] if watched else "")
+            return "failed", Fault(message=f"its batches cannot be repeated: {reason}", hint="leave out --compute-only")
+        return status, fault
+
+    # the reporter's thread writes while the script runs
+
+    def save(self, record: Record, fault: Fault | None = None) -> None:
+        self._protection.run_unprotected(super().save, record, fault)
+
+    def mark_failed(self, fault: Fault) -> None:
+        self._protection.run_unprotected(super().mark_failed, fault)
+
+    def abort(self, record: Record, error: BenchError, fault: Fault) -> bool:
+        return self._protection.run_unprotected(super().abort, record, error, fault)

@@ -38,7 +38,7 @@ class ChannelsLast:
         if any(map(is_channels_last, weights)):
             return "already-on"
         addresses = [each.data_ptr() for each in weights]
-        if not all(map(owns_its_memory, training.parameters)) or len(set(addresses)) < len(addresses):
+        if not all(map(owns_its_memory, [*training.parameters, *weights])) or len(set(addresses)) < len(addresses):
             return "other-memory"
         if training.has_more_optimizers:
             return "many-optimizers"
@@ -49,19 +49,20 @@ class ChannelsLast:
 
     @contextmanager
     def switched_on(self, training: Training) -> Iterator[None]:
-        weights = [each for each in (*training.parameters, *training.buffers) if each.dim() == 4]
         warnings.filterwarnings("ignore", message=BUCKET_WARNING)
-        before = [(each, each.stride()) for weight in weights for each in _with_state(weight, training)]
+        weights = [each for each in (*training.parameters, *training.buffers) if each.dim() == 4]
+        before = [(each, each.data) for weight in weights for each in _with_state(weight, training)]
         try:
             for tensor, _ in before:
                 tensor.data = tensor.data.to(memory_format=torch.channels_last)
             yield
         finally:
-            strides = {id(tensor): stride for tensor, stride in before}
+            for tensor, own in before:  # in its own memory, which others may refer to
+                tensor.data = own.copy_(tensor.data)
             for weight in weights:  # moments and gradients that are new get the order of their weight
-                own = strides[id(weight)]
                 for tensor in _with_state(weight, training):
-                    _restore(tensor, strides.get(id(tensor), own))
+                    if tensor.stride() != weight.stride():
+                        tensor.data = torch.empty_like(weight.data, dtype=tensor.dtype).copy_(tensor.data)
 
 
 def is_torchs_own(optimizer: Optimizer) -> bool:
@@ -74,9 +75,3 @@ def _with_state(weight: Tensor, training: Training) -> list[Tensor]:
     state = [value for each in training.optimizers for value in each.state.get(weight, {}).values()]
     others = [each for each in (weight.grad, *state) if isinstance(each, Tensor) and each.shape == weight.shape]
     return [weight, *(each for each in others if owns_its_memory(each))]
-
-
-def _restore(tensor: Tensor, stride: tuple[int, ...]) -> None:
-    if tensor.stride() != stride:
-        with torch.no_grad():
-            tensor.data = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)

@@ -43,6 +43,8 @@ class FusedOptimizer:
             return "bucket-views"
         if not all(type(each) is nn.Parameter for group in groups for each in group["params"]):
             return "other-memory"
+        if any(each.grad is not None and each.grad.is_sparse for each in training.parameters):
+            return "sparse-gradients"
         try:
             for each in training.optimizers:
                 fused_attributes(each, training.device)
@@ -71,8 +73,10 @@ class FusedOptimizer:
                 for name in fused_attributes(optimizer, training.device):
                     vars(optimizer).pop(name, None)
                     vars(optimizer).update({name: before[name]} if name in before else {})
-            for state, device in steps:
-                state["step"] = state["step"].to(device)
+            known = {id(state): device for state, device in steps}
+            for optimizer in training.optimizers:
+                for state in filter(_counts_steps, optimizer.state.values()):  # a new one counts on the CPU, as without this
+                    state["step"] = state["step"].to(known.get(id(state), "cpu"))
 
 
 def fused_attributes(optimizer: Optimizer, device: torch.device) -> Mapping[str, Any]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+from weakref import ref
 
 import torch
 from torch import nn
@@ -12,8 +15,6 @@ from ddpbench.machine.fingerprint import emulates_bfloat16
 from ddpbench.record.screening import CureCode, Obstacle
 from ddpbench.script.cures.cure import Training
 
-_MISSING = object()
-
 
 class Bf16Autocast:
     """``torch.autocast(device, torch.bfloat16)`` around the forward of each model. It changes numbers."""
@@ -21,10 +22,12 @@ class Bf16Autocast:
     code: CureCode = "bf16-autocast"
 
     def obstacle(self, training: Training) -> Obstacle | None:
-        if training.is_compiled:
+        if training.is_compiled or any(isinstance(each, torch.jit.ScriptModule) for each in training.own_modules()):
             return "compiled"
         if any(isinstance(each, nn.DataParallel) for each in training.models):
-            return "replicated"  # its replicas would call the forward of the original
+            return "replicated"  # its replicas are other instances
+        if any("forward" in vars(each) for each in training.own_modules()):
+            return "own-forward"
         if training.precision != "torch-default" or any(each.dtype != torch.float32 for each in training.parameters):
             return "other-precision"
         is_emulated = emulates_bfloat16() if training.device.type == "cpu" else not torch.cuda.is_bf16_supported(including_emulation=False)
@@ -32,15 +35,30 @@ class Bf16Autocast:
 
     @contextmanager
     def switched_on(self, training: Training) -> Iterator[None]:
-        models = training.own_modules()
-        before = [vars(model).get("forward", _MISSING) for model in models]
-        try:
-            for model in models:
-                model.forward = torch.autocast(training.device.type, torch.bfloat16)(model.forward)
+        with ExitStack() as wrapped:
+            for model in training.own_modules():
+                wrapped.enter_context(_forward_in_bfloat16(model, training.device.type))
             yield
-        finally:
-            for model, forward in zip(models, before, strict=True):
-                if forward is _MISSING:
-                    vars(model).pop("forward", None)
-                else:
-                    vars(model)["forward"] = forward
+
+
+@contextmanager
+def _forward_in_bfloat16(model: nn.Module, device_type: str) -> Iterator[None]:
+    """By the class of ``model``, for that one instance: the script may save it, or copy it."""
+    kind, watched = type(model), ref(model)
+    own, forward = vars(kind).get("forward"), kind.forward
+
+    @wraps(forward)
+    def cast_forward(module: nn.Module, *arguments: Any, **options: Any) -> Any:
+        if module is not watched():
+            return forward(module, *arguments, **options)
+        with torch.autocast(device_type, torch.bfloat16):
+            return forward(module, *arguments, **options)
+
+    kind.forward = cast_forward
+    try:
+        yield
+    finally:
+        if own is None:
+            del kind.forward
+        else:
+            kind.forward = own

@@ -33,6 +33,7 @@ from ddpbench.script.diagnose.only_watched import WatchSchedule, watched_record
 from ddpbench.script.diagnose.progress_lines import ProgressLines
 from ddpbench.script.diagnose.schedule import DEFAULT_LIMIT_S, MIN_STEP_S, Schedule, ScriptFacts, WindowPace
 from ddpbench.script.diagnose.stage import RankResults, Stage, end_stage
+from ddpbench.script.diagnose.switched_cures import allocator_retries
 from ddpbench.script.diagnose.windows import Windows, noted_failure
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rounds import batches_per_update, usual_batch_size
@@ -85,6 +86,7 @@ class ScriptDiagnosis:
         self._schedule: Schedule | WatchSchedule | None = None
         self._last: Stage | None = None
         self._num_stages = 0
+        self._retries = 0  # of the device's allocator so far
         self._results: Sequence[RankResults] = [self.windows.results]  # of all ranks, as of the last collection
 
     @property
@@ -123,8 +125,16 @@ class ScriptDiagnosis:
             except Exception as problem:  # what was collected before remains
                 self.problem = self.problem or str(problem).partition("\n")[0]
         if self._rank_env.is_rank0:
+            self._note_failed_cures()
             self._update_records()
             self._predict_after_trials()
+
+    def _note_failed_cures(self) -> None:
+        """A cure that another rank could not switch on was measured with some of the ranks only."""
+        failures = {failed.code: failed.message for each in self._results for failed in each.failed_cures}
+        if failures and self.diagnosis.screening:
+            trials = self.diagnosis.screening.cures
+            self.keep_screening([msgspec.structs.replace(each, failure=each.failure or failures.get(each.code, "")) for each in trials])
 
     # stages
 
@@ -206,10 +216,12 @@ class ScriptDiagnosis:
     def is_undisturbed(self, first: int, end: int) -> bool:
         rows = self.windows.rows(first, end)
         expected = (end - first) // batches_per_update(self.windows.rows(0, first))
-        return float(rows[:, UPDATES].sum()) >= expected and self.observer.has_finite_loss
+        retries, self._retries = self._retries, allocator_retries(self.observer.device)
+        return float(rows[:, UPDATES].sum()) >= expected and self.observer.has_finite_loss and retries == self._retries
 
     def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
         self.diagnosis.screening = Screening(cures=list(cures))
+        self._save()
 
     def _facts(self) -> ScriptFacts:
         training = self.observer.training

@@ -365,7 +365,7 @@ class Schedule:
         """One window; returns its mean step in seconds."""
         yield from self._run(stage)
         assert self._last is not None, "it has just been measured"
-        return max(MIN_STEP_S, self._last.step_s)
+        return max(1e-6, self._last.step_s)
 
     def _run(self, stage: Stage) -> Iterator[Stage]:
         """One window, and then its times."""

@@ -113,10 +113,15 @@ class DiagnoseSession(ProtectedSession):
 
     def _collect(self, observation: Observation, ending: Ending) -> Record | None:
         assert self._diagnosis is not None, "created with its observer"
-        self._diagnosis.finish(ending.text if ending.exit_code and not isinstance(ending.problem, KeyboardInterrupt) else "")
+        self._diagnosis.finish(self._trial_problem(ending))
         if code := self._diagnosis.failed_cure:
             self.print_progress(f"ddpbench: note: {self._program.name} ended with this error while {code} was tried in it")
         return next(iter(self._diagnosis.records), None) or observation.own_record()
+
+    def _trial_problem(self, ending: Ending) -> str:
+        """The error of the script, which a setting that was tried may have made; empty if it had another reason."""
+        has_other_reason = isinstance(ending.problem, KeyboardInterrupt) or self._refusal_of(ending) is not None
+        return ending.text if ending.exit_code and not has_other_reason else ""
 
     def _save_records(self) -> None:
         """Save what the diagnosis has so far."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from ddpbench.record.screening import CureCode, Obstacle
+import torch
+
+from ddpbench.record.screening import NULL, CureCode, Obstacle
 from ddpbench.script.cures.catalog import CURES, obstacle
 from ddpbench.script.diagnose.stage import FailedCure, RankResults, first_line
 from ddpbench.script.ranks.observation import Observation
@@ -36,8 +38,11 @@ class SwitchedCures:
                 continue
             try:
                 with observation.observer.paused():
+                    window.callback(_wait_for, observation.observer.device)
+                    _wait_for(observation.observer.device)
                     window.enter_context(CURES[code].switched_on(observation.training))
-                self._on = [*self._on, code]
+                    window.callback(_wait_for, observation.observer.device)
+                self._on = [*self._on, *([code] if code != NULL else ())]
             except Exception as problem:
                 self._results.failed_cures.append(FailedCure(code, first_line(problem)))
 
@@ -50,3 +55,14 @@ class SwitchedCures:
 
     def _end(self) -> None:
         self._on = ()
+
+
+def _wait_for(device: torch.device | None) -> None:
+    """Until it has done all of its work: the script may train on another stream than the one that switches."""
+    if device is not None and device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def allocator_retries(device: torch.device | None) -> int:
+    """How often the allocator of a GPU has freed its cache to find memory; 0 on the CPU."""
+    return int(torch.cuda.memory_stats(device)["num_alloc_retries"]) if device is not None and device.type == "cuda" else 0

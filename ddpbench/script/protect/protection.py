@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeVar
 
 from ddpbench.report.messages.protected_files import copy_text
+from ddpbench.script.patched_sources import side_of_environment, use_patched_sources
 from ddpbench.script.protect.arrow_files import redirect_arrow_files
 from ddpbench.script.protect.audit import AuditHook
 from ddpbench.script.protect.changes import Changes
@@ -139,6 +140,8 @@ def protect_spawned_process(scratch: str, writable: list[str], has_landlock: boo
     protection = FileProtection(Path(scratch), lambda refusal: None)
     protection._writable, protection.has_landlock = writable, has_landlock
     protection._redirect()
+    if side := side_of_environment():
+        use_patched_sources(side.patched)
 
 
 def _write_back_at_end(changes: Changes) -> None:

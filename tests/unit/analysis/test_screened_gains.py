@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 from screened import NOISE, STRONG_NOISE, cure, left_out, screened_diagnosis
 
 from ddpbench.analysis.screening import is_kept, noise_floor, rounding_cures, screened_gain, together
@@ -58,7 +59,12 @@ def test_what_changes_numbers_is_not_advised_nor_what_was_tried_on_top_of_it() -
     job = screened_diagnosis(*cures)
     assert job.diagnosis
     assert job.diagnosis.advice
-    assert job.diagnosis.advice.code == "keep-nothing-faster"
+    assert job.diagnosis.advice.code == "keep-changes-numbers"
+
+
+def test_disturbed_cure_is_not_kept() -> None:
+    disturbed = replace(cure("channels-last", 1.9), obstacle="disturbed")
+    assert rounding_cures(Screening(cures=[cure("null"), disturbed])) == []
 
 
 def test_screened_cures_are_advised_for_a_training_that_computes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -226,6 +227,23 @@ def test_autocast_is_around_the_forward_only() -> None:
     assert loop.step().dtype == torch.float32
 
 
+def test_copy_that_is_made_meanwhile_computes_as_before() -> None:
+    loop = LOOPS["adam"]()
+    with CURES["bf16-autocast"].switched_on(loop.training):
+        copied = copy.deepcopy(loop.model)
+        pickle.dumps(loop.model)
+        assert copied(loop.images).dtype == torch.float32
+
+
+def test_weights_keep_their_memory() -> None:
+    loop = LOOPS["adam"]()
+    alias = loop.model[0].weight.detach()
+    with CURES["channels-last"].switched_on(loop.training):
+        loop.step()
+    assert torch.equal(alias, loop.model[0].weight)
+    assert alias.data_ptr() == loop.model[0].weight.data_ptr()
+
+
 # why a cure is not tried
 
 
@@ -313,6 +331,12 @@ def compiled() -> Training:
     return loop.training
 
 
+def sparse() -> Training:
+    model = nn.EmbeddingBag(4, 4, sparse=True)
+    model(torch.tensor([[0, 1]])).sum().backward()
+    return Training(models=[model], optimizers=[SGD(model.parameters(), 0.1)], device=CPU)
+
+
 class OwnAdam(Adam):
     pass
 
@@ -340,6 +364,7 @@ OBSTACLES: list[tuple[str, Callable[[], Training], CureCode, Obstacle | None]] =
     ("replicated", lambda: Loop(nn.DataParallel(linear()), Adam).training, "bf16-autocast", "replicated"),
     ("half", lambda: Loop(linear().bfloat16(), Adam).training, "bf16-autocast", "other-precision"),
     ("autocast", lambda: replaced(LOOPS["adam"](), precision="amp-bf16"), "bf16-autocast", "other-precision"),
+    ("sparse", sparse, "fused-optimizer", "sparse-gradients"),
     ("graphs", lambda: replaced(LOOPS["adam"](), replays_graphs=True), "null", "captured"),
     ("freed", lambda: replaced(LOOPS["adam"](), models=[]), "null", "no-model"),
     ("many", lambda: replaced(LOOPS["adam"](), has_more_optimizers=True), "fused-optimizer", "many-optimizers"),
