@@ -29,7 +29,7 @@ from ddpbench.script.run_script import LAUNCHER_HINTS
 @help_flag
 @click.pass_context
 def diagnose_script(context: click.RichContext, /, words: tuple[str, ...], is_module: bool, **given: Any) -> int:
-    """Find the bottleneck of your own training script, and the DataLoader arguments that remove it.
+    """Find the bottleneck of your own training script, and the DataLoader arguments and settings that make it faster.
 
     Examples:
         torchrun --nproc_per_node=4 -m ddpbench diagnose train.py --epochs 3
@@ -37,7 +37,7 @@ def diagnose_script(context: click.RichContext, /, words: tuple[str, ...], is_mo
         accelerate launch -m ddpbench diagnose -m my_package.train --config x.yaml
 
     The script trains in windows on batches of its own loader, on repeated ones, and on those of a DataLoader with other
-    arguments. Then it is ended: what it has trained is of no use, and nothing that it saves reaches your files.
+    arguments, then with settings such as channels-last. At last it is ended: what it has trained is of no use, and nothing that it saves reaches your files.
 
     Flags of ddpbench come before the script; everything after it belongs to the script. The report goes to stderr.
     """
