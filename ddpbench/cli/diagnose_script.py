@@ -37,7 +37,8 @@ def diagnose_script(context: click.RichContext, /, words: tuple[str, ...], is_mo
         accelerate launch -m ddpbench diagnose -m my_package.train --config x.yaml
 
     The script trains in windows on batches of its own loader, on repeated ones, and on those of a DataLoader with other
-    arguments, then with settings such as channels-last. At last it is ended: what it has trained is of no use, and nothing that it saves reaches your files.
+    arguments, then with settings such as channels-last. At last it is ended: what it has trained is of no use, and nothing
+    that it saves reaches your files.
 
     Flags of ddpbench come before the script; everything after it belongs to the script. The report goes to stderr.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +35,7 @@ def screened(results: Path) -> dict[str, ScreenedCure]:
 def test_settings_are_screened_and_none_is_left_switched_on(launch: Launch, results: Path, ranks: int) -> None:
     done = launch([*LAUNCHERS[ranks], "diagnose", "--time-limit", "40", "-o", str(results), SETTINGS], timeout=150)
     assert done.returncode == 0, done.stderr
-    assert re.findall(r"settings .*", done.stdout) == ["settings kept"] * ranks
+    assert done.stdout.count("settings kept") == ranks, done.stdout
     found = screened(results)
     assert {"null", "channels-last", "fused-optimizer", "bf16-autocast"} == found.keys()
     assert len(found["null"].without_s) == len(found["null"].with_s) == 6

@@ -136,7 +136,7 @@ SCRIPTS = (
             batches_per_update=2,
             precision="amp-bf16",
             engine="ddp",
-            least_ms=(("data", 4.0), ("sync", 0.001)),
+            least_ms=(("data", 2.0), ("sync", 0.001)),
         ),
     ),
     script(
@@ -186,7 +186,7 @@ SCRIPTS = (
             batch_size=8,
             batches_per_update=4,
             precision="amp-bf16",
-            least_ms=(("data", 4.0),),
+            least_ms=(("data", 2.0),),
         ),
     ),
     script(

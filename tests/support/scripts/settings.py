@@ -5,6 +5,7 @@
 
 import argparse
 import os
+import sys
 
 import torch
 from torch import nn
@@ -44,4 +45,6 @@ try:
             optimizer.step()
             before = before or settings()
 finally:
-    print("settings", "kept" if settings() == before else f"changed from {before} to {settings()}", flush=True)
+    text = "settings kept" if settings() == before else f"settings changed from {before} to {settings()}"
+    sys.stdout.write(f"{text}\n")  # at once: print() lets the other rank write before the end of the line
+    sys.stdout.flush()
