@@ -90,9 +90,7 @@ def child_command(request: Request) -> list[str]:
     """The same request without the flags handled here. Of several launches only this process writes ``--json``."""
     handled = ("--gpus", "--launches") + (("--json",) if request.arms[0].launches > 1 else ())
     arguments = strip_flags(request.command[request.command.index("ddpbench") + 1 :], handled)
-    if request.output.gpus:
-        return torchrun_command(request.output.gpus, arguments)
-    return [sys.executable, "-m", "ddpbench", *arguments]
+    return ranks_command(request.output.gpus, arguments)
 
 
 def strip_flags(words: Sequence[str], flags: Sequence[str]) -> list[str]:
@@ -121,6 +119,11 @@ def launch_script(request: Request, command: Sequence[str], script: Sequence[str
     forwarder = prepare_launch(request)
     flags = to_argv(msgspec.structs.replace(request.output, gpus=None), flag_fields(OutputOptions))
     return run_child(torchrun_command(request.output.gpus, [*command, *flags, *script]), request, forwarder).exit_code
+
+
+def ranks_command(ranks: int | None, arguments: Sequence[str]) -> list[str]:
+    """The command that starts ``ranks`` ranks of ddpbench; without torchrun if that is None."""
+    return torchrun_command(ranks, arguments) if ranks else [sys.executable, "-m", "ddpbench", *arguments]
 
 
 def torchrun_command(ranks: int, arguments: Sequence[str]) -> list[str]:

@@ -6,19 +6,14 @@ from typing import Any
 
 import rich_click as click
 
-from ddpbench.cli.options import add_flags, flag_options, help_flag, parse_given
-from ddpbench.cli.watch import parse_script
+from ddpbench.cli.options import flag_options, parse_given
+from ddpbench.cli.watch import parse_script, script_command
 from ddpbench.record.errors import UsageError
 from ddpbench.record.packages import require_torch
 from ddpbench.record.request import AbOptions, OutputOptions
 
 
-@add_flags(flag_options(AbOptions), flag_options(OutputOptions))
-@click.command(options_metavar="[FLAGS]", context_settings={"allow_interspersed_args": False})
-@click.option("-m", "--module", "is_module", is_flag=True, help="run SCRIPT as 'python -m SCRIPT' would")
-@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENT]...")
-@help_flag
-@click.pass_context
+@script_command(flag_options(AbOptions), flag_options(OutputOptions))
 def ab(context: click.RichContext, /, words: tuple[str, ...], is_module: bool, **given: Any) -> int:
     """Prove by fresh launches whether a change of your own training script makes it faster.
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import rich_click as click
 
-from ddpbench.cli.options import add_flags, flag_options, flags_named, help_flag, parse_given
+from ddpbench.cli.options import flag_options, flags_named, parse_given
 from ddpbench.cli.train import diagnose
-from ddpbench.cli.watch import launch_script, parse_script
+from ddpbench.cli.watch import launch_script, parse_script, script_command
 from ddpbench.machine.variables import EnvVar
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flag_fields, to_argv
@@ -18,16 +18,12 @@ from ddpbench.record.request import OutputOptions, ScriptDiagnoseOptions
 from ddpbench.script.run_script import LAUNCHER_HINTS
 
 
-@add_flags(
+@script_command(
     flags_named(ScriptDiagnoseOptions, "verify", "start_limit"),
     flags_named(Config, "time_limit", "fail_if_data_wait"),
     flag_options(OutputOptions),
+    name="diagnose",
 )
-@click.command("diagnose", options_metavar="[FLAGS]", context_settings={"allow_interspersed_args": False})
-@click.option("-m", "--module", "is_module", is_flag=True, help="run SCRIPT as 'python -m SCRIPT' would")
-@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENT]...")
-@help_flag
-@click.pass_context
 def diagnose_script(context: click.RichContext, /, words: tuple[str, ...], is_module: bool, **given: Any) -> int:
     """Find the bottleneck of your own training script, and the DataLoader arguments and settings that make it faster.
 

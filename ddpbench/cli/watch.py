@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import rich_click as click
 
 from ddpbench.cli import parse
-from ddpbench.cli.options import add_flags, flag_options, help_flag, parse_given
+from ddpbench.cli.options import FlagOption, add_flags, flag_options, help_flag, parse_given
 from ddpbench.machine.gpu import gpu_names
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
@@ -20,15 +20,21 @@ if TYPE_CHECKING:
     from ddpbench.script.run_script import Program
 
 
-@add_flags(flag_options(WatchOptions), flag_options(OutputOptions))
-@click.command(
-    options_metavar="[FLAGS]",
-    context_settings={"allow_interspersed_args": False},
-)
-@click.option("-m", "--module", "is_module", is_flag=True, help="run SCRIPT as 'python -m SCRIPT' would")
-@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENT]...")
-@help_flag
-@click.pass_context
+def script_command(
+    *flags: Iterable[FlagOption | click.RichOption], name: str | None = None
+) -> Callable[[Callable[..., int]], click.Command]:
+    """Makes a function the command ``name``, by default its own: ``flags``, then a script with arguments that are the script's own."""
+    module = click.option("-m", "--module", "is_module", is_flag=True, help="run SCRIPT as 'python -m SCRIPT' would")
+    words = click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENT]...")
+    command = click.command(name, options_metavar="[FLAGS]", context_settings={"allow_interspersed_args": False})
+
+    def make(function: Callable[..., int]) -> click.Command:
+        return add_flags(*flags)(command(module(words(help_flag(click.pass_context(function))))))
+
+    return make
+
+
+@script_command(flag_options(WatchOptions), flag_options(OutputOptions))
 def watch(context: click.RichContext, /, words: tuple[str, ...], is_module: bool, **given: Any) -> int:
     """Run your own training script, and report where its steps spend their time.
 

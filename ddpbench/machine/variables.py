@@ -50,7 +50,6 @@ class EnvVar(str, Enum):
     )
     PET_LOG_DIR = "PET_LOG_DIR", "user", "folder of torchrun's log files; --gpus uses one that it removes at the end, if it is not set"
 
-    DDPBENCH_AB = "DDPBENCH_AB", "ddpbench", "what a launch of ab does: the sources to compile, and whether it computes only"
     RANK = "RANK", "launcher", "rank of this process; without it and WORLD_SIZE the process trains alone"
     WORLD_SIZE = "WORLD_SIZE", "launcher", "number of ranks"
     LOCAL_RANK = "LOCAL_RANK", "launcher", "rank on this node, and index of its GPU"
@@ -77,6 +76,7 @@ class EnvVar(str, Enum):
         "file to which ranks started by ddpbench write their exit code, because torchrun turns every failure into 1",
     )
     DDPBENCH_SCRATCH = "DDPBENCH_SCRATCH", "ddpbench", "scratch folder of diagnose SCRIPT, for ranks started by ddpbench"
+    DDPBENCH_AB = "DDPBENCH_AB", "ddpbench", "what a launch of ab does: the sources to compile, and whether it computes only"
     TMPDIR = "TMPDIR", "ddpbench", "folder of temporary files; diagnose SCRIPT sets it to a part of its scratch folder"
     TORCHINDUCTOR_CACHE_DIR = (
         "TORCHINDUCTOR_CACHE_DIR",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ddpbench.bench.journal import Journal
-from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.errors import Status
 from ddpbench.record.record import Fault, Record
 from ddpbench.report.messages.protected_files import REFUSAL_HINT, copy_text, refusal_text
@@ -21,9 +21,9 @@ NO_LANDLOCK = "this kernel lacks Landlock (Linux 5.19): files that C++ or Rust c
 class ProtectedSession(ScriptSession):
     """The user's files are not changed. A script that is refused a write ends."""
 
-    def _protect(self, rank_env: RankEnv) -> None:
-        """For the constructor."""
-        self._protection = FileProtection(scratch_folder(rank_env), self._refuse, self._name_copy)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._protection = FileProtection(scratch_folder(self._rank_env), self._refuse, self._name_copy)
         self._refusal: Refusal | None = None
 
     def _run_program(self) -> Ending:

@@ -29,14 +29,10 @@ def proof_claim(proof: Proof) -> str:
         return "too few launches"
     verb = "computes" if proof.compute_only else "trains"
     figure = format_rounded(proof.gain.center, 3)
-    match proof.code:
-        case "proved" | "slower":
-            return f"with the change the script {verb} {figure} times as fast"
-        case "refuted":
-            return (
-                f"with the change the script {verb} {figure} times as fast, but {' and '.join(PROBLEMS[each] for each in proof.problems)}"
-            )
-    return f"the launches vary by more than the change makes: {figure} times as fast"
+    if proof.code == "cannot-tell":
+        return f"the launches vary by more than the change makes: {figure} times as fast"
+    problems = " and ".join(PROBLEMS[each] for each in proof.problems)
+    return f"with the change the script {verb} {figure} times as fast{f', but {problems}' if problems else ''}"
 
 
 def proof_gain_text(proof: Proof) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from ddpbench.analysis.proof import judged
 from ddpbench.analysis.summary import summarize
 from ddpbench.bench.journal import Journal, new_job, print_and_write_json, reserve_timestamped_path
-from ddpbench.bench.launch import SignalForwarder, prepare_launch, run_child, torchrun_command
+from ddpbench.bench.launch import SignalForwarder, prepare_launch, ranks_command, run_child
 from ddpbench.machine.rank_env import from_env
 from ddpbench.machine.variables import EnvVar
 from ddpbench.record.errors import BenchError, ExitCode, UsageError
@@ -81,8 +81,7 @@ def _launch(
     folder.mkdir()
     output = OutputOptions(output_dir=str(folder / "runs"), quiet=True)
     flags = [*to_argv(WatchOptions(steps=options.steps), flag_fields(WatchOptions)), *to_argv(output, flag_fields(OutputOptions))]
-    words = ["watch", *flags, *program.argv]
-    command = torchrun_command(request.output.gpus, words) if request.output.gpus else [sys.executable, "-m", "ddpbench", *words]
+    command = ranks_command(request.output.gpus, ["watch", *flags, *program.argv])
     scratch = new_scratch_folder()
     os.environ[EnvVar.DDPBENCH_SCRATCH], os.environ[EnvVar.DDPBENCH_AB] = str(scratch), encode_json(side).decode()
     try:

@@ -31,7 +31,6 @@ class SideSession(ProtectedSession, WatchSession):
         super().__init__(program, request, rank_env, options)
         self._side = side
         self._not_repeated = ""  # why batches could not be
-        self._protect(rank_env)
 
     def _run_program(self) -> Ending:
         if self._side.patched:

@@ -13,7 +13,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 from ddpbench.record.screening import CureCode, Obstacle
 from ddpbench.script.cures.cure import Training
 
-FUSED: tuple[type[Optimizer], ...] = (Adam, AdamW, SGD, Adagrad)
+HAVE_FUSED: tuple[type[Optimizer], ...] = (Adam, AdamW, SGD, Adagrad)
 """Classes of ``torch.optim`` with a fused implementation."""
 
 
@@ -31,7 +31,7 @@ class FusedOptimizer:
         groups = [group for each in training.optimizers for group in each.param_groups]
         if training.has_more_optimizers:
             return "many-optimizers"
-        if not all(type(each) in FUSED for each in training.optimizers):
+        if not all(type(each) in HAVE_FUSED for each in training.optimizers):
             return "other-optimizer"
         if all(group.get("fused") for group in groups):
             return "already-on"
@@ -55,11 +55,11 @@ class FusedOptimizer:
     @contextmanager
     def switched_on(self, training: Training) -> Iterator[None]:
         groups = [(group, group.get("fused")) for each in training.optimizers for group in each.param_groups]
-        attributes = [(each, dict(vars(each))) for each in training.optimizers]
+        attributes = [(each, fused_attributes(each, training.device), dict(vars(each))) for each in training.optimizers]
         steps = [(state, state["step"].device) for each in training.optimizers for state in each.state.values() if _counts_steps(state)]
         try:
-            for optimizer in training.optimizers:
-                vars(optimizer).update(fused_attributes(optimizer, training.device))
+            for optimizer, added, _ in attributes:
+                vars(optimizer).update(added)
                 for parameter, state in optimizer.state.items():
                     if _counts_steps(state):
                         state["step"] = state["step"].to(parameter.device)
@@ -69,8 +69,8 @@ class FusedOptimizer:
         finally:
             for group, fused in groups:
                 group["fused"] = fused
-            for optimizer, before in attributes:
-                for name in fused_attributes(optimizer, training.device):
+            for optimizer, added, before in attributes:
+                for name in added:
                     vars(optimizer).pop(name, None)
                     vars(optimizer).update({name: before[name]} if name in before else {})
             known = {id(state): device for state, device in steps}

@@ -13,8 +13,7 @@ from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER, are_mostly_pr
 from ddpbench.record.prediction import FUSED, Scenario
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role, trial_role
 from ddpbench.record.screening import CureCode
-from ddpbench.script.diagnose.screening import Measured as MeasuredCures
-from ddpbench.script.diagnose.screening import Screening
+from ddpbench.script.diagnose.screening import MeasuredCures, ScreeningSchedule
 from ddpbench.script.diagnose.stage import BatchSource, Stage, end_stage
 from ddpbench.training.drain import DATA_WAIT_FRACTION, MAX_DRAINS
 
@@ -142,7 +141,7 @@ class Schedule:
     def __init__(self, facts: ScriptFacts, end_s: float, measured: Measured, last_s: float | None = None) -> None:
         self._facts, self._end_s, self._measured = facts, end_s, measured
         self._begin_s = monotonic()
-        self._screening = Screening(measured, self._cure_window, self._timed, end_s if last_s is None else last_s)
+        self._screening = ScreeningSchedule(measured, self._cure_window, self._timed, end_s if last_s is None else last_s)
         self._last_end_s = end_s + OVERTIME_FRACTION * (end_s - self._begin_s)
         self._round_text = ""
         self._first = 0  # batch at which the next stage begins

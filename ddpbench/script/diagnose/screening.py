@@ -30,7 +30,7 @@ NEVER_TOGETHER: set[CureCode] = {"channels-last", "fused-optimizer"}
 """A fused optimizer reads the moments of a checkpoint in the order of the weights, whatever theirs is."""
 
 
-class Measured(Protocol):
+class MeasuredCures(Protocol):
     """What the windows show, on rank 0."""
 
     def cures(self) -> Sequence[tuple[CureCode, Obstacle | None]]:
@@ -46,7 +46,7 @@ class Measured(Protocol):
         """Record the trials so far."""
 
 
-class Screening:
+class ScreeningSchedule:
     """The stages of all trials.
 
     Args:
@@ -58,7 +58,7 @@ class Screening:
 
     def __init__(
         self,
-        measured: Measured,
+        measured: MeasuredCures,
         new_window: Callable[[int, CureCode, Sequence[CureCode]], Stage],
         run: Callable[[Stage], Generator[Stage, None, float]],
         end_s: float,
@@ -71,8 +71,9 @@ class Screening:
     def stages(self, step_s: float) -> Iterator[Stage]:
         """The windows, of a training whose steps take about ``step_s`` on batches that are ready."""
         self._step_s = step_s
-        applicable = [code for code, obstacle in self._measured.cures() if obstacle is None]
-        self._tried = [ScreenedCure(code=code, obstacle=obstacle) for code, obstacle in self._measured.cures() if obstacle]
+        cures = self._measured.cures()
+        applicable = [code for code, obstacle in cures if obstacle is None]
+        self._tried = [ScreenedCure(code=code, obstacle=obstacle) for code, obstacle in cures if obstacle]
         kept: list[CureCode] = []
         again: list[CureCode] = []  # gained nothing so far
         for code in applicable if len(applicable) > 1 else ():  # the null cure alone says nothing

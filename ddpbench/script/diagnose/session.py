@@ -69,7 +69,6 @@ class DiagnoseSession(ProtectedSession):
         self._verify, self._start_limit_s = options.verify, options.start_limit
         self._limit_s = request.arms[0].time_limit or DIAGNOSIS_S + (VERIFY_S + SCREENING_S if options.verify else 0.0)
         self._diagnosis: ScriptDiagnosis | None = None
-        self._protect(rank_env)
         self._hang: Fault | None = None
         self._states: FileStates | None = None  # before the script, on rank 0
         self._gate_error: BenchError | None = None  # the data wait exceeds --fail-if-data-wait

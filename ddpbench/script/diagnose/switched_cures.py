@@ -33,18 +33,20 @@ class SwitchedCures:
         """Switch ``codes`` on until the end of ``window``, in their order."""
         observation.keep_precision()
         window.callback(self._end)
+        device = observation.observer.device
+        _wait_for(device)
+        window.callback(_wait_for, device)  # after all are off
         for code in codes:
             if self.failure(code):
                 continue
             try:
                 with observation.observer.paused():
-                    window.callback(_wait_for, observation.observer.device)
-                    _wait_for(observation.observer.device)
                     window.enter_context(CURES[code].switched_on(observation.training))
-                    window.callback(_wait_for, observation.observer.device)
                 self._on = [*self._on, *([code] if code != NULL else ())]
             except Exception as problem:
                 self._results.failed_cures.append(FailedCure(code, first_line(problem)))
+        _wait_for(device)
+        window.callback(_wait_for, device)  # before any is off
 
     def blame(self, problem: str) -> CureCode | None:
         """The script has raised ``problem``: the last cure that is on has failed with it; None if none is on."""

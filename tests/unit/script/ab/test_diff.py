@@ -1,4 +1,4 @@
-"""A diff is applied to copies of the sources, which are compiled in place of them; the sources stay as they are."""
+"""A diff is applied to copies of the sources, which are compiled in place of them; the sources are not changed."""
 
 from __future__ import annotations
 
