@@ -67,6 +67,17 @@ class ScriptEnder:
         raise EarlyEnd if is_main else SystemExit(0)  # threading prints the traceback of any other exception
 
 
+def mute_daemon_threads() -> None:
+    """Print no exception of a daemon thread any more. Those of a script that was ended may read from workers that are gone."""
+    print_exception = threading.excepthook
+
+    def print_unless_daemon(args: threading.ExceptHookArgs) -> None:
+        if args.thread is None or not args.thread.daemon:
+            print_exception(args)
+
+    threading.excepthook = print_unless_daemon
+
+
 class StepLimit:
     """Requests the end of the script at the update that follows the ``steps``-th batch of its training loader.
 

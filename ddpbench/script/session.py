@@ -26,7 +26,7 @@ from ddpbench.record.record import Fault, Job, Record
 from ddpbench.record.request import OutputOptions, Request
 from ddpbench.record.text import printable
 from ddpbench.script.after_import import call_after_import
-from ddpbench.script.early_end import EarlyEnd, ScriptEnder, StepLimit
+from ddpbench.script.early_end import EarlyEnd, ScriptEnder, StepLimit, mute_daemon_threads
 from ddpbench.script.own_modules import OWN_MODULES
 from ddpbench.script.run_script import Ending, Program, run_program
 
@@ -81,6 +81,8 @@ class ScriptSession(ABC):
         ScriptSession.runs_program = True
         ending = self._run_program()
         ScriptSession.runs_program = False  # in a notebook, the process goes on
+        if isinstance(ending.problem, EarlyEnd):
+            mute_daemon_threads()
         if os.getpid() == self._pid:
             with self._ending_lock:
                 self._end(ending)

@@ -86,3 +86,32 @@ def test_script_that_always_catches_the_end_is_left_in_the_end(launch: Launch, r
     assert (record.status, record.world_size, record.script and record.script.ended_early) == ("ok", 2, True)
     assert record.rounds
     assert done.stderr.count("ddpbench watch  train.py") == 1
+
+
+READS_ON = """\
+import atexit, threading, time, torch
+from torch.utils.data import DataLoader, TensorDataset
+def read_on(workers):
+    threading.main_thread().join()
+    raise ConnectionResetError(f"{workers} threads: the workers are gone")
+threading.Thread(target=read_on, args=("daemon",), daemon=True).start()
+if %r:
+    threading.Thread(target=read_on, args=("other",)).start()
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+atexit.register(time.sleep, 1)  # the daemon thread gets to its error before the interpreter ends
+for (points,) in DataLoader(TensorDataset(torch.randn(40, 2))):
+    model(points).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("steps", "has_other", "printed"), [("5", False, []), ("99", False, ["daemon"]), ("5", True, ["other"])])
+def test_error_of_a_daemon_thread_after_an_early_end_is_not_printed(
+    launch: Launch, tmp_path: Path, steps: str, has_other: bool, printed: list[str]
+) -> None:
+    """A script that ended by itself is as without ddpbench, and its other threads are waited for."""
+    (tmp_path / "reads_on.py").write_text(READS_ON % has_other)
+    done = launch([*PLAIN, "watch", "-o", "runs", "--steps", steps, "reads_on.py"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[1] for line in done.stderr.splitlines() if line.startswith("ConnectionResetError:")] == printed
