@@ -50,6 +50,17 @@ Obstacle = Literal[
 """Why a cure was not tried."""
 
 
+EditObstacle = Literal[
+    "changes-numbers",
+    "no-source",  # of the user makes the optimizer, or the model in DDP: a library does
+    "no-name",  # the model, or torch, is no variable there
+    "no-safe-place",  # the call is not a statement of its own, or has arguments that are not written there
+    "source-changed",  # since the script began
+    "elsewhere",  # the source is outside of the working directory
+]
+"""Why there is no diff."""
+
+
 class ScreenedCure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One cure. Window ``i`` without it and window ``i`` with it took turns; the cures of ``on_top_of`` were on in both."""
 

@@ -1,0 +1,100 @@
+"""Edits of one source: keywords in place, lines before and after a statement, and a diff that git applies."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ddpbench.script.edits.source import Source, assigned_name
+
+SCRIPT = """import torch
+
+def main(args):
+    model = build()  # größer
+    optimizer = torch.optim.SGD(
+        model.parameters(),
+        lr=args.lr,
+    )
+    other = AdamW(model.parameters(), lr=1e-3)
+    plain = SGD(model.parameters()); extra = 1
+    free = Adam(**settings)
+    empty = Adagrad()
+    return optimizer
+"""
+
+
+def edited(line: int, name: str, keyword: str = "fused", value: str = "True") -> str | None:
+    source = Source("train.py", SCRIPT)
+    call = source.call(line, name)
+    assert call is not None
+    return source.edited if source.set_keyword(call, keyword, value) else None
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "expected"),
+    [
+        (5, "SGD", "        lr=args.lr, fused=True,\n"),
+        (7, "SGD", "        lr=args.lr, fused=True,\n"),
+        (9, "AdamW", "AdamW(model.parameters(), lr=1e-3, fused=True)\n"),
+        (12, "Adagrad", "Adagrad(fused=True)\n"),
+    ],
+)
+def test_keyword_is_added_to_the_call_at_that_line(line: int, name: str, expected: str) -> None:
+    text = edited(line, name)
+    assert text is not None
+    assert expected in text
+    assert len(text.splitlines()) == len(SCRIPT.splitlines())
+
+
+def test_keyword_that_is_there_gets_the_value() -> None:
+    assert "AdamW(model.parameters(), lr=0.5)" in (edited(9, "AdamW", "lr", "0.5") or "")
+
+
+def test_keyword_that_may_be_among_others_is_not_added() -> None:
+    assert edited(11, "Adam") is None
+
+
+def test_call_must_be_the_only_one_of_its_line() -> None:
+    source = Source("train.py", "a = SGD(1) if SGD(2) else 3\n")
+    assert source.call(1, "SGD") is None
+    assert source.call(1, "Adam") is None
+
+
+def test_lines_come_before_and_after_the_whole_statement() -> None:
+    source = Source("train.py", SCRIPT)
+    call = source.call(6, "SGD")
+    assert call is not None
+    statement = source.statement(call)
+    assert statement is not None
+    assert assigned_name(statement, call) == "optimizer"
+    source.insert_before(statement, "model.to(memory_format=torch.channels_last)")
+    source.insert_after(statement, "print(optimizer)")
+    lines = source.edited.splitlines()
+    assert lines[4] == "    model.to(memory_format=torch.channels_last)"
+    assert lines[8:10] == ["    )", "    print(optimizer)"]
+
+
+def test_statement_that_shares_its_line_is_none() -> None:
+    source = Source("train.py", SCRIPT)
+    call = source.call(10, "SGD")
+    assert call is not None
+    assert source.statement(call) is None
+
+
+@pytest.mark.parametrize("text", [SCRIPT, SCRIPT.rstrip("\n"), SCRIPT.replace("\n", "\r\n")], ids=["unix", "no last newline", "windows"])
+def test_git_applies_the_diff(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "train.py"
+    path.write_bytes(text.encode())
+    source = Source("train.py", text)
+    call = source.call(9, "AdamW")
+    assert call is not None
+    source.set_keyword(call, "fused", "True")
+    (tmp_path / "fused.diff").write_bytes(source.diff().encode())
+    subprocess.run(["git", "apply", "fused.diff"], cwd=tmp_path, check=True)
+    assert path.read_bytes().decode() == source.edited
+
+
+def test_without_an_edit_there_is_no_diff() -> None:
+    assert Source("train.py", SCRIPT).diff() == ""

@@ -1,0 +1,153 @@
+"""The diff of a script: what it changes, and that the changed script trains, and resumes, with the settings on."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.optim import Optimizer
+
+from ddpbench.record.screening import CureCode, EditObstacle
+from ddpbench.script.cures.cure import Training
+from ddpbench.script.edits.training import CannotEdit, ScriptEdit
+from ddpbench.script.observe.call_sites import CallSites
+
+FUNCTION = """
+import torch
+from torch import nn
+
+def main():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
+    optimizer = torch.optim.AdamW(
+        net.parameters(),
+        lr=1e-2,
+    )
+    return net, optimizer
+
+made = main()
+"""
+
+MODULE = """
+import torch as th
+net = th.nn.Sequential(th.nn.Conv2d(3, 8, 3), th.nn.ReLU(), th.nn.Flatten(), th.nn.Linear(288, 5))
+optimizer = th.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+made = net, optimizer
+"""
+
+
+def made_by(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Training, CallSites]:
+    """Run the script at ``path``, which leaves its model and optimizer in ``made``."""
+    sites, own = CallSites(), Optimizer.__init__
+    monkeypatch.setattr(Optimizer, "__init__", sites.noted(own))
+    model, optimizer = runpy.run_path(str(path))["made"]
+    monkeypatch.setattr(Optimizer, "__init__", own)
+    return Training(models=[model], optimizers=[optimizer], device=torch.device("cpu")), sites
+
+
+def diff_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *cures: CureCode) -> str:
+    (folder / "train.py").write_text(text)
+    training, sites = made_by(folder / "train.py", monkeypatch)
+    return ScriptEdit(training, sites, str(folder)).diff(cures)
+
+
+@pytest.mark.parametrize(
+    ("text", "cure", "added"),
+    [
+        (FUNCTION, "channels-last", ["    net.to(memory_format=torch.channels_last)"]),
+        (MODULE, "channels-last", ["net.to(memory_format=th.channels_last)"]),
+        (FUNCTION, "fused-optimizer", ["        lr=1e-2, fused=True,", "    optimizer.register_load_state_dict_pre_hook("]),
+        (MODULE, "fused-optimizer", ["optimizer = th.optim.SGD(net.parameters(), 0.1, momentum=0.9, fused=True)", "optimizer.register"]),
+    ],
+)
+def test_diff_has_the_names_of_the_script(
+    text: str, cure: CureCode, added: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diff = diff_of(text, tmp_path, monkeypatch, cure)
+    lines = [line[1:] for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    assert len(lines) == len(added)
+    assert all(line.startswith(expected) for line, expected in zip(lines, added, strict=True))
+    assert diff.startswith("--- a/train.py\n+++ b/train.py\n")
+
+
+@pytest.mark.parametrize("text", [FUNCTION, MODULE], ids=["function", "module"])
+@pytest.mark.parametrize("cure", ["channels-last", "fused-optimizer"])
+def test_changed_script_resumes_an_older_checkpoint_with_the_setting_on(
+    text: str, cure: CureCode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 steps from a checkpoint of the script as it is: the losses are the same, but for rounding, and the setting holds."""
+    (tmp_path / "cure.diff").write_text(diff_of(text, tmp_path, monkeypatch, cure))
+    older, _ = made_by(tmp_path / "train.py", monkeypatch)
+    step(older)
+    checkpoint = older.models[0].state_dict(), older.optimizers[0].state_dict()
+    torch.save(checkpoint, tmp_path / "old.pt")
+    subprocess.run(["git", "apply", "cure.diff"], cwd=tmp_path, check=True)
+    changed, _ = made_by(tmp_path / "train.py", monkeypatch)
+    weights, state = torch.load(tmp_path / "old.pt")
+    changed.models[0].load_state_dict(weights)
+    changed.optimizers[0].load_state_dict(state)
+    for _ in range(200):
+        loss, plain = step(changed), step(older)
+    assert loss < 0.1
+    assert loss == pytest.approx(plain, abs=0.02)
+    if cure == "channels-last":
+        assert next(changed.models[0].parameters()).is_contiguous(memory_format=torch.channels_last)
+    else:
+        assert changed.optimizers[0].param_groups[0]["fused"] is True
+
+
+def step(training: Training) -> float:
+    generator = torch.Generator().manual_seed(1)
+    images, labels = torch.randn(4, 3, 8, 8, generator=generator), torch.arange(4)
+    training.optimizers[0].zero_grad()
+    loss = torch.nn.functional.cross_entropy(training.models[0](images), labels)
+    loss.backward()
+    training.optimizers[0].step()
+    return loss.item()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cure", "reason"),
+    [
+        ("optimizer = th.optim", "optimizer = None; optimizer = th.optim", "channels-last", "no-safe-place"),
+        ("momentum=0.9)", "**{'momentum': 0.9})", "fused-optimizer", "no-safe-place"),
+        (
+            "optimizer = th.optim.SGD(net.parameters(), 0.1, momentum=0.9)\n",
+            "all_ = [th.optim.SGD(net.parameters(), 0.1)]\noptimizer = all_[0]\n",
+            "fused-optimizer",
+            "no-safe-place",
+        ),
+        ("net = ", "nets = [0]\nnets[0] = ", "channels-last", "no-name"),
+        ("made", "made", "bf16-autocast", "changes-numbers"),
+    ],
+)
+def test_without_a_safe_place_there_is_no_diff(
+    before: str, after: str, cure: CureCode, reason: EditObstacle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = MODULE.replace(before, after, 1)
+    if reason == "no-name":
+        text = text.replace("net.parameters()", "nets[0].parameters()").replace("made = net", "made = nets[0]")
+    with pytest.raises(CannotEdit) as refused:
+        diff_of(text, tmp_path, monkeypatch, cure)
+    assert refused.value.reason == reason
+
+
+def test_source_that_has_changed_since_is_not_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text(MODULE)
+    training, sites = made_by(tmp_path / "train.py", monkeypatch)
+    (tmp_path / "train.py").write_text(f"{MODULE}\n")
+    with pytest.raises(CannotEdit, match="source-changed"):
+        ScriptEdit(training, sites, str(tmp_path)).diff(["channels-last"])
+
+
+def test_source_of_a_library_is_not_edited(tmp_path: Path) -> None:
+    sites = CallSites()
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    assert "torch" in sys.modules
+    with pytest.raises(CannotEdit, match="no-source"):
+        ScriptEdit(Training([model], [optimizer], torch.device("cpu")), sites, str(tmp_path)).diff(["fused-optimizer"])
