@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ddpbench.record.private import FreeText
+from ddpbench.record.private import FileMessage, FreeText, ShellCommand
 from ddpbench.record.ranges import Elapsed, Seconds
 
 CureCode = Literal[
@@ -78,3 +78,7 @@ class Screening(msgspec.Struct, frozen=True, kw_only=True):
     """The cures in the order in which they were tried; one that gained nothing may come twice."""
 
     cures: list[ScreenedCure] = []
+    diff: FreeText = ""  # of the script, with the cures that are kept and only round differently; empty without any, or
+    no_diff: EditObstacle | None = None  # for this reason
+    diff_file: FileMessage = ""  # where it was written
+    proof: ShellCommand = ""  # the command that proves it

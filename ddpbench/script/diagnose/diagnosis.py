@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.model import more_workers_to_benchmark
 from ddpbench.analysis.remedies.predict import predict_after_trials, predict_remedies, scenarios_to_try
 from ddpbench.analysis.remedies.script import script_change
+from ddpbench.analysis.screening import rounding_cures
 from ddpbench.distributed.rank_store import open_store
 from ddpbench.machine.node_state import collect_node_state
 from ddpbench.machine.rank_env import RankEnv
@@ -35,6 +37,7 @@ from ddpbench.script.diagnose.schedule import DEFAULT_LIMIT_S, MIN_STEP_S, Sched
 from ddpbench.script.diagnose.stage import RankResults, Stage, end_stage
 from ddpbench.script.diagnose.switched_cures import allocator_retries
 from ddpbench.script.diagnose.windows import Windows, noted_failure
+from ddpbench.script.edits.training import CannotEdit, ScriptEdit
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rounds import batches_per_update, usual_batch_size
 from ddpbench.script.observe.rows import EPOCH_START_MS, FIRST_PHASE, HOST_DATA_MS, UPDATES, to_rows
@@ -86,6 +89,7 @@ class ScriptDiagnosis:
         self._schedule: Schedule | WatchSchedule | None = None
         self._last: Stage | None = None
         self._num_stages = 0
+        self._folder = os.getcwd()  # before the script
         self._retries = 0  # of the device's allocator so far
         self._results: Sequence[RankResults] = [self.windows.results]  # of all ranks, as of the last collection
 
@@ -220,8 +224,20 @@ class ScriptDiagnosis:
         return float(rows[:, UPDATES].sum()) >= expected and self.observer.has_finite_loss and retries == self._retries
 
     def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
-        self.diagnosis.screening = Screening(cures=list(cures))
+        screening = Screening(cures=list(cures))
+        self.diagnosis.screening = self._with_diff(screening)
         self._save()
+
+    def _with_diff(self, screening: Screening) -> Screening:
+        """``screening`` with the diff of what is kept now, while the script's objects exist."""
+        kept = [each.code for each in rounding_cures(screening)]
+        if not kept:
+            return screening
+        try:
+            diff = ScriptEdit(self._observation.training, self._observation.call_sites, self._folder).diff(kept)
+        except CannotEdit as problem:
+            return msgspec.structs.replace(screening, no_diff=problem.reason)
+        return msgspec.structs.replace(screening, diff=diff)
 
     def _facts(self) -> ScriptFacts:
         training = self.observer.training

@@ -15,6 +15,7 @@ from typing import Any
 from weakref import ref
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -22,6 +23,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ddpbench.machine.step_timer import BACKWARD, FORWARD, SYNC
 from ddpbench.script.after_import import call_after_import
 from ddpbench.script.early_end import ScriptEnder, StepLimit
+from ddpbench.script.observe.call_sites import CallSites
 from ddpbench.script.observe.contained import contained
 from ddpbench.script.observe.models import ModelWatch
 from ddpbench.script.observe.observer import Observer
@@ -62,6 +64,7 @@ class Hooks:
         self.has_more_optimizers = False  # than are known
         self._scaled: set[int] = set()  # ids of the optimizers whose gradients a GradScaler scales
         self.replays_graphs = False  # CUDA graphs
+        self.call_sites = CallSites()
         self._first_optimizer: int | None = None  # its id
         self.optimizer_settings: dict[str, Any] = {}
         self.models = ModelWatch(observer.clock, self._replace)
@@ -70,6 +73,8 @@ class Hooks:
         self._replace(torch.autograd, "grad", self._noted_grad(torch.autograd.grad))
         self._replace(torch, "save", self._timed_save(torch.save))
         call_after_import(SAFETENSORS, self._hook_safetensors)
+        for made in (Optimizer, DistributedDataParallel):
+            self._replace(made, "__init__", self.call_sites.noted(made.__init__))
         self._replace(torch.amp.GradScaler, "step", self._noted_scaler(torch.amp.GradScaler.step))
         self._replace(torch.cuda.CUDAGraph, "replay", self._noted_replay(torch.cuda.CUDAGraph.replay))
         self._replace(torch.autocast, "__enter__", self._noted_autocast(torch.autocast.__enter__))

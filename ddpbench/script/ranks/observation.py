@@ -19,6 +19,7 @@ from ddpbench.record.script import WatchedScript
 from ddpbench.record.text import pluralize
 from ddpbench.record.trace import Memory
 from ddpbench.script.cures.cure import Training
+from ddpbench.script.observe.call_sites import CallSites
 from ddpbench.script.observe.hooks import Hooks
 from ddpbench.script.observe.models import is_compiled
 from ddpbench.script.observe.observer import Observer
@@ -158,6 +159,11 @@ class Observation:
     def keep_precision(self) -> None:
         """Autocast is no longer the script's own."""
         self._hooks.models.keeps_precision = True
+
+    @property
+    def call_sites(self) -> CallSites:
+        """Where the script makes what it trains with."""
+        return self._hooks.call_sites
 
     @property
     def training(self) -> Training:
