@@ -13,6 +13,7 @@ from ddpbench.record.ranges import Amount, AtLeastOne, Count, Difference, Elapse
 from ddpbench.record.remedy import Advice, AnyRemedy
 from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.record.screening import Screening
+from ddpbench.record.script_diff import ScriptDiff
 
 SHM_DIR = "/dev/shm"
 """The in-memory file system through which loader workers pass batches."""
@@ -147,4 +148,5 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     screening: Screening | None = None  # of a script whose computing was tried with other settings
     remedies: list[AnyRemedy] | None = None  # those that were tried first, then by gain; None until they are judged
     advice: Advice | None = None  # None until something has been tried, unless nothing can be
+    diff: ScriptDiff | None = None  # of a script, that does what ``advice`` says
     skipped: list[SkippedMeasurement] = []

@@ -12,10 +12,11 @@ import msgspec
 from msgspec import Meta
 
 from ddpbench.record.checks import Severity
-from ddpbench.record.private import EntryName, FreeText, HostName, ShellCommand
+from ddpbench.record.private import EntryName, FileMessage, FreeText, HostName, ShellCommand
 from ddpbench.record.proof import ProofCode, ProofProblem
 from ddpbench.record.remedy import AdviceCode, RemedyCode
 from ddpbench.record.screening import CureCode
+from ddpbench.record.script_diff import EditObstacle
 
 SUMMARY_VERSION = 1
 
@@ -127,6 +128,12 @@ class SummaryAdvice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         Estimate | None, Meta(description="theirs together, 95% interval; of the training only if it waits for nothing, and not proved")
     ] = None
     saved_money_per_day: Annotated[float | None, Meta(description="with --price: the hours times the price")] = None
+    diff_file: Annotated[FileMessage, Meta(description="unified diff of the script that does this, for git apply")] = ""
+    script_arguments: Annotated[
+        ShellCommand, Meta(description="arguments of the script that do this, or the part that the diff does not")
+    ] = ""
+    no_diff: Annotated[EditObstacle | None, Meta(description="why there is neither")] = None
+    proof_command: Annotated[ShellCommand, Meta(description="proves it by fresh launches, see proof")] = ""
 
 
 class SummaryProof(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

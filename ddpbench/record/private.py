@@ -32,6 +32,7 @@ class Private(Enum):
     FILE = "FILE"
     TEXT = "TEXT"  # its private parts are replaced
     COMMAND = "COMMAND"  # shell; likewise
+    SOURCE = "SOURCE"  # of a program: nothing of it remains
 
 
 HostName = Annotated[str, Private.HOST]
@@ -41,6 +42,7 @@ EntryName = Annotated[str, Private.ENTRY]
 FileMessage = Annotated[str, Private.FILE]
 FreeText = Annotated[str, Private.TEXT]
 ShellCommand = Annotated[str, Private.COMMAND]
+SourceText = Annotated[str, Private.SOURCE]
 
 Change = Callable[[Private, str], str]
 Names = dict[tuple[Private, str], str]
@@ -58,6 +60,8 @@ def redact(job: Job) -> Job:
     def change(kind: Private, text: str) -> str:
         if kind in (Private.TEXT, Private.COMMAND):
             return scrubber.command(text) if kind is Private.COMMAND else scrubber.text(text)
+        if kind is Private.SOURCE:
+            return ""
         return names.get((kind, text), text)
 
     command = [word for word in job.command if word in PUBLIC_WORDS]
@@ -82,7 +86,7 @@ def placeholders(value: object) -> Names:
     counts: Counter[Private] = Counter()
 
     def add(kind: Private, text: str) -> str:
-        is_name = bool(text) and kind not in (Private.TEXT, Private.COMMAND) and (kind is not Private.ENTRY or ":" in text)
+        is_name = bool(text) and kind not in (Private.TEXT, Private.COMMAND, Private.SOURCE) and (kind is not Private.ENTRY or ":" in text)
         if is_name and (kind, text) not in names:
             without_slash = kind, text.rstrip("/")  # a resolved Config has the folder in this form
             if without_slash in names:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ddpbench.record.private import FileMessage, FreeText, ShellCommand
+from ddpbench.record.private import FreeText
 from ddpbench.record.ranges import Elapsed, Seconds
 
 CureCode = Literal[
@@ -50,17 +50,6 @@ Obstacle = Literal[
 """Why a cure was not tried."""
 
 
-EditObstacle = Literal[
-    "changes-numbers",
-    "no-source",  # of the user makes the optimizer, or the model in DDP: a library does
-    "no-name",  # the model, or torch, is no variable there
-    "no-safe-place",  # the call is not a statement of its own, or has arguments that are not written there
-    "source-changed",  # since the script began
-    "elsewhere",  # the source is outside of the working directory
-]
-"""Why there is no diff."""
-
-
 class ScreenedCure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One cure. Window ``i`` without it and window ``i`` with it took turns; the cures of ``on_top_of`` were on in both."""
 
@@ -78,7 +67,3 @@ class Screening(msgspec.Struct, frozen=True, kw_only=True):
     """The cures in the order in which they were tried; one that gained nothing may come twice."""
 
     cures: list[ScreenedCure] = []
-    diff: FreeText = ""  # of the script, with the cures that are kept and only round differently; empty without any, or
-    no_diff: EditObstacle | None = None  # for this reason
-    diff_file: FileMessage = ""  # where it was written
-    proof: ShellCommand = ""  # the command that proves it

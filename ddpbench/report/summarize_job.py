@@ -37,6 +37,7 @@ from ddpbench.record.record import Job, Record
 from ddpbench.record.remedy import Advice, MeasuredGain, Remedy, ScreenedRemedy, Worth
 from ddpbench.record.roles import RUN
 from ddpbench.record.screening import CHANGES_NUMBERS
+from ddpbench.record.script_diff import ScriptDiff
 from ddpbench.record.verdict import NextStep, RunCommand, ScalingVerdict, Verdict
 from ddpbench.report.messages.arms import arm_label, arm_name
 from ddpbench.report.messages.bottlenecks import Explanation
@@ -76,7 +77,7 @@ def summarize_job(job: Job, path: Path | None = None, price: float | None = None
         step_shares=_step_shares(summary),
         verdict=_verdict(verdict, job, record) if verdict and not (has_arms and job.scaling is None) else None,
         remedies=[_remedy(each) for each in ((job.diagnosis and job.diagnosis.remedies) or [])[:MAX_REMEDIES]],
-        advice=_advice(advice, price) if advice else None,
+        advice=_advice(advice, job.diagnosis.diff or ScriptDiff(), price) if advice and job.diagnosis else None,
         next=_change(verdict.next) if verdict and verdict.next and has_next else {},
         fastest=arm_name(best.best.config, job.swept) if best and best.is_clear else "",
         proof=_proof(job.proof) if job.proof else None,
@@ -223,7 +224,7 @@ def _change(step: NextStep) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, [], False)}
 
 
-def _advice(advice: Advice, price: float | None) -> SummaryAdvice:
+def _advice(advice: Advice, diff: ScriptDiff, price: float | None) -> SummaryAdvice:
     is_command, worth = isinstance(advice.change, RunCommand), advice.worth
     return SummaryAdvice(
         code=advice.code,
@@ -235,6 +236,10 @@ def _advice(advice: Advice, price: float | None) -> SummaryAdvice:
         saved_device_hours_per_day=worth.saved_hours_per_day if worth else None,
         device_hours_per_day=worth.hours_per_day if worth else None,
         saved_money_per_day=worth.saved_hours_per_day * price if worth and price is not None else None,
+        diff_file=diff.file if diff.text else "",
+        script_arguments=diff.arguments,
+        no_diff=diff.obstacle,
+        proof_command=diff.proof,
     )
 
 

@@ -215,8 +215,13 @@ class ScriptSession(ABC):
         record.status, record.fault = status, fault  # also if all of its rounds are complete
         journal = self._keep(record)
         journal.close(status, fault)
+        self._judged(journal)
         render = None if journal.job.records[0].rounds else self._render_fault
         print_and_write_json(journal.job, Path(self._shown(journal.path)), self._request.output, stream=self._stream, render=render)
+        return journal
+
+    def _judged(self, journal: Journal) -> Journal:
+        """``journal`` with what follows from its judgement, before the page is printed."""
         return journal
 
     def _discard(self) -> None:

@@ -34,7 +34,7 @@ OBSTACLES: Mapping[Obstacle, str] = {
     "no-time": "no time left",
 }
 
-SCREENED_TEXT = "screened in the running script; ddpbench ab proves it"
+SCREENED_TEXT = "SCREENED in the running script, NOT PROVED"
 
 
 def obstacle_text(remedy: ScreenedRemedy) -> str:

@@ -27,6 +27,7 @@ from ddpbench.report.messages.remedies import (
 from ddpbench.report.messages.sample_comparison import NOT_COMPARED, comparison_text
 from ddpbench.report.messages.screening import computing_gain_text
 from ddpbench.report.messages.verdict import next_step_text
+from ddpbench.report.pages.script_diff import diff_lines
 
 INDENT = "  "
 
@@ -110,7 +111,7 @@ def advice_text(advice: Advice) -> str:
 
 
 def advice_lines(record: Record, diagnosis: Diagnosis | None, page: Page) -> Iterator[Text]:
-    """What to use from now on, and its gain; empty if that is open."""
+    """What to use from now on, its gain, and the diff that does it; empty if that is open."""
     advice = diagnosis.advice if diagnosis else None
     if advice is None:
         return
@@ -124,3 +125,4 @@ def advice_lines(record: Record, diagnosis: Diagnosis | None, page: Page) -> Ite
         if advice.code != "screened":
             yield from styled(wrap_text("  then  ", next_step_text(advice.computing), page), LABEL, len("  then"))
         yield from styled(wrap_text("  gains ", computing_gain_text(advice.computing_gain), page), LABEL, len("  gains"))
+    yield from diff_lines(diagnosis.diff if diagnosis else None, page)

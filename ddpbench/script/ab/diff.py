@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 from ddpbench.record.errors import UsageError
+from ddpbench.script.edits.diff_file import arguments_in
 
 CHANGED_FILE = re.compile(r"^\+\+\+ (.+?)(?:\t.*)?$", re.MULTILINE)
 """The line of a unified diff that names the file after the change."""
@@ -18,21 +19,19 @@ PREFIX = re.compile(r"^[bciow]/")
 
 
 def patch_sources(diff: Path, folder: Path) -> dict[str, str]:
-    """Apply ``diff`` to copies in ``folder``; returns the path of each copy by that of its source.
+    """Apply ``diff`` to copies in ``folder``; returns the path of each copy by that of its source. Empty if it only has arguments.
 
     Paths in the diff are relative to the working directory, or to the root of its repository. Raises UsageError if it does not apply, or
     changes anything else than Python files that exist.
     """
-    if shutil.which("git") is None:
-        raise UsageError("ab applies a diff with git, which is not installed", "install git")
-    try:
-        names = CHANGED_FILE.findall(diff.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(
-            f"cannot read the diff '{diff}': {getattr(problem, 'strerror', None) or 'no text'}", "git diff makes one"
-        ) from problem
+    text = read_diff(diff)
+    names = CHANGED_FILE.findall(text)
+    if not names and arguments_in(text):
+        return {}
     if not names:
         raise UsageError(f"'{diff}' is no unified diff", "git diff makes one")
+    if shutil.which("git") is None:
+        raise UsageError("ab applies a diff with git, which is not installed", "install git")
     strip = all(PREFIX.match(name) for name in names)
     files = [PREFIX.sub("", name) if strip else name for name in names]
     root = _root_of(files, diff)
@@ -55,6 +54,15 @@ def patch_sources(diff: Path, folder: Path) -> dict[str, str]:
     for source, copy_path in patched.items():
         _check_syntax(source, Path(copy_path))
     return patched
+
+
+def read_diff(diff: Path) -> str:
+    """The text of ``diff``. Raises UsageError if it has none."""
+    try:
+        return diff.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = getattr(problem, "strerror", None) or "no text"
+        raise UsageError(f"cannot read the diff '{diff}': {reason}", "git diff makes one") from problem
 
 
 def _root_of(names: list[str], diff: Path) -> Path:

@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -24,7 +25,8 @@ from ddpbench.record.io import encode_json, load, slug
 from ddpbench.record.proof import Proof, SideLaunch
 from ddpbench.record.record import Record
 from ddpbench.record.request import AbOptions, OutputOptions, Request, WatchOptions
-from ddpbench.script.ab.diff import patch_sources
+from ddpbench.script.ab.diff import patch_sources, read_diff
+from ddpbench.script.edits.diff_file import arguments_in, with_arguments
 from ddpbench.script.patched_sources import Side
 from ddpbench.script.protect.scratch import new_scratch_folder
 from ddpbench.script.run_script import Program, check_program
@@ -48,12 +50,14 @@ def prove(program: Program, request: Request, options: AbOptions, diff: str) -> 
     journal: Journal | None = None
     with tempfile.TemporaryDirectory(prefix="ddpbench-ab-") as folder:
         patched = patch_sources(Path(diff), Path(folder) / "sources")
+        arguments = arguments_in(read_diff(Path(diff)))
+        changed = replace(program, arguments=tuple(with_arguments(program.arguments, arguments)))
         for number, is_changed in enumerate(order):
             side = Side(patched=patched if is_changed else {}, compute_only=options.compute_only)
             name = f"with {os.path.basename(diff)}" if is_changed else "as it is"
             if not request.output.quiet:
                 print(f"ddpbench: launch {number + 1} of {len(order)}: {program.name} {name}", file=sys.stderr, flush=True)
-            record = _launch(program, request, options, side, forwarder, Path(folder) / str(number), name)
+            record = _launch(changed if is_changed else program, request, options, side, forwarder, Path(folder) / str(number), name)
             if record is None:
                 return forwarder.report_interrupted()
             proof = judged(msgspec.structs.replace(proof, launches=[*proof.launches, _side_launch(record, is_changed)]))

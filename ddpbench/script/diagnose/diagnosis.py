@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,7 +14,6 @@ from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.model import more_workers_to_benchmark
 from ddpbench.analysis.remedies.predict import predict_after_trials, predict_remedies, scenarios_to_try
 from ddpbench.analysis.remedies.script import script_change
-from ddpbench.analysis.screening import rounding_cures
 from ddpbench.distributed.rank_store import open_store
 from ddpbench.machine.node_state import collect_node_state
 from ddpbench.machine.rank_env import RankEnv
@@ -37,7 +35,7 @@ from ddpbench.script.diagnose.schedule import DEFAULT_LIMIT_S, MIN_STEP_S, Sched
 from ddpbench.script.diagnose.stage import RankResults, Stage, end_stage
 from ddpbench.script.diagnose.switched_cures import allocator_retries
 from ddpbench.script.diagnose.windows import Windows, noted_failure
-from ddpbench.script.edits.training import CannotEdit, ScriptEdit
+from ddpbench.script.edits.places import TrainingPlaces, training_places
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rounds import batches_per_update, usual_batch_size
 from ddpbench.script.observe.rows import EPOCH_START_MS, FIRST_PHASE, HOST_DATA_MS, UPDATES, to_rows
@@ -80,6 +78,7 @@ class ScriptDiagnosis:
         self.failed_cure: CureCode | None = None  # that was on when the script raised an error
         self.records: list[Record] = []
         self.diagnosis = Diagnosis(loader="DataLoader")
+        self.places = TrainingPlaces()
         self._rank_env, self._requested, self._verify, self._end_script = rank_env, requested, verify, end_script
         self._limit_s, self._on_stall, self._save, self._print_line = limit_s, on_stall, save, print_line
         self._begin_s, self._progress = 0.0, ProgressLines(print_line, 0.0)
@@ -89,7 +88,6 @@ class ScriptDiagnosis:
         self._schedule: Schedule | WatchSchedule | None = None
         self._last: Stage | None = None
         self._num_stages = 0
-        self._folder = os.getcwd()  # before the script
         self._retries = 0  # of the device's allocator so far
         self._results: Sequence[RankResults] = [self.windows.results]  # of all ranks, as of the last collection
 
@@ -177,6 +175,7 @@ class ScriptDiagnosis:
         end_s = self._begin_s + self._limit_s
         if self.windows.only_watched:
             return WatchSchedule(end_s, self._observation.num_rounds)
+        self._note_places()
         loader_end_s = self._begin_s + min(self._limit_s, DEFAULT_LIMIT_S)
         return Schedule(self._facts(), loader_end_s, self, end_s if self._verify else loader_end_s)
 
@@ -212,6 +211,7 @@ class ScriptDiagnosis:
         return self.windows.trials.has_failed(scenario)
 
     def cures(self) -> list[tuple[CureCode, Obstacle | None]]:
+        self._note_places()
         return self.windows.cures.obstacles(self._observation) if self._verify else []
 
     def cure_failure(self, code: CureCode) -> str:
@@ -223,21 +223,14 @@ class ScriptDiagnosis:
         retries, self._retries = self._retries, allocator_retries(self.observer.device)
         return float(rows[:, UPDATES].sum()) >= expected and self.observer.has_finite_loss and retries == self._retries
 
-    def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
-        screening = Screening(cures=list(cures))
-        self.diagnosis.screening = self._with_diff(screening)
-        self._save()
+    def _note_places(self) -> None:
+        """Where an edit of the script would be, while its objects exist."""
+        with suppress(Exception):  # of the script's own classes: then there is no diff
+            self.places = training_places(self._observation.training, self.windows.training_loader, self._observation.call_sites)
 
-    def _with_diff(self, screening: Screening) -> Screening:
-        """``screening`` with the diff of what is kept now, while the script's objects exist."""
-        kept = [each.code for each in rounding_cures(screening)]
-        if not kept:
-            return screening
-        try:
-            diff = ScriptEdit(self._observation.training, self._observation.call_sites, self._folder).diff(kept)
-        except CannotEdit as problem:
-            return msgspec.structs.replace(screening, no_diff=problem.reason)
-        return msgspec.structs.replace(screening, diff=diff)
+    def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
+        self.diagnosis.screening = Screening(cures=list(cures))
+        self._save()
 
     def _facts(self) -> ScriptFacts:
         training = self.observer.training

@@ -201,6 +201,7 @@ class Schedule:
             trials: list[Arm] = [(BASELINE_REPEAT, "own")]
             trials += [(trial_role(each), "own" if each == FUSED else "trial") for each in scenarios]
             yield from self._turns(trials, MIN_TRIAL_TURNS, MAX_TRIAL_TURNS, self._end_s)
+        self._round_text = ""
         yield from self._screening.stages(self._expected_step_s("repeated", COMPUTE_ONLY))
         if self._facts.on_gpu:  # last, since a profiler slows down all launches that follow
             batches, is_fused = self._rounded(MIN_PROFILED_STEPS), FUSED in scenarios

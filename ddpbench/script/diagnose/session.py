@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,10 +24,13 @@ from ddpbench.record.bottleneck import TooShort
 from ddpbench.record.errors import BenchError, ExitCode, Status
 from ddpbench.record.io import check_output_paths
 from ddpbench.record.record import Fault, Record
+from ddpbench.record.remedy import Advice
 from ddpbench.record.request import Request, ScriptDiagnoseOptions
+from ddpbench.record.script_diff import ScriptDiff
 from ddpbench.record.text import pluralize
 from ddpbench.report.messages.protected_files import REFUSAL_HINT, refusal_text, scratch_size_text, unprevented_text
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
+from ddpbench.script.edits.diff_file import with_arguments, write_diff_file
 from ddpbench.script.protect.metadata import FileStates
 from ddpbench.script.protect.scratch import folder_size
 from ddpbench.script.protected_session import NO_LANDLOCK, ProtectedSession
@@ -134,6 +139,40 @@ class DiagnoseSession(ProtectedSession):
             journal.job.diagnosis = None if self._diagnosis.is_only_watched else self._diagnosis.diagnosis
             self._protection.run_unprotected(journal.save)
         return journal
+
+    def _judged(self, journal: Journal) -> Journal:
+        """Write the diff of what is advised beside the record."""
+        diagnosis = journal.job.diagnosis
+        if self._diagnosis is None or diagnosis is None or diagnosis.advice is None or self._request.output.redact:
+            return journal
+        from ddpbench.script.edits.script_edit import advised_diff
+
+        diff = advised_diff(diagnosis.advice, self._diagnosis.places, self._cwd)
+        if diff is not None and diff.obstacle is None:
+            diff = self._with_commands(diff, journal, diagnosis.advice)
+        diagnosis.diff = diff
+        journal.save()
+        return journal
+
+    def _with_commands(self, diff: ScriptDiff, journal: Journal, advice: Advice) -> ScriptDiff:
+        """``diff`` in a file beside the record, and the commands that train with it and prove it."""
+        file, program = journal.path.with_suffix(".diff"), self._program
+        try:
+            write_diff_file(diff, file)
+        except OSError as problem:
+            self.print_line(f"ddpbench: note: cannot write {self._shown(file)}: {problem.strerror}")
+            return diff
+        changed = replace(program, arguments=tuple(with_arguments(program.arguments, shlex.split(diff.arguments))))
+        env, verdict = self._rank_env, journal.job.records[0].verdict
+        is_of_computing = advice.code == "screened" and verdict is not None and verdict.kind != "compute-bound"
+        flags = [*(["--gpus", str(env.world_size)] if env.world_size > 1 else []), *(["--compute-only"] if is_of_computing else [])]
+        proof = ["ddpbench", "ab", *flags, "--diff", self._shown(file), *program.argv]
+        return msgspec.structs.replace(
+            diff,
+            file=self._shown(file),
+            command=shlex.join(changed.argv) if diff.arguments else "",
+            proof=shlex.join(proof) if env.world_size == env.local_world_size else "",  # ab starts the ranks of one node
+        )
 
     def _close(self, record: Record, status: Status, fault: Fault | None) -> Journal:
         if self._states and (paths := self._states.changed()):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.data import DataLoader
 
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.streams import print_note
@@ -106,6 +107,12 @@ class Windows:
     def epoch_batches(self) -> int | None:
         """Batches of an epoch of the training loader; None if unknown."""
         return self._training[1].num_batches if self._training else None
+
+    @property
+    def training_loader(self) -> DataLoader[Any] | None:
+        """The DataLoader of the script that it trains on, while it iterates over it."""
+        iterator = self._training[1].iterator if self._training else None
+        return iterator.loader if iterator else None
 
     def epoch_position(self) -> int:
         """Batches of the present epoch that the script has got from the training loader."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
+
+LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
 
 
 @dataclass
@@ -18,14 +22,11 @@ class Source:
 
     def __post_init__(self) -> None:
         self._tree = ast.parse(self.text)
-        lines = self.text.splitlines(keepends=True)
-        self._starts = [0]
-        for line in lines:
-            self._starts.append(self._starts[-1] + len(line))
-        self._lines = lines
+        self._lines = _lines(self.text)
+        self._starts = [0, *accumulate(map(len, self._lines))]
 
-    def call(self, line: int, *names: str) -> ast.Call | None:
-        """The only call of one of ``names`` whose text includes ``line``: ``SGD(...)``, ``optim.SGD(...)``; None if there is no such one."""
+    def call(self, line: int, names: Collection[str]) -> ast.Call | None:
+        """The only call of one of ``names`` whose text includes ``line``: ``SGD(...)``, ``optim.SGD(...)``; None without one."""
         found = [
             node
             for node in ast.walk(self._tree)
@@ -33,27 +34,37 @@ class Source:
         ]
         return found[0] if len(found) == 1 else None
 
-    def statement(self, node: ast.AST) -> ast.stmt | None:
-        """The statement of a block that contains ``node``, and stands on lines of its own; None if it shares them with another."""
-        for block in self._blocks():
-            for place, each in enumerate(block):
-                if any(inner is node for inner in ast.walk(each)) and not _has_blocks(each):
-                    before = block[place - 1] if place else None
-                    after = block[place + 1] if place + 1 < len(block) else None
-                    shares = (before is not None and before.end_lineno == each.lineno) or (
-                        after is not None and after.lineno == each.end_lineno
-                    )
-                    own_line = self._lines[each.lineno - 1][: each.col_offset].strip() == ""
-                    return each if own_line and not shares else None
-        return None
+    def statement(self, line: int) -> ast.stmt | None:
+        """The statement of a block whose text includes ``line``, and is alone on its lines; None if there is none."""
+        found = [
+            each
+            for block in self._blocks()
+            for each in block
+            if each.lineno <= line <= (each.end_lineno or line) and not isinstance(getattr(each, "body", None), list)
+        ]
+        is_alone = len(found) == 1 and not self._lines[found[0].lineno - 1][: found[0].col_offset].strip()
+        return found[0] if is_alone else None
 
-    def set_keyword(self, call: ast.Call, name: str, value: str) -> bool:
-        """Let ``call`` have ``name=value``. False, without an edit, if it may be among ``**`` arguments."""
-        for keyword in call.keywords:
-            if keyword.arg == name:
-                self._edits.append((*self._span(keyword.value), value))
-                return True
-        if any(keyword.arg is None for keyword in call.keywords):
+    def keyword(self, call: ast.Call, name: str) -> ast.expr | None:
+        """What is written for the keyword ``name`` of ``call``; None if nothing is."""
+        return next((each.value for each in call.keywords if each.arg == name), None)
+
+    def written(self, expression: ast.expr) -> str:
+        """The text of an expression."""
+        start, end = self._span(expression)
+        return self.text[start:end]
+
+    def may_hide(self, call: ast.Call, name: str, position: int | None = None) -> bool:
+        """Whether an argument ``name``, which can be the ``position``-th positional one, may be in ``call`` without being a keyword."""
+        is_positional = position is not None and (len(call.args) > position or any(isinstance(each, ast.Starred) for each in call.args))
+        return self.keyword(call, name) is None and (is_positional or any(each.arg is None for each in call.keywords))
+
+    def set_keyword(self, call: ast.Call, name: str, value: str, position: int | None = None) -> bool:
+        """Let ``call`` have ``name=value``. False, without an edit, if it ``may_hide`` that argument."""
+        if written := self.keyword(call, name):
+            self._replace(*self._span(written), value)
+            return True
+        if self.may_hide(call, name, position):
             return False
         end = self._span(call)[1] - 1  # before its last bracket
         before = self.text[self._span(call)[0] : end].rstrip()
@@ -61,35 +72,36 @@ class Source:
         last = self._last_argument_end(call)
         tail = self.text[last:end] if last is not None else ""
         if last is not None and "," in _without_comments(tail):
-            self._edits.append((last, last, f", {name}={value}"))
+            self._replace(last, last, f", {name}={value}")
         else:
-            self._edits.append((start if last is None else last, start if last is None else last, f"{', ' if last else ''}{name}={value}"))
+            place = start if last is None else last
+            self._replace(place, place, f"{', ' if last else ''}{name}={value}")
         return True
 
     def insert_before(self, statement: ast.stmt, code: str) -> None:
-        """One line of ``code`` before ``statement``, indented like that."""
+        """Lines of ``code`` before ``statement``, indented like that."""
         start = self._starts[statement.lineno - 1]
-        self._edits.append((start, start, f"{self._indent(statement)}{code}\n"))
+        self._replace(start, start, self._indented(code, statement))
 
     def insert_after(self, statement: ast.stmt, code: str) -> None:
-        """One line of ``code`` after ``statement``, indented like that."""
+        """Lines of ``code`` after ``statement``, indented like that."""
         end = self._starts[statement.end_lineno or statement.lineno]
-        missing = "" if self.text[:end].endswith("\n") else "\n"
-        self._edits.append((end, end, f"{missing}{self._indent(statement)}{code}\n"))
+        missing = "" if self.text[:end].endswith("\n") else self._line_end
+        self._replace(end, end, missing + self._indented(code, statement))
 
     @property
     def edited(self) -> str:
         """The text with all edits. Raises SyntaxError if it is no Python any more."""
-        text = self.text
-        for start, end, new in sorted(self._edits, key=lambda each: each[0], reverse=True):
-            text = text[:start] + new + text[end:]
+        text, done = "", 0
+        for start, end, new in sorted(self._edits, key=lambda each: each[0]):
+            text, done = text + self.text[done:start] + new, end
+        text += self.text[done:]
         ast.parse(text)
         return text
 
     def diff(self) -> str:
         """What ``git apply`` takes, from the folder that ``name`` is relative to; empty without an edit."""
-        before, after = self.text.splitlines(keepends=True), self.edited.splitlines(keepends=True)
-        lines = difflib.unified_diff(before, after, f"a/{self.name}", f"b/{self.name}")
+        lines = difflib.unified_diff(self._lines, _lines(self.edited), f"a/{self.name}", f"b/{self.name}")
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
     def _blocks(self) -> Iterator[list[ast.stmt]]:
@@ -99,9 +111,19 @@ class Source:
                 if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
                     yield block
 
-    def _indent(self, statement: ast.stmt) -> str:
+    @property
+    def _line_end(self) -> str:
+        return "\r\n" if self._lines[0].endswith("\r\n") else "\n"
+
+    def _replace(self, start: int, end: int, new: str) -> None:
+        """Once: several objects can be made in one place."""
+        if (start, end, new) not in self._edits:
+            self._edits.append((start, end, new))
+
+    def _indented(self, code: str, statement: ast.stmt) -> str:
         line = self._lines[statement.lineno - 1]
-        return line[: len(line) - len(line.lstrip())]
+        indent = line[: len(line) - len(line.lstrip())]
+        return "".join(f"{indent}{each}{self._line_end}" for each in code.splitlines())
 
     def _offset(self, line: int, column: int) -> int:
         """``column`` is in bytes of UTF-8, as ``ast`` counts."""
@@ -116,19 +138,20 @@ class Source:
 
 
 def assigned_name(statement: ast.stmt, value: ast.expr) -> str | None:
-    """``optimizer`` of ``optimizer = SGD(...)``, ``self.optimizer`` of ``self.optimizer = ...``; None unless all of ``value`` has one name."""
+    """``optimizer`` of ``optimizer = SGD(...)``, ``self.optimizer`` of ``self.optimizer = ...``; None unless ``value`` gets one name."""
     if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is not value:
         return None
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     return ast.unparse(targets[0]) if len(targets) == 1 and isinstance(targets[0], ast.Name | ast.Attribute) else None
 
 
+def _lines(text: str) -> list[str]:
+    """With their ends, as Python counts them: a form feed ends none."""
+    return LINE.findall(text)
+
+
 def _last_name(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
-
-
-def _has_blocks(statement: ast.stmt) -> bool:
-    return isinstance(getattr(statement, "body", None), list)
 
 
 def _without_comments(text: str) -> str:

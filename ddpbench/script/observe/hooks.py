@@ -7,6 +7,7 @@ its class, for that one instance.
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -73,8 +74,8 @@ class Hooks:
         self._replace(torch.autograd, "grad", self._noted_grad(torch.autograd.grad))
         self._replace(torch, "save", self._timed_save(torch.save))
         call_after_import(SAFETENSORS, self._hook_safetensors)
-        for made in (Optimizer, DistributedDataParallel):
-            self._replace(made, "__init__", self.call_sites.noted(made.__init__))
+        if observer.steering:
+            self._note_call_sites()
         self._replace(torch.amp.GradScaler, "step", self._noted_scaler(torch.amp.GradScaler.step))
         self._replace(torch.cuda.CUDAGraph, "replay", self._noted_replay(torch.cuda.CUDAGraph.replay))
         self._replace(torch.autocast, "__enter__", self._noted_autocast(torch.autocast.__enter__))
@@ -96,6 +97,12 @@ class Hooks:
     def _replace(self, owner: Any, name: str, new: Any) -> None:
         self._replaced.append((owner, name, vars(owner).get(name, _MISSING)))
         setattr(owner, name, new)
+
+    def _note_call_sites(self) -> None:
+        """Note where the script makes what it trains with."""
+        for made in (Optimizer, DistributedDataParallel, DataLoader):
+            self._replace(made, "__init__", self.call_sites.noted(made.__init__))
+        self._replace(ArgumentParser, "parse_known_args", self.call_sites.noted_parse(ArgumentParser.parse_known_args))
 
     # loaders
 

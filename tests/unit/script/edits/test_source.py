@@ -27,7 +27,7 @@ def main(args):
 
 def edited(line: int, name: str, keyword: str = "fused", value: str = "True") -> str | None:
     source = Source("train.py", SCRIPT)
-    call = source.call(line, name)
+    call = source.call(line, {name})
     assert call is not None
     return source.edited if source.set_keyword(call, keyword, value) else None
 
@@ -58,15 +58,15 @@ def test_keyword_that_may_be_among_others_is_not_added() -> None:
 
 def test_call_must_be_the_only_one_of_its_line() -> None:
     source = Source("train.py", "a = SGD(1) if SGD(2) else 3\n")
-    assert source.call(1, "SGD") is None
-    assert source.call(1, "Adam") is None
+    assert source.call(1, {"SGD"}) is None
+    assert source.call(1, {"Adam"}) is None
 
 
 def test_lines_come_before_and_after_the_whole_statement() -> None:
     source = Source("train.py", SCRIPT)
-    call = source.call(6, "SGD")
+    call = source.call(6, {"SGD"})
     assert call is not None
-    statement = source.statement(call)
+    statement = source.statement(6)
     assert statement is not None
     assert assigned_name(statement, call) == "optimizer"
     source.insert_before(statement, "model.to(memory_format=torch.channels_last)")
@@ -77,20 +77,30 @@ def test_lines_come_before_and_after_the_whole_statement() -> None:
 
 
 def test_statement_that_shares_its_line_is_none() -> None:
-    source = Source("train.py", SCRIPT)
-    call = source.call(10, "SGD")
-    assert call is not None
-    assert source.statement(call) is None
+    assert Source("train.py", SCRIPT).statement(10) is None
 
 
-@pytest.mark.parametrize("text", [SCRIPT, SCRIPT.rstrip("\n"), SCRIPT.replace("\n", "\r\n")], ids=["unix", "no last newline", "windows"])
+TEXTS = {
+    "unix": SCRIPT,
+    "no last newline": SCRIPT.rstrip("\n"),
+    "windows": SCRIPT.replace("\n", "\r\n"),
+    "form feed": SCRIPT.replace("import torch\n", "import torch\n# \f\n"),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_git_applies_the_diff(tmp_path: Path, text: str) -> None:
     path = tmp_path / "train.py"
     path.write_bytes(text.encode())
     source = Source("train.py", text)
-    call = source.call(9, "AdamW")
+    line = next(number for number, each in enumerate(text.split("\n"), start=1) if "AdamW" in each)
+    call, statement = source.call(line, {"AdamW"}), source.statement(line)
     assert call is not None
+    assert statement is not None
     source.set_keyword(call, "fused", "True")
+    source.insert_after(statement, "if other:\n    print(other)")
+    assert ("\r\n" in text) is ("\r\n" in source.edited)
+    assert source.edited.count("\r") in (0, source.edited.count("\n"))
     (tmp_path / "fused.diff").write_bytes(source.diff().encode())
     subprocess.run(["git", "apply", "fused.diff"], cwd=tmp_path, check=True)
     assert path.read_bytes().decode() == source.edited

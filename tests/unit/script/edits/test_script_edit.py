@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import runpy
 import subprocess
 import sys
@@ -10,10 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
-from ddpbench.record.screening import CureCode, EditObstacle
+from ddpbench.record.screening import CureCode
+from ddpbench.record.script_diff import EditObstacle, ScriptDiff
+from ddpbench.record.verdict import ChangeDataLoader
 from ddpbench.script.cures.cure import Training
-from ddpbench.script.edits.training import CannotEdit, ScriptEdit
+from ddpbench.script.edits.places import training_places
+from ddpbench.script.edits.script_edit import CannotEdit, ScriptEdit
 from ddpbench.script.observe.call_sites import CallSites
 
 FUNCTION = """
@@ -40,6 +45,14 @@ made = net, optimizer
 """
 
 
+KEEP = [
+    "def keep_fused(_, state):  # an older checkpoint says that it is not",
+    '    for group in state["param_groups"]:',
+    '        group["fused"] = True',
+    "optimizer.register_load_state_dict_pre_hook(keep_fused)",
+]
+
+
 def made_by(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Training, CallSites]:
     """Run the script at ``path``, which leaves its model and optimizer in ``made``."""
     sites, own = CallSites(), Optimizer.__init__
@@ -52,7 +65,7 @@ def made_by(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Training, Call
 def diff_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *cures: CureCode) -> str:
     (folder / "train.py").write_text(text)
     training, sites = made_by(folder / "train.py", monkeypatch)
-    return ScriptEdit(training, sites, str(folder)).diff(cures)
+    return ScriptEdit(training_places(training, None, sites), str(folder)).found(None, cures).text
 
 
 @pytest.mark.parametrize(
@@ -60,8 +73,8 @@ def diff_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *cures: Cu
     [
         (FUNCTION, "channels-last", ["    net.to(memory_format=torch.channels_last)"]),
         (MODULE, "channels-last", ["net.to(memory_format=th.channels_last)"]),
-        (FUNCTION, "fused-optimizer", ["        lr=1e-2, fused=True,", "    optimizer.register_load_state_dict_pre_hook("]),
-        (MODULE, "fused-optimizer", ["optimizer = th.optim.SGD(net.parameters(), 0.1, momentum=0.9, fused=True)", "optimizer.register"]),
+        (FUNCTION, "fused-optimizer", ["        lr=1e-2, fused=True,", *(f"    {line}" for line in KEEP)]),
+        (MODULE, "fused-optimizer", ["optimizer = th.optim.SGD(net.parameters(), 0.1, momentum=0.9, fused=True)", *KEEP]),
     ],
 )
 def test_diff_has_the_names_of_the_script(
@@ -69,8 +82,7 @@ def test_diff_has_the_names_of_the_script(
 ) -> None:
     diff = diff_of(text, tmp_path, monkeypatch, cure)
     lines = [line[1:] for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
-    assert len(lines) == len(added)
-    assert all(line.startswith(expected) for line, expected in zip(lines, added, strict=True))
+    assert lines == added
     assert diff.startswith("--- a/train.py\n+++ b/train.py\n")
 
 
@@ -122,7 +134,7 @@ def step(training: Training) -> float:
             "no-safe-place",
         ),
         ("net = ", "nets = [0]\nnets[0] = ", "channels-last", "no-name"),
-        ("made", "made", "bf16-autocast", "changes-numbers"),
+        ("made", "made", "bf16-autocast", "by-hand"),
     ],
 )
 def test_without_a_safe_place_there_is_no_diff(
@@ -141,7 +153,7 @@ def test_source_that_has_changed_since_is_not_edited(tmp_path: Path, monkeypatch
     training, sites = made_by(tmp_path / "train.py", monkeypatch)
     (tmp_path / "train.py").write_text(f"{MODULE}\n")
     with pytest.raises(CannotEdit, match="source-changed"):
-        ScriptEdit(training, sites, str(tmp_path)).diff(["channels-last"])
+        ScriptEdit(training_places(training, None, sites), str(tmp_path)).found(None, ["channels-last"])
 
 
 def test_source_of_a_library_is_not_edited(tmp_path: Path) -> None:
@@ -150,4 +162,78 @@ def test_source_of_a_library_is_not_edited(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     assert "torch" in sys.modules
     with pytest.raises(CannotEdit, match="no-source"):
-        ScriptEdit(Training([model], [optimizer], torch.device("cpu")), sites, str(tmp_path)).diff(["fused-optimizer"])
+        ScriptEdit(training_places(Training([model], [optimizer], torch.device("cpu")), None, sites), str(tmp_path)).found(
+            None, ["fused-optimizer"]
+        )
+
+
+LOADER = """
+import argparse
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+parser = argparse.ArgumentParser()
+parser.add_argument("--workers", type=int, default=0)
+parser.add_argument("--pin", action="store_true")
+args = parser.parse_args([])
+data = TensorDataset(torch.randn(8, 2))
+options = {"num_workers": args.workers}
+made = DataLoader(
+    CALL
+)
+"""
+
+
+def loader_edit(call: str, folder: Path, monkeypatch: pytest.MonkeyPatch, change: ChangeDataLoader) -> ScriptDiff:
+    (folder / "train.py").write_text(LOADER.replace("CALL", call))
+    sites, own, parse = CallSites(), DataLoader.__init__, argparse.ArgumentParser.parse_known_args
+    monkeypatch.setattr(DataLoader, "__init__", sites.noted(own))
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", sites.noted_parse(parse))
+    loader = runpy.run_path(str(folder / "train.py"))["made"]
+    monkeypatch.setattr(DataLoader, "__init__", own)
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", parse)
+    places = training_places(Training([], [], torch.device("cpu")), loader, sites)
+    return ScriptEdit(places, str(folder)).found(change, [])
+
+
+WORKERS = ChangeDataLoader(num_workers=3, persistent_workers=True, prefetch_factor=4)
+GUARDED = "prefetch_factor=4 if args.workers else None, persistent_workers=args.workers > 0"
+
+
+@pytest.mark.parametrize(
+    ("call", "change", "arguments", "after"),
+    [
+        ("data, num_workers=args.workers,", ChangeDataLoader(num_workers=3), "--workers 3", ""),
+        ("data, num_workers=args.workers,", WORKERS, "--workers 3", f"data, num_workers=args.workers, {GUARDED},"),
+        ("data, num_workers=0", WORKERS, "", "data, num_workers=3, prefetch_factor=4, persistent_workers=True"),
+        ("data, num_workers=args.workers // 2", ChangeDataLoader(num_workers=3), "", "data, num_workers=3"),
+        ("data, 2, False", WORKERS, "", "data, 2, False, num_workers=3, prefetch_factor=4, persistent_workers=True"),
+        ("data, **options", ChangeDataLoader(num_workers=3), "--workers 3", ""),
+        ("data, 2, False, None, None, args.workers", ChangeDataLoader(num_workers=3), "--workers 3", ""),
+        ("data", ChangeDataLoader(num_workers=0, in_order=False), "", "data, in_order=False"),
+        ("data, pin_memory=args.pin", ChangeDataLoader(pin_memory=True), "--pin", ""),
+        ("data", ChangeDataLoader(pin_memory=True), "", "data, pin_memory=True"),
+    ],
+)
+def test_loader_changes_by_its_call_or_by_the_arguments_of_the_script(
+    call: str, change: ChangeDataLoader, arguments: str, after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = loader_edit(call, tmp_path, monkeypatch, change)
+    assert found.arguments == arguments
+    assert [each[1:].strip() for each in found.text.splitlines() if each.startswith("+    ")] == ([after] if after else [])
+
+
+@pytest.mark.parametrize(
+    ("call", "change", "reason"),
+    [
+        ("data, **{'num_workers': 1}", ChangeDataLoader(num_workers=3), "no-safe-place"),
+        ("data, 2, False, None, None, 1", ChangeDataLoader(num_workers=3), "no-safe-place"),
+        ("data, **options", ChangeDataLoader(persistent_workers=True), "no-safe-place"),
+        ("data", ChangeDataLoader(num_workers=3, divide_samples=True), "by-hand"),
+    ],
+)
+def test_loader_that_cannot_be_edited_is_left_to_the_user(
+    call: str, change: ChangeDataLoader, reason: EditObstacle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CannotEdit) as refused:
+        loader_edit(call, tmp_path, monkeypatch, change)
+    assert refused.value.reason == reason

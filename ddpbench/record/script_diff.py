@@ -1,0 +1,30 @@
+"""What makes a user's script train as a diagnosis advises: a diff of its sources, arguments of its own, or both."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ddpbench.record.private import FileMessage, ShellCommand, SourceText
+
+EditObstacle = Literal[
+    "by-hand",  # more is to do than arguments and lines: the workers must open files for themselves, say
+    "no-source",  # of the user makes the object: a library does, or a cell of a notebook
+    "no-name",  # the model, or torch, is no variable there
+    "no-safe-place",  # the call has arguments that are not written there, or is not a statement of its own
+    "source-changed",  # since the script began
+    "elsewhere",  # the source is outside of the working directory
+]
+"""Why there is no diff."""
+
+
+class ScriptDiff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of ``text``, ``arguments`` and ``obstacle`` is set, or both of the first two."""
+
+    text: SourceText = ""  # a unified diff; paths are relative to the working directory of the script
+    arguments: ShellCommand = ""  # of the script, in place of those that it had, or besides them: --workers 14
+    obstacle: EditObstacle | None = None
+    file: FileMessage = ""  # that holds the diff, and the arguments in a line above it
+    command: ShellCommand = ""  # the script with the arguments
+    proof: ShellCommand = ""  # the command of ddpbench that proves the change

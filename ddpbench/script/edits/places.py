@@ -1,0 +1,78 @@
+"""Where a script makes what it trains with, in plain data: it holds when the script has ended, and its objects are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from ddpbench.script.cures.cure import Training
+from ddpbench.script.observe.call_sites import CallSite, CallSites, ParsedArguments
+
+LOADER_ARGUMENTS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "in_order")
+"""Arguments of a DataLoader that a diagnosis changes."""
+
+
+@dataclass(frozen=True)
+class ModelPlace:
+    """Where DDP wraps a model, or an optimizer gets its parameters, whichever comes first; without a ``name`` it is no variable there."""
+
+    site: CallSite
+    name: str | None
+
+
+@dataclass(frozen=True)
+class LoaderPlace:
+    """Where the DataLoader that is trained on is made, and its present ``settings``; None if a library makes it."""
+
+    site: CallSite | None
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TrainingPlaces:
+    """The places of one training. A model or an optimizer without one is None."""
+
+    models: Sequence[ModelPlace | None] = ()
+    optimizers: Sequence[CallSite | None] = ()
+    loader: LoaderPlace | None = None
+    arguments: Sequence[ParsedArguments] = ()
+
+
+def training_places(training: Training, loader: DataLoader[Any] | None, sites: CallSites) -> TrainingPlaces:
+    """The places of ``training`` while its objects exist; ``loader`` is the one that it takes its batches from."""
+    direct = [site if (site := sites.of(each)) and site.is_direct else None for each in training.optimizers]
+    return TrainingPlaces(
+        models=[_model_place(each, training.optimizers, sites) for each in training.models],
+        optimizers=direct,
+        loader=LoaderPlace(sites.of_loader(loader), _settings(loader)) if loader is not None else None,
+        arguments=list(sites.arguments),
+    )
+
+
+def _model_place(model: nn.Module, optimizers: Sequence[Optimizer], sites: CallSites) -> ModelPlace | None:
+    own = model.module if isinstance(model, DistributedDataParallel) else model
+    found = [site for each in _users(model, own, optimizers) if (site := sites.of(each))]
+    if not found:
+        return None
+    first = min(found, key=lambda each: each.order)
+    return ModelPlace(first, first.model_names.get(id(own)))
+
+
+def _users(model: nn.Module, own: nn.Module, optimizers: Sequence[Optimizer]) -> Iterator[nn.Module | Optimizer]:
+    """What must find the parameters of a model as they will stay."""
+    if own is not model:
+        yield model
+    parameters = {id(each) for each in own.parameters()}
+    for optimizer in optimizers:
+        if any(id(each) in parameters for group in optimizer.param_groups for each in group["params"]):
+            yield optimizer
+
+
+def _settings(loader: DataLoader[Any]) -> dict[str, Any]:
+    return {name: getattr(loader, name, None) for name in LOADER_ARGUMENTS}

@@ -1,0 +1,150 @@
+"""The edit of a script that makes it train as advised from its start, also when it resumes an older checkpoint."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from ddpbench.record.remedy import Advice
+from ddpbench.record.screening import CureCode
+from ddpbench.record.script_diff import EditObstacle, ScriptDiff
+from ddpbench.record.verdict import ChangeDataLoader
+from ddpbench.script.edits.arguments import own_arguments
+from ddpbench.script.edits.places import LOADER_ARGUMENTS, LoaderPlace, ModelPlace, TrainingPlaces
+from ddpbench.script.edits.source import Source, assigned_name
+from ddpbench.script.observe.call_sites import CallSite
+
+KEEP_FUSED = """\
+def keep_fused(_, state):  # an older checkpoint says that it is not
+    for group in state["param_groups"]:
+        group["fused"] = True
+{name}.register_load_state_dict_pre_hook(keep_fused)"""
+
+POSITIONS = {name: place - 1 for place, name in enumerate(inspect.signature(DataLoader.__init__).parameters)}
+"""Of the arguments of a DataLoader that are not only keywords."""
+
+
+class CannotEdit(Exception):
+    """There is no safe place for a line."""
+
+    def __init__(self, reason: EditObstacle) -> None:
+        super().__init__(reason)
+        self.reason: EditObstacle = reason
+
+
+def advised_diff(advice: Advice, places: TrainingPlaces, folder: str) -> ScriptDiff | None:
+    """What makes a script train as ``advice`` says; None if that says to change nothing. ``folder`` is what paths are relative to."""
+    loader, computing = advice.change, advice.computing
+    if not (loader or computing):
+        return None
+    if not (loader is None or isinstance(loader, ChangeDataLoader)):
+        return ScriptDiff(obstacle="by-hand")
+    try:
+        return ScriptEdit(places, folder).found(loader, computing.cures if computing else [])
+    except CannotEdit as problem:
+        return ScriptDiff(obstacle=problem.reason)
+
+
+class ScriptEdit:
+    """The sources of one script, as they are edited. ``folder`` is what paths in the diff are relative to."""
+
+    def __init__(self, places: TrainingPlaces, folder: str) -> None:
+        self._places, self._folder = places, folder
+        self._sources: dict[str, Source] = {}
+        self._arguments: list[str] = []
+        self._has_literal_workers = False
+
+    def found(self, loader: ChangeDataLoader | None, cures: Sequence[CureCode]) -> ScriptDiff:
+        """The diff, the arguments of the script, or both, that make ``loader`` and ``cures`` of it. Raises CannotEdit."""
+        if loader is not None:
+            self._change_loader(loader)
+        for code in cures:
+            if code == "channels-last":
+                for model in self._places.models:
+                    self._convert(model)
+            elif code == "fused-optimizer":
+                for optimizer in self._places.optimizers:
+                    self._fuse(optimizer)
+            else:
+                raise CannotEdit("by-hand")
+        return ScriptDiff(text="".join(each.diff() for each in self._sources.values()), arguments=shlex.join(self._arguments))
+
+    # the loader
+
+    def _change_loader(self, change: ChangeDataLoader) -> None:
+        """By the script's own arguments where it has some, else in the call of its DataLoader."""
+        place = self._places.loader
+        if change.shared_handles or change.divide_samples:
+            raise CannotEdit("by-hand")
+        if place is None:
+            raise CannotEdit("no-source")
+        for name in LOADER_ARGUMENTS:
+            value = getattr(change, name)
+            if value is not None and value != place.settings[name]:
+                self._set(name, value, place)
+
+    def _set(self, name: str, value: Any, place: LoaderPlace) -> None:
+        source = self._source(place.site) if place.site else None
+        call = source.call(place.site.line, place.site.class_names) if source and place.site else None
+        written = source.keyword(call, name) if source and call else None
+        is_default = source is not None and call is not None and written is None and not source.may_hide(call, name, POSITIONS[name])
+        words = [] if is_default else own_arguments(self._places.arguments, name, value, place.settings[name], written)
+        if words:
+            self._arguments += words
+        elif source is None:
+            raise CannotEdit("no-source")
+        elif call is None or not source.set_keyword(call, name, self._guarded(name, value, source, call), POSITIONS[name]):
+            raise CannotEdit("no-safe-place")
+
+    def _guarded(self, name: str, value: Any, source: Source, call: ast.Call) -> str:
+        """The text of ``value``. Some arguments do not go without workers: they depend on them where those are not a number."""
+        workers = source.keyword(call, "num_workers")
+        self._has_literal_workers |= name == "num_workers" or workers is None or isinstance(workers, ast.Constant)
+        if name not in ("prefetch_factor", "persistent_workers") or self._has_literal_workers:
+            return repr(value)
+        assert workers is not None, "an expression"
+        text = source.written(workers)
+        return f"{text} > 0" if value is True else f"{value!r} if {text} else None"
+
+    # computing
+
+    def _convert(self, place: ModelPlace | None) -> None:
+        if place is None:
+            raise CannotEdit("no-source")
+        if place.name is None or not place.site.torch_name:
+            raise CannotEdit("no-name")
+        source = self._source(place.site)
+        statement = source.statement(place.site.line)
+        if statement is None:
+            raise CannotEdit("no-safe-place")
+        source.insert_before(statement, f"{place.name}.to(memory_format={place.site.torch_name}.channels_last)")
+
+    def _fuse(self, site: CallSite | None) -> None:
+        if site is None:
+            raise CannotEdit("no-source")
+        source = self._source(site)
+        call, statement = source.call(site.line, site.class_names), source.statement(site.line)
+        name = assigned_name(statement, call) if statement and call else None
+        if call is None or statement is None or name is None or not source.set_keyword(call, "fused", "True"):
+            raise CannotEdit("no-safe-place")
+        source.insert_after(statement, KEEP_FUSED.format(name=name))
+
+    def _source(self, site: CallSite) -> Source:
+        if site.has_changed:
+            raise CannotEdit("source-changed")
+        if site.path not in self._sources:
+            name = os.path.relpath(site.path, self._folder)
+            if name.startswith(".."):
+                raise CannotEdit("elsewhere")
+            try:
+                self._sources[site.path] = Source(name, Path(site.path).read_bytes().decode("utf-8"))
+            except (OSError, ValueError, SyntaxError) as problem:
+                raise CannotEdit("no-source") from problem
+        return self._sources[site.path]
