@@ -10,6 +10,7 @@ from ddpbench.analysis.judge import judge_all
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job
 from ddpbench.record.screening import CureCode, Obstacle, ScreenedCure, Screening
+from ddpbench.record.script_diff import ScriptDiff
 
 NOISE = (1.0, 1.004, 0.997, 1.002, 0.999, 1.003)
 STRONG_NOISE = (1.0, 1.2, 0.85, 1.1, 0.9, 1.05)
@@ -45,14 +46,53 @@ def screened_diagnosis(*cures: ScreenedCure, data_bound: bool = False) -> Job:
     return job
 
 
+FILE, PROOF = "results/runs/train-py-diagnose.diff", "ddpbench ab --diff results/runs/train-py-diagnose.diff train.py --epochs 90"
+
+FORMAT_DIFF = """\
+--- a/train.py
++++ b/train.py
+@@ -20,6 +20,7 @@
+     model = resnet50(num_classes=args.classes).to(device)
+     criterion = nn.CrossEntropyLoss(label_smoothing=args.label_smoothing, reduction="mean")
++    model.to(memory_format=torch.channels_last)
+     optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=0.9)
+
+     for epoch in range(args.epochs):
+"""
+
+FUSED_DIFF = """\
+--- a/train.py
++++ b/train.py
+@@ -21 +21,5 @@
+-optimizer = torch.optim.AdamW(model.parameters(), args.lr)
++optimizer = torch.optim.AdamW(model.parameters(), args.lr, fused=True)
++def keep_fused(_, state):  # an older checkpoint says that it is not
++    for group in state["param_groups"]:
++        group["fused"] = True
++optimizer.register_load_state_dict_pre_hook(keep_fused)
+"""
+
+
+def with_diff(job: Job, diff: ScriptDiff) -> Job:
+    assert job.diagnosis
+    job.diagnosis.diff = diff
+    return job
+
+
 def computing() -> Job:
     """One cure gains much, one may not be tried with it, and one changes numbers and does not work."""
-    return screened_diagnosis(
+    job = screened_diagnosis(
         cure("null"),
         cure("channels-last", 1.94),
         ScreenedCure(code="fused-optimizer", on_top_of=["channels-last"], obstacle="fused-moments"),
         ScreenedCure(code="bf16-autocast", on_top_of=["channels-last"], failure="RuntimeError: expected scalar type Float"),
     )
+    return with_diff(job, ScriptDiff(text=FORMAT_DIFF, file=FILE, proof=PROOF))
+
+
+def without_diff() -> Job:
+    """A library makes the optimizer."""
+    return with_diff(screened_diagnosis(cure("null"), cure("channels-last", 1.94)), ScriptDiff(obstacle="no-source"))
 
 
 def without_time() -> Job:
@@ -66,4 +106,5 @@ def waiting() -> Job:
     """Its loader comes first."""
     left = ScreenedCure(code="bf16-autocast", obstacle="no-time", needed_s=64.0)
     cures = cure("null"), cure("channels-last", 1.015), cure("fused-optimizer", 1.08), left
-    return screened_diagnosis(*cures, data_bound=True)
+    diff = ScriptDiff(text=FUSED_DIFF, arguments="--workers 6", file=FILE, command="train.py --epochs 90 --workers 6", proof=PROOF)
+    return with_diff(screened_diagnosis(*cures, data_bound=True), diff)

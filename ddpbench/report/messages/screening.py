@@ -34,8 +34,6 @@ OBSTACLES: Mapping[Obstacle, str] = {
     "no-time": "no time left",
 }
 
-SCREENED_TEXT = "SCREENED in the running script, NOT PROVED"
-
 
 def obstacle_text(remedy: ScreenedRemedy) -> str:
     """Why it was not tried; empty if it was."""
@@ -66,8 +64,8 @@ def screened_gain_text(remedy: ScreenedRemedy) -> str:
 
 
 def computing_gain_text(gain: MeasuredGain) -> str:
-    """``computing alone 1.94x (1.94 to 1.97); screened in the running script; ...``."""
-    return f"computing alone {gain_text(gain.center, gain.low, gain.high)}; {SCREENED_TEXT}"
+    """``computing alone 1.94x (1.94 to 1.97): SCREENED, NOT PROVED``. Only a fresh start proves."""
+    return f"computing alone {gain_text(gain.center, gain.low, gain.high)}: SCREENED, NOT PROVED"
 
 
 def faster_text(change: ChangeTraining, gain: MeasuredGain) -> str:

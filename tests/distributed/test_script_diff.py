@@ -1,0 +1,134 @@
+"""The diff of what a diagnosis advises: git applies it to the script, and the command beside it proves it."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launches import PLAIN, SUPPORT, TORCHRUN, only_job
+
+from ddpbench.record.script_diff import ScriptDiff
+from ddpbench.report.summarize_job import summarize_job
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+
+QUICK = str(SUPPORT / "quick_screening.py")
+Launch = Callable[..., Any]
+
+READS = """
+import argparse, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Readings(Dataset):
+    def __len__(self):
+        return 4096
+
+    def __getitem__(self, index):
+        time.sleep(0.004)
+        return torch.randn(8), index % 4
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--workers", "-j", type=int, default=0)
+args = parser.parse_args()
+model = nn.Linear(8, 4)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+loader = DataLoader(Readings(), batch_size=8, num_workers=args.workers)
+for epoch in range(1000):
+    for x, y in loader:
+        time.sleep(0.01)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+"""
+
+UPDATES = """
+import os
+import torch as th
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+
+class Trainer:
+    def __init__(self):
+        net = th.nn.Sequential(*[th.nn.Linear(8, 8) for _ in range(150)])
+        if os.environ.get("WORLD_SIZE", "1") != "1":
+            th.distributed.init_process_group("gloo")
+            net = DDP(net)
+        self.net = net
+        self.optimizer = th.optim.AdamW(net.parameters(), 1e-3)
+
+trainer = Trainer()
+data = DataLoader(TensorDataset(th.randn(64000, 8)), batch_size=8)
+for epoch in range(1000):
+    for (x,) in data:
+        trainer.optimizer.zero_grad()
+        trainer.net(x).square().mean().backward()
+        trainer.optimizer.step()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (made := tmp_path / "sources").mkdir()
+    (made / "reads.py").write_text(READS)
+    (made / "updates.py").write_text(UPDATES)
+    return made
+
+
+def only_diff(folder: Path) -> ScriptDiff:
+    """The diff of the only job, which is in its file, applies, and is in the summary."""
+    job = only_job(folder / "runs")
+    assert job.diagnosis
+    assert job.diagnosis.diff, job.diagnosis.advice
+    diff = job.diagnosis.diff
+    assert diff.obstacle is None
+    assert (folder / diff.file).read_text().endswith(diff.text)
+    advice = summarize_job(job).advice
+    assert advice
+    assert (advice.diff_file, advice.script_arguments, advice.proof_command) == (diff.file if diff.text else "", diff.arguments, diff.proof)
+    subprocess.run(["git", "apply", "--check", diff.file], cwd=folder, check=bool(diff.text))
+    return diff
+
+
+def proved(folder: Path, diff: ScriptDiff, launch: Launch) -> None:
+    command = shlex.split(diff.proof)
+    assert command[:2] == ["ddpbench", "ab"]
+    done = launch([*PLAIN, "ab", "--steps", "60", "-o", "proofs", *command[2:]], cwd=folder, timeout=150)
+    assert done.returncode == 0, done.stderr
+    proof = only_job(folder / "proofs").proof
+    assert proof
+    assert proof.gain
+    assert proof.gain.center > 1.2
+    assert not proof.problems
+
+
+def test_workers_come_from_the_argument_of_the_script(launch: Launch, folder: Path) -> None:
+    done = launch([*PLAIN, "diagnose", "--time-limit", "40", "-o", "runs", "reads.py", "-j", "0"], cwd=folder, timeout=150)
+    assert done.returncode == 0, done.stderr
+    diff = only_diff(folder)
+    assert diff.arguments.startswith("--workers ")
+    assert diff.command == f"reads.py -j 0 {diff.arguments}"
+    assert "persistent_workers=args.workers > 0" in diff.text or "persistent_workers" not in done.stderr
+    assert f"  run   {diff.command}" in done.stderr
+    assert (folder / "reads.py").read_text() == READS, "the source is left alone"
+    proved(folder, diff, launch)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_fused_optimizer_is_a_keyword_and_lasts_after_a_resume(launch: Launch, folder: Path, ranks: int) -> None:
+    launcher = [sys.executable, QUICK] if ranks == 1 else [*TORCHRUN[:-2], QUICK]
+    done = launch([*launcher, "diagnose", "--time-limit", "40", "-o", "runs", "updates.py"], cwd=folder, timeout=150)
+    assert done.returncode == 0, done.stderr
+    diff = only_diff(folder)
+    assert diff.arguments == diff.command == ""
+    assert "+        self.optimizer = th.optim.AdamW(net.parameters(), 1e-3, fused=True)\n" in diff.text
+    assert "+        self.optimizer.register_load_state_dict_pre_hook(keep_fused)\n" in diff.text
+    assert all(f"        {line}".rstrip() in done.stderr for line in diff.text.splitlines() if len(line) < 72)
+    assert ("--gpus 2" in diff.proof) == (ranks == 2)
+    proved(folder, diff, launch)
