@@ -113,12 +113,12 @@ def run_launch(request: Request, forwarder: SignalForwarder, stdout: TextIO | No
     return run_child(child_command(request), request, forwarder, stdout)
 
 
-def launch_script(request: Request, command: Sequence[str], script: Sequence[str]) -> int:
-    """Start ``--gpus`` ranks of ``command``, which has its own flags, on ``script`` with its arguments; returns its exit code."""
+def launch_script(request: Request, command: Sequence[str], script: Sequence[str]) -> ExitStatus:
+    """Start ``--gpus`` ranks of ``command``, with its own flags, on ``script`` with its arguments; returns exit code and record path."""
     assert request.output.gpus, "it is launched with --gpus"
     forwarder = prepare_launch(request)
     flags = to_argv(msgspec.structs.replace(request.output, gpus=None), flag_fields(OutputOptions))
-    return run_child(torchrun_command(request.output.gpus, [*command, *flags, *script]), request, forwarder).exit_code
+    return run_child(torchrun_command(request.output.gpus, [*command, *flags, *script]), request, forwarder)
 
 
 def ranks_command(ranks: int | None, arguments: Sequence[str]) -> list[str]:

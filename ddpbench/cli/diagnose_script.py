@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -13,9 +15,13 @@ from ddpbench.cli.train import diagnose
 from ddpbench.cli.watch import launch_script, parse_script, script_command
 from ddpbench.machine.variables import EnvVar
 from ddpbench.record.config import Config
+from ddpbench.record.errors import ExitCode
 from ddpbench.record.flags import flag_fields, to_argv
 from ddpbench.record.request import OutputOptions, ScriptDiagnoseOptions
 from ddpbench.script.run_script import LAUNCHER_HINTS
+
+if TYPE_CHECKING:
+    from ddpbench.distributed.exit_status import ExitStatus
 
 
 @script_command(
@@ -45,10 +51,25 @@ def diagnose_script(context: click.RichContext, /, words: tuple[str, ...], is_mo
         from ddpbench.script.protect.scratch import new_scratch_folder
 
         os.environ[EnvVar.DDPBENCH_SCRATCH] = str(new_scratch_folder())
-        return launch_script(program, request, ["diagnose", *flags])
+        status = launch_script(program, request, ["diagnose", *flags])
+        return prove_diagnosed(status, request.output) if status.exit_code == ExitCode.OK and status.record_path else status.exit_code
     from ddpbench.script.diagnose.session import diagnose as run_diagnosis
 
     run_diagnosis(program, request, options)
+
+
+def prove_diagnosed(status: ExitStatus, output: OutputOptions) -> int:
+    """Become the proof of what was diagnosed, if one is to follow; returns the exit code if not."""
+    from ddpbench.record.io import load
+    from ddpbench.script.ab.follow_up import diff_to_prove, proof_command, proof_environment, proof_line
+
+    diff = diff_to_prove(load(Path(status.record_path)))
+    if diff is None:
+        return status.exit_code
+    if not output.quiet:
+        print(proof_line(diff), file=sys.stderr, flush=True)
+    command = proof_command(diff, output)
+    os.execve(command[0], command, proof_environment(os.environ))
 
 
 def flags_of_config() -> list[Any]:

@@ -17,6 +17,7 @@ from ddpbench.record.packages import refuse_old_torch, require_torch
 from ddpbench.record.request import OutputOptions, Request, WatchOptions
 
 if TYPE_CHECKING:
+    from ddpbench.distributed.exit_status import ExitStatus
     from ddpbench.script.run_script import Program
 
 
@@ -50,7 +51,7 @@ def watch(context: click.RichContext, /, words: tuple[str, ...], is_module: bool
     program, request = parse_script(words, is_module, given, context.obj)
     options = WatchOptions(**parse_given(WatchOptions, given))
     if request.output.gpus:
-        return launch_script(program, request, ["watch", *to_argv(options, flag_fields(WatchOptions))])
+        return launch_script(program, request, ["watch", *to_argv(options, flag_fields(WatchOptions))]).exit_code
     from ddpbench.script.patched_sources import side_of_environment
     from ddpbench.script.watch import watch as watch_script
 
@@ -77,8 +78,8 @@ def parse_script(words: Sequence[str], is_module: bool, given: Mapping[str, Any]
     return program, Request(arms=[config], output=output, command=parse.typed_command(argv))
 
 
-def launch_script(program: Program, request: Request, command: Sequence[str]) -> int:
-    """Start ``--gpus`` ranks of ``command``, with its own flags, on the script; returns its exit code."""
+def launch_script(program: Program, request: Request, command: Sequence[str]) -> ExitStatus:
+    """Start ``--gpus`` ranks of ``command``, with its own flags, on the script; returns exit code and record path."""
     from ddpbench.bench.launch import launch_script as launch
     from ddpbench.script.run_script import check_program
 

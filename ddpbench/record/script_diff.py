@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from ddpbench.record.private import FileMessage, ShellCommand, SourceText
+from ddpbench.record.ranges import AtLeastOne
 
 EditObstacle = Literal[
     "by-hand",  # more is to do than arguments and lines: the workers must open files for themselves, say
@@ -28,3 +29,4 @@ class ScriptDiff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     file: FileMessage = ""  # that holds the diff, and the arguments in a line above it
     command: ShellCommand = ""  # the script with the arguments
     proof: ShellCommand = ""  # the command of ddpbench that proves the change
+    proof_steps: AtLeastOne | None = None  # batches of each launch of the proof that follows the diagnosis; None if none does

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from launches import PLAIN, SUPPORT, TORCHRUN, only_job
 
+from ddpbench.record.io import load
 from ddpbench.record.script_diff import ScriptDiff
 from ddpbench.report.summarize_job import summarize_job
 
@@ -132,3 +135,34 @@ def test_fused_optimizer_is_a_keyword_and_lasts_after_a_resume(launch: Launch, f
     assert all(f"        {line}".rstrip() in done.stderr for line in diff.text.splitlines() if len(line) < 72)
     assert ("--gpus 2" in diff.proof) == (ranks == 2)
     proved(folder, diff, launch)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_diagnosis_ends_with_the_proof_if_there_is_time(launch: Launch, folder: Path, ranks: int) -> None:
+    flags = ["--gpus", "2"] if ranks == 2 else []
+    done = launch([sys.executable, QUICK, "diagnose", "--time-limit", "75", *flags, "-o", "runs", "updates.py"], cwd=folder, timeout=250)
+    assert done.returncode == 0, done.stderr
+    jobs = {job.kind: job for path in (folder / "runs").glob("*.json") for job in [load(path)]}
+    assert jobs.keys() == {"diagnose", "ab"}, done.stderr
+    diagnosis, proof = jobs["diagnose"].diagnosis, jobs["ab"].proof
+    assert diagnosis
+    assert diagnosis.diff
+    assert proof
+    assert (proof.code, proof.steps, len(proof.launches)) == ("proved", diagnosis.diff.proof_steps, 4)
+    assert jobs["ab"].records[0].world_size == ranks
+    assert (
+        done.stderr.index("NOT PROVED") < done.stderr.index("ddpbench: proving the change: 4 launches of ") < done.stderr.index("PROVED   ")
+    )
+
+
+def test_proof_that_cannot_be_started_takes_nothing_from_the_diagnosis(launch: Launch, folder: Path) -> None:
+    """The script needs a server that accepts one connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=lambda: (server.accept(), server.close()), daemon=True).start()
+        connect = f"import socket\nconnection = socket.create_connection(('127.0.0.1', {server.getsockname()[1]}))\n"
+        (folder / "updates.py").write_text(connect + UPDATES)
+        done = launch([sys.executable, QUICK, "diagnose", "--time-limit", "75", "-o", "runs", "updates.py"], cwd=folder, timeout=250)
+    assert done.returncode == 0, done.stderr
+    _, _, proof = done.stderr.partition("ddpbench: proving the change: 4 launches of ")
+    assert "ConnectionRefusedError" in proof
+    assert "the launch as it is has no figure" in proof

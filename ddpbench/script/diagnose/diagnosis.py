@@ -14,6 +14,7 @@ from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.model import more_workers_to_benchmark
 from ddpbench.analysis.remedies.predict import predict_after_trials, predict_remedies, scenarios_to_try
 from ddpbench.analysis.remedies.script import script_change
+from ddpbench.bench.launch import command_start
 from ddpbench.distributed.rank_store import open_store
 from ddpbench.machine.node_state import collect_node_state
 from ddpbench.machine.rank_env import RankEnv
@@ -26,6 +27,7 @@ from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.record.screening import CureCode, Obstacle, ScreenedCure, Screening
 from ddpbench.report.messages.verdict import explain_verdict, next_step_text, verdict_heading
+from ddpbench.script.ab.follow_up import proof_time_s, steps_in
 from ddpbench.script.diagnose.channel import StageChannel
 from ddpbench.script.diagnose.deadline import Deadline
 from ddpbench.script.diagnose.job import build_records, update_diagnosis
@@ -79,6 +81,8 @@ class ScriptDiagnosis:
         self.records: list[Record] = []
         self.diagnosis = Diagnosis(loader="DataLoader")
         self.places = TrainingPlaces()
+        self.may_prove = False  # fresh launches may follow
+        self._start_s = 0.0  # from the start of the command to the training
         self._rank_env, self._requested, self._verify, self._end_script = rank_env, requested, verify, end_script
         self._limit_s, self._on_stall, self._save, self._print_line = limit_s, on_stall, save, print_line
         self._begin_s, self._progress = 0.0, ProgressLines(print_line, 0.0)
@@ -107,7 +111,7 @@ class ScriptDiagnosis:
 
     def _begin_training(self) -> None:
         """The time limit counts from here."""
-        self._begin_s = time.monotonic()
+        self._begin_s, self._start_s = time.monotonic(), time.perf_counter() - command_start()
         self._progress = ProgressLines(self._print_line, self._begin_s + self._limit_s)
         self._print_line(f"ddpbench: the training has begun: at most {self._limit_s:.0f} s from here")
         Deadline(self._limit_s, lambda: self.observer.updates, self._end_script, self._on_stall)
@@ -227,6 +231,18 @@ class ScriptDiagnosis:
         """Where an edit of the script would be, while its objects exist."""
         with suppress(Exception):  # of the script's own classes: then there is no diff
             self.places = training_places(self._observation.training, self.windows.training_loader, self._observation.call_sites)
+
+    def has_gain(self) -> bool:
+        self._update_records()
+        judge_all(self._job)
+        return self.diagnosis.advice is not None and self.diagnosis.advice.change is not None
+
+    def proof_s(self) -> float:
+        return proof_time_s(self._start_s) if self.may_prove else 0.0
+
+    def steps_of_proof(self, step_s: float) -> int | None:
+        """Batches of each launch in the time that is left; None without a proof."""
+        return steps_in(self._begin_s + self._limit_s - time.monotonic(), self._start_s, step_s) if self.may_prove else None
 
     def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
         self.diagnosis.screening = Screening(cures=list(cures))

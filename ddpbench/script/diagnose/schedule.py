@@ -122,6 +122,9 @@ class Measured(MeasuredCures, Protocol):
     def candidates(self, whole_epochs: bool) -> Sequence[Scenario]:
         """The scenarios to try, in windows of whole epochs or not. All ranks have sent their measurements."""
 
+    def has_gain(self) -> bool:
+        """Whether a trial has gained. All ranks have sent their measurements."""
+
     def has_failed(self, scenario: Scenario) -> bool:
         """Whether a trial of it has failed, and is not continued."""
 
@@ -202,7 +205,11 @@ class Schedule:
             trials += [(trial_role(each), "own" if each == FUSED else "trial") for each in scenarios]
             yield from self._turns(trials, MIN_TRIAL_TURNS, MAX_TRIAL_TURNS, self._end_s)
         self._round_text = ""
-        yield from self._screening.stages(self._expected_step_s("repeated", COMPUTE_ONLY))
+        has_gain = False
+        if scenarios and self._measured.proof_s():
+            yield self._at_once(kind="collect")
+            has_gain = self._measured.has_gain()
+        yield from self._screening.stages(self._expected_step_s("repeated", COMPUTE_ONLY), has_gain)
         if self._facts.on_gpu:  # last, since a profiler slows down all launches that follow
             batches, is_fused = self._rounded(MIN_PROFILED_STEPS), FUSED in scenarios
             yield Stage(kind="window", first=self._first, batches=batches, source="repeated", is_profiled=True, times_layers=is_fused)

@@ -45,6 +45,9 @@ class MeasuredCures(Protocol):
     def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
         """Record the trials so far."""
 
+    def proof_s(self) -> float:
+        """Seconds that a proof by fresh launches takes, which follows if there is time; 0 if none does."""
+
 
 class ScreeningSchedule:
     """The stages of all trials.
@@ -66,11 +69,12 @@ class ScreeningSchedule:
         self._measured, self._new_window, self._run, self._end_s = measured, new_window, run, end_s
         self._tried: list[ScreenedCure] = []
         self._step_s = 0.0  # with the cures that are kept
+        self._has_gain = False
         self.round_text = ""  # of the present trial: ``2 of 6``
 
-    def stages(self, step_s: float) -> Iterator[Stage]:
-        """The windows, of a training whose steps take about ``step_s`` on batches that are ready."""
-        self._step_s = step_s
+    def stages(self, step_s: float, has_gain: bool = False) -> Iterator[Stage]:
+        """The windows, of a training whose steps take about ``step_s`` on batches that are ready. ``has_gain``: its loader has one."""
+        self._step_s, self._has_gain = step_s, has_gain
         cures = self._measured.cures()
         applicable = [code for code, obstacle in cures if obstacle is None]
         self._tried = [ScreenedCure(code=code, obstacle=obstacle) for code, obstacle in cures if obstacle]
@@ -100,7 +104,7 @@ class ScreeningSchedule:
             self._tried.append(replace(trial, obstacle="fused-moments"))
             return
         needed_s = FIRST_USE_S + 2 * PAIRS * self._batches(self._step_s) * self._step_s
-        if monotonic() + needed_s > self._end_s:
+        if monotonic() + needed_s > self._last_s(bool(kept)):
             self._tried.append(replace(trial, obstacle="no-time", needed_s=needed_s))
             return
         begin_s, first = monotonic(), self._new_window(FIRST_USE_STEPS, code, [*kept, code])
@@ -121,6 +125,11 @@ class ScreeningSchedule:
             self._measured.keep_screening([*self._tried, trial])
         self._tried.append(trial)
         self._step_s = times[self._is_kept()][-1]
+
+    def _last_s(self, has_kept: bool) -> float:
+        """By when a trial must have ended: once there is a gain, the time of its proof is set aside, as long as that fits in."""
+        proof_s = self._measured.proof_s() if has_kept or self._has_gain else 0.0
+        return self._end_s - proof_s if monotonic() + proof_s <= self._end_s else self._end_s
 
     def _window(self, batches: int, screened: CureCode, cures: Sequence[CureCode]) -> Generator[Stage, None, float | None]:
         """One window; returns its mean step in seconds, or None if something disturbed it again and again."""

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, SCREENING_S, VERIFY_S
+from ddpbench.analysis.summary import summarize
 from ddpbench.bench.gate import gate_error
 from ddpbench.bench.journal import Journal
 from ddpbench.distributed.exit_status import exit_with_error
 from ddpbench.machine.child_processes import TERMINATE_S, end_children
 from ddpbench.machine.rank_env import RankEnv, from_env
+from ddpbench.machine.variables import EnvVar
 from ddpbench.record.bottleneck import TooShort
 from ddpbench.record.errors import BenchError, ExitCode, Status
 from ddpbench.record.io import check_output_paths
@@ -30,11 +32,13 @@ from ddpbench.record.script_diff import ScriptDiff
 from ddpbench.record.text import pluralize
 from ddpbench.report.messages.protected_files import REFUSAL_HINT, refusal_text, scratch_size_text, unprevented_text
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
+from ddpbench.script.ab.follow_up import diff_to_prove, proof_command, proof_environment, proof_line
 from ddpbench.script.edits.diff_file import with_arguments, write_diff_file
 from ddpbench.script.protect.metadata import FileStates
 from ddpbench.script.protect.scratch import folder_size
 from ddpbench.script.protected_session import NO_LANDLOCK, ProtectedSession
 from ddpbench.script.run_script import Ending, Program, check_program
+from ddpbench.script.successor import Successor
 
 if TYPE_CHECKING:  # these import torch, which the script must do itself
     from ddpbench.script.diagnose.diagnosis import ScriptDiagnosis
@@ -79,8 +83,13 @@ class DiagnoseSession(ProtectedSession):
         self._gate_error: BenchError | None = None  # the data wait exceeds --fail-if-data-wait
         self._ended_at_start = False
         self._has_verdict = not rank_env.is_rank0  # other ranks leave the exit code to rank 0
+        self._successor = None if rank_env.launched else Successor()
+        self._proof_environment = proof_environment(os.environ)  # as before the script
+        self._diff: ScriptDiff | None = None  # whose proof follows
 
     def _announce(self) -> None:
+        if self._successor:
+            self._protection.exempt(self._successor.thread)
         if self._rank_env.is_rank0:
             name = self._program.name
             self._states = FileStates([self._cwd, *([] if self._program.is_module else [os.path.dirname(self._program.target)])])
@@ -113,6 +122,7 @@ class DiagnoseSession(ProtectedSession):
         self._diagnosis = ScriptDiagnosis(
             self._rank_env, requested, self._limit_s, self._verify, end_script, self._on_stall, self._save_records, self.print_progress
         )
+        self._diagnosis.may_prove = self._verify and self._may_prove
         return Observer(steering=self._diagnosis.windows)
 
     def _collect(self, observation: Observation, ending: Ending) -> Record | None:
@@ -154,6 +164,12 @@ class DiagnoseSession(ProtectedSession):
         journal.save()
         return journal
 
+    @property
+    def _may_prove(self) -> bool:
+        """Whether ddpbench has started all ranks, on one node, so that it can start them again."""
+        started = self._successor is not None or EnvVar.DDPBENCH_EXIT_STATUS in os.environ
+        return started and self._rank_env.world_size == self._rank_env.local_world_size and not self._request.output.redact
+
     def _with_commands(self, diff: ScriptDiff, journal: Journal, advice: Advice) -> ScriptDiff:
         """``diff`` in a file beside the record, and the commands that train with it and prove it."""
         file, program = journal.path.with_suffix(".diff"), self._program
@@ -163,15 +179,16 @@ class DiagnoseSession(ProtectedSession):
             self.print_line(f"ddpbench: note: cannot write {self._shown(file)}: {problem.strerror}")
             return diff
         changed = replace(program, arguments=tuple(with_arguments(program.arguments, shlex.split(diff.arguments))))
-        env, verdict = self._rank_env, journal.job.records[0].verdict
-        is_of_computing = advice.code == "screened" and verdict is not None and verdict.kind != "compute-bound"
-        flags = [*(["--gpus", str(env.world_size)] if env.world_size > 1 else []), *(["--compute-only"] if is_of_computing else [])]
+        env, still_waits = self._rank_env, advice.code != "screened" and advice.change is None  # for data: the change does not show
+        flags = [*(["--gpus", str(env.world_size)] if env.world_size > 1 else []), *(["--compute-only"] if still_waits else [])]
         proof = ["ddpbench", "ab", *flags, "--diff", self._shown(file), *program.argv]
+        step_ms = summarize(journal.job.records[0]).step_ms
         return msgspec.structs.replace(
             diff,
             file=self._shown(file),
             command=shlex.join(changed.argv) if diff.arguments else "",
             proof=shlex.join(proof) if env.world_size == env.local_world_size else "",  # ab starts the ranks of one node
+            proof_steps=self._diagnosis.steps_of_proof(step_ms / 1000) if self._diagnosis and step_ms else None,
         )
 
     def _close(self, record: Record, status: Status, fault: Fault | None) -> Journal:
@@ -184,7 +201,7 @@ class DiagnoseSession(ProtectedSession):
         size = self._protection.run_unprotected(folder_size, Path(self._protection.scratch))
         if size >= LARGE_SCRATCH_BYTES:
             self.print_line(f"ddpbench: note: {scratch_size_text(self._protection.scratch, size)}")
-        verdict = journal.job.records[0].verdict
+        self._diff, verdict = diff_to_prove(journal.job), journal.job.records[0].verdict
         self._has_verdict = verdict is not None and not isinstance(verdict.evidence, TooShort)
         self._gate_error = gate_error(journal.job.records[:1], journal.job)
         return journal
@@ -239,6 +256,9 @@ class DiagnoseSession(ProtectedSession):
         last.start()
         if self._gate_error and exit_code == self._gate_error.exit_code:
             exit_with_error(self._gate_error)
+        if self._diff and self._successor and exit_code == ExitCode.OK:
+            self.print_progress(proof_line(self._diff))
+            self._successor.become(proof_command(self._diff, self._request.output), self._proof_environment)
         if exit_code == ending.exit_code:
             ending.exit_process()
         sys.exit(exit_code)

@@ -70,14 +70,14 @@ class FileProtection:
         self._writable: list[str] = []
         self._named_copies = 0
         self._writer = ThreadPoolExecutor(1, "ddpbench-writer")
-        self._writer_id: int | None = None
+        self._own_threads: set[int | None] = set()  # identifiers
         self.has_landlock = False
         """Whether the kernel denies what Python cannot see."""
 
     def install(self) -> None:
         """Protect this thread and all that it will start; call it before torch is imported. It cannot be undone."""
-        self._writer_id = self._writer.submit(threading.get_ident).result()  # it starts before the kernel restricts this thread
-        os.register_at_fork(after_in_child=self._forget_writer)
+        self._own_threads.add(self._writer.submit(threading.get_ident).result())  # it starts before the kernel restricts this thread
+        os.register_at_fork(after_in_child=self._own_threads.clear)  # a thread of the child may get the same identifier
         self._writable = prepare_folders(self.scratch)
         mute_trackers(self.scratch, self._refuse)
         self.has_landlock = self._use_landlock and restrict_writes([*self._writable, "/dev", "/proc"])
@@ -88,6 +88,10 @@ class FileProtection:
         if self._is_own():  # called by such a function
             return function(*arguments, **options)
         return self._writer.submit(function, *arguments, **options).result()
+
+    def exempt(self, thread: threading.Thread) -> None:
+        """Let a thread of ddpbench's own, which was started before ``install``, write everywhere."""
+        self._own_threads.add(thread.ident)
 
     @property
     def changed(self) -> list[str]:
@@ -125,10 +129,7 @@ class FileProtection:
             self._on_copy(path, size)
 
     def _is_own(self) -> bool:
-        return threading.get_ident() == self._writer_id
-
-    def _forget_writer(self) -> None:
-        self._writer_id = None  # a thread of the child may get the same identifier
+        return threading.get_ident() in self._own_threads
 
     def _refuse(self, action: str, name: str) -> NoReturn:
         self._on_refusal(Refusal(action, name))

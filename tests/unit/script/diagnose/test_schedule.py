@@ -51,6 +51,7 @@ class Script:
         self.screened: Sequence[ScreenedCure] = ()
         self.failing_cure, self.disturbed_windows = "", 0
         self.last_s: float | None = None  # by when cures must be screened
+        self.has_trial_gained, self.seconds_of_proof = False, 0.0
         self.facts, self.limit_s = ScriptFacts(**{**usual, **facts}), limit_s  # type: ignore[arg-type]
 
     def step_times(self, first: int, end: int) -> WindowPace:
@@ -73,6 +74,12 @@ class Script:
 
     def has_failed(self, scenario: Scenario) -> bool:
         return scenario in self.failing and scenario in self.tried
+
+    def has_gain(self) -> bool:
+        return self.has_trial_gained
+
+    def proof_s(self) -> float:
+        return self.seconds_of_proof
 
     def num_updates(self) -> int:
         return self.number

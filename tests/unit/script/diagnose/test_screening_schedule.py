@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from test_schedule import Script
 
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.screening import CureCode
 from ddpbench.script.diagnose.screening import MAX_REPEATS, MIN_SLOW_STEPS, MIN_STEPS, PAIRS, WINDOW_S
 from ddpbench.script.diagnose.stage import Stage
@@ -107,3 +108,30 @@ def test_progress_names_the_cure_and_its_round() -> None:
     stages = script.stages()
     texts = [text for each, text in zip(stages, script.round_texts, strict=True) if each.screened == "channels-last"]
     assert texts == ["", *[f"{turn} of 6" for turn in range(1, 7) for _ in range(2)]]
+
+
+def tried_codes(script: Script) -> list[CureCode]:
+    return [each.code for each in script.screened if each.obstacle is None]
+
+
+@pytest.mark.parametrize(
+    ("gain", "proof_s", "tried"),
+    [
+        (1.5, 0.0, ["null", "channels-last", "bf16-autocast"]),
+        (1.5, 60.0, ["null", "channels-last"]),  # kept: the rest of the time is for its proof
+        (1.0, 60.0, ["null", "channels-last", "bf16-autocast"]),  # nothing to prove
+        (1.5, 500.0, ["null", "channels-last", "bf16-autocast"]),  # it would not fit in anyway
+    ],
+)
+def test_time_of_a_proof_is_set_aside_once_a_cure_is_kept(gain: float, proof_s: float, tried: list[CureCode]) -> None:
+    script, windows = screened({"channels-last": gain, "bf16-autocast": 1.0}, last_s=150.0, seconds_of_proof=proof_s)
+    assert tried_codes(script) == tried
+    assert windows
+
+
+def test_time_of_a_proof_is_set_aside_if_the_loader_gained() -> None:
+    more = Scenario(workers=4)
+    script, _ = screened({"channels-last": 1.0}, last_s=130.0, seconds_of_proof=60.0, has_trial_gained=True, scenarios=[more])
+    without, _ = screened({"channels-last": 1.0}, last_s=130.0, seconds_of_proof=60.0, scenarios=[more])
+    assert (tried_codes(script), tried_codes(without)) == ([], ["null", "channels-last"])
+    assert {each.obstacle for each in script.screened} == {"volumes", "no-time"}
