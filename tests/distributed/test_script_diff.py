@@ -51,6 +51,32 @@ for epoch in range(1000):
         optimizer.step()
 """
 
+TRAINER = """
+import tempfile, time
+import torch
+from torch.utils.data import Dataset
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+class Sentences(Dataset):
+    def __len__(self):
+        return 4096
+
+    def __getitem__(self, index):
+        time.sleep(0.004)
+        return {"input_ids": torch.randint(100, (8,)), "labels": torch.tensor(index % 2)}
+
+training = TrainingArguments(
+    output_dir=tempfile.gettempdir(),
+    num_train_epochs=100,
+    save_strategy="no",
+    report_to="none",
+    use_cpu=True,
+    dataloader_num_workers=0,
+)
+shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+Trainer(model=BertForSequenceClassification(BertConfig(vocab_size=100, **shape)), args=training, train_dataset=Sentences()).train()
+"""
+
 UPDATES = """
 import os
 import torch as th
@@ -81,6 +107,7 @@ def folder(tmp_path: Path) -> Path:
     (made := tmp_path / "sources").mkdir()
     (made / "reads.py").write_text(READS)
     (made / "updates.py").write_text(UPDATES)
+    (made / "trainer.py").write_text(TRAINER)
     return made
 
 
@@ -121,6 +148,19 @@ def test_workers_come_from_the_argument_of_the_script(launch: Launch, folder: Pa
     assert f"  run   {diff.command}" in done.stderr
     assert (folder / "reads.py").read_text() == READS, "the source is left alone"
     proved(folder, diff, launch)
+
+
+def test_workers_of_a_trainer_are_its_arguments(launch: Launch, folder: Path) -> None:
+    pytest.importorskip("transformers")
+    done = launch([*PLAIN, "diagnose", "--time-limit", "40", "-o", "runs", "trainer.py"], cwd=folder, timeout=200)
+    assert done.returncode == 0, done.stderr
+    diff = only_diff(folder)
+    assert not diff.arguments
+    assert "-    dataloader_num_workers=0,\n+    dataloader_num_workers=" in diff.text
+    subprocess.run(["git", "apply", diff.file], cwd=folder, check=True)
+    done = launch([*PLAIN, "watch", "--steps", "40", "-o", "watched", "trainer.py"], cwd=folder, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert only_job(folder / "watched").records[0].workers > 0
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -258,7 +258,8 @@ class DiagnoseSession(ProtectedSession):
             exit_with_error(self._gate_error)
         if self._diff and self._successor and exit_code == ExitCode.OK:
             self.print_progress(proof_line(self._diff))
-            self._successor.become(proof_command(self._diff, self._request.output), self._proof_environment)
+            output = msgspec.structs.replace(self._request.output, output_dir=self._shown(Path(self._request.output.output_dir)))
+            self._successor.become(proof_command(self._diff, output), self._proof_environment)
         if exit_code == ending.exit_code:
             ending.exit_process()
         sys.exit(exit_code)

@@ -18,6 +18,10 @@ LOADER_ARGUMENTS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_
 """Arguments of a DataLoader that a diagnosis changes."""
 
 
+TRAINER_PREFIX = "dataloader_"
+"""Of those arguments in the TrainingArguments of transformers."""
+
+
 @dataclass(frozen=True)
 class ModelPlace:
     """Where DDP wraps a model, or an optimizer gets its parameters, whichever comes first; without a ``name`` it is no variable there."""
@@ -28,10 +32,14 @@ class ModelPlace:
 
 @dataclass(frozen=True)
 class LoaderPlace:
-    """Where the DataLoader that is trained on is made, and its present ``settings``; None if a library makes it."""
+    """Where the DataLoader that is trained on gets its arguments, whose names begin with ``prefix``, and its present ``settings``.
+
+    That is its own call, or that of the arguments of a Trainer; None if another library makes it.
+    """
 
     site: CallSite | None
     settings: Mapping[str, Any]
+    prefix: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ def training_places(training: Training, loader: DataLoader[Any] | None, sites: C
     return TrainingPlaces(
         models=[_model_place(each, training.optimizers, sites) for each in training.models],
         optimizers=direct,
-        loader=LoaderPlace(sites.of_loader(loader), _settings(loader)) if loader is not None else None,
+        loader=_loader_place(loader, sites) if loader is not None else None,
         arguments=list(sites.arguments),
     )
 
@@ -74,5 +82,9 @@ def _users(model: nn.Module, own: nn.Module, optimizers: Sequence[Optimizer]) ->
             yield optimizer
 
 
-def _settings(loader: DataLoader[Any]) -> dict[str, Any]:
-    return {name: getattr(loader, name, None) for name in LOADER_ARGUMENTS}
+def _loader_place(loader: DataLoader[Any], sites: CallSites) -> LoaderPlace:
+    settings = {name: getattr(loader, name, None) for name in LOADER_ARGUMENTS}
+    own, trainer = sites.of_loader(loader), sites.trainer_arguments
+    if own is None and trainer is not None and trainer.is_direct:
+        return LoaderPlace(trainer, settings, TRAINER_PREFIX)
+    return LoaderPlace(own, settings)

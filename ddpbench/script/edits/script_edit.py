@@ -93,19 +93,20 @@ class ScriptEdit:
     def _set(self, name: str, value: Any, place: LoaderPlace) -> None:
         source = self._source(place.site) if place.site else None
         call = source.call(place.site.line, place.site.class_names) if source and place.site else None
-        written = source.keyword(call, name) if source and call else None
-        is_default = source is not None and call is not None and written is None and not source.may_hide(call, name, POSITIONS[name])
+        keyword, position = f"{place.prefix}{name}", None if place.prefix else POSITIONS[name]
+        written = source.keyword(call, keyword) if source and call else None
+        is_default = source is not None and call is not None and written is None and not source.may_hide(call, keyword, position)
         words = [] if is_default else own_arguments(self._places.arguments, name, value, place.settings[name], written)
         if words:
             self._arguments += words
-        elif source is None:
+        elif source is None or (place.prefix and name == "in_order"):  # a Trainer has no such argument
             raise CannotEdit("no-source")
-        elif call is None or not source.set_keyword(call, name, self._guarded(name, value, source, call), POSITIONS[name]):
+        elif call is None or not source.set_keyword(call, keyword, self._guarded(name, value, source, call, place.prefix), position):
             raise CannotEdit("no-safe-place")
 
-    def _guarded(self, name: str, value: Any, source: Source, call: ast.Call) -> str:
+    def _guarded(self, name: str, value: Any, source: Source, call: ast.Call, prefix: str) -> str:
         """The text of ``value``. Some arguments do not go without workers: they depend on them where those are not a number."""
-        workers = source.keyword(call, "num_workers")
+        workers = source.keyword(call, f"{prefix}num_workers")
         self._has_literal_workers |= name == "num_workers" or workers is None or isinstance(workers, ast.Constant)
         if name not in ("prefetch_factor", "persistent_workers") or self._has_literal_workers:
             return repr(value)

@@ -35,6 +35,9 @@ LIBRARIES = tuple(
 """Folders of sources that are not the user's."""
 
 
+CONSTRUCTORS = ("__init__", "__post_init__")
+
+
 @dataclass(frozen=True)
 class CallSite:
     """The place in a source of the user from which an object was made.
@@ -81,6 +84,7 @@ class CallSites:
         self._loaders: dict[tuple[int, str, int], CallSite] = {}  # by dataset and place, also of loaders that a library has replaced
         self._count = 0
         self.arguments: list[ParsedArguments] = []
+        self.trainer_arguments: CallSite | None = None  # of the Trainer of transformers, which makes its loaders by them
 
     def noted(self, constructor: Callable[..., None]) -> Callable[..., None]:
         """``constructor``, an ``__init__``, which notes the place where its objects are made."""
@@ -88,13 +92,25 @@ class CallSites:
         @wraps(constructor)
         def noted_init(made: Any, *arguments: Any, **options: Any) -> None:
             with suppress(Exception):  # of the user's own classes: it is not known then
-                self._note(made, sys._getframe(1))
+                if made not in self._sites and (site := self._site_of(made, sys._getframe(1))):
+                    self._sites[made] = site
             constructor(made, *arguments, **options)
             with suppress(Exception):
                 if isinstance(made, DataLoader) and (found := self._sites.get(made)):
                     self._loaders[id(made.dataset), found.path, found.line] = found
 
         return noted_init
+
+    def noted_arguments(self, post_init: Callable[..., None]) -> Callable[..., None]:
+        """``TrainingArguments.__post_init__`` of transformers, which notes where the script makes them. They have no hash."""
+
+        @wraps(post_init)
+        def noted_post_init(made: Any, *arguments: Any, **options: Any) -> None:
+            with suppress(Exception):
+                self.trainer_arguments = self._site_of(made, sys._getframe(1))
+            post_init(made, *arguments, **options)
+
+        return noted_post_init
 
     def noted_parse(self, parse: Callable[..., Any]) -> Callable[..., Any]:
         """``ArgumentParser.parse_known_args``, which notes what it has parsed."""
@@ -119,16 +135,15 @@ class CallSites:
             return own
         return next((site for (dataset, *_), site in self._loaders.items() if dataset == id(loader.dataset) and site.is_direct), None)
 
-    def _note(self, made: Any, caller: FrameType | None) -> None:
+    def _site_of(self, made: Any, caller: FrameType | None) -> CallSite | None:
         frame = caller
-        while frame is not None and frame.f_code.co_name == "__init__" and _self_of(frame) is made:
+        while frame is not None and frame.f_code.co_name in CONSTRUCTORS and _self_of(frame) is made:
             frame = frame.f_back  # of a subclass
-        if made in self._sites:
-            return
         user = _user_frame(frame)
-        if user is not None:
-            self._count += 1
-            self._sites[made] = _call_site(user, made, self._count, is_direct=user is frame)
+        if user is None:
+            return None
+        self._count += 1
+        return _call_site(user, made, self._count, is_direct=user is frame)
 
 
 def _call_site(frame: FrameType, made: Any, order: int, is_direct: bool) -> CallSite:

@@ -37,6 +37,7 @@ LOADER_WRAPPERS = {"accelerate.data_loader": ("DataLoaderShard", "DataLoaderDisp
 """Modules, and their classes that iterate over a DataLoader and fetch ahead of the script, but are no subclasses of it."""
 
 SAFETENSORS = "safetensors.torch"
+TRAINING_ARGUMENTS = "transformers.training_args"
 
 _MISSING = object()
 
@@ -103,6 +104,12 @@ class Hooks:
         for made in (Optimizer, DistributedDataParallel, DataLoader):
             self._replace(made, "__init__", self.call_sites.noted(made.__init__))
         self._replace(ArgumentParser, "parse_known_args", self.call_sites.noted_parse(ArgumentParser.parse_known_args))
+        call_after_import(TRAINING_ARGUMENTS, self._hook_training_arguments)
+
+    def _hook_training_arguments(self) -> None:
+        made = sys.modules[TRAINING_ARGUMENTS].TrainingArguments
+        if not self._is_removed:
+            self._replace(made, "__post_init__", self.call_sites.noted_arguments(made.__post_init__))
 
     # loaders
 
