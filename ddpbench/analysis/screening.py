@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import exp, inf, log, sqrt
 
 from ddpbench.analysis.stats import PairedRatio, ratio_of
-from ddpbench.record.screening import CHANGES_NUMBERS, NULL, ScreenedCure, Screening
+from ddpbench.record.screening import CHANGES_NUMBERS, NULL, CureCode, ScreenedCure, Screening
 
 MIN_KEPT_GAIN = 1.03
 """A smaller gain is no reason to change a script."""
@@ -37,9 +37,10 @@ def kept_cures(screening: Screening) -> list[ScreenedCure]:
     return [each for each in screening.cures if each.code != NULL and is_kept(each, floor)]
 
 
-def rounding_cures(screening: Screening) -> list[ScreenedCure]:
-    """Those of them that only round differently."""
-    return [each for each in kept_cures(screening) if not {each.code, *each.on_top_of} & {*CHANGES_NUMBERS}]
+def advised_cures(screening: Screening) -> list[ScreenedCure]:
+    """Those of them that only round differently, or all of them if other numbers are allowed."""
+    others: set[CureCode] = set() if screening.allows_numerics else {*CHANGES_NUMBERS}
+    return [each for each in kept_cures(screening) if not {each.code, *each.on_top_of} & others]
 
 
 def together(cures: Sequence[ScreenedCure]) -> PairedRatio | None:

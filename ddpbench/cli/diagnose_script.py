@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @script_command(
-    flags_named(ScriptDiagnoseOptions, "verify", "start_limit"),
+    flags_named(ScriptDiagnoseOptions, "verify", "start_limit", "allow_numerics"),
     flags_named(Config, "time_limit", "fail_if_data_wait"),
     flag_options(OutputOptions),
     name="diagnose",

@@ -77,6 +77,9 @@ class ScriptDiagnoseOptions(DiagnoseOptions, frozen=True, kw_only=True):
         Annotated[float, Above0],
         Flag(MEASURING, "end a script that makes no optimizer step within S seconds of its start", metavar="S", sweep=False),
     ] = 600.0
+    allow_numerics: Annotated[
+        bool, Flag(MEASURING, "also advise settings that compute in another precision, such as autocast", sweep=False)
+    ] = False
 
 
 class AbOptions(msgspec.Struct, frozen=True, kw_only=True):

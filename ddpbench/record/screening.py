@@ -67,3 +67,4 @@ class Screening(msgspec.Struct, frozen=True, kw_only=True):
     """The cures in the order in which they were tried; one that gained nothing may come twice."""
 
     cures: list[ScreenedCure] = []
+    allows_numerics: bool = False  # settings that change numbers may be advised

@@ -19,7 +19,7 @@ from ddpbench.analysis.remedies.script import (
     script_change,
 )
 from ddpbench.analysis.run_length import missing_batches
-from ddpbench.analysis.screening import is_too_noisy, kept_cures, rounding_cures, screened_gain, together
+from ddpbench.analysis.screening import advised_cures, is_too_noisy, kept_cures, screened_gain, together
 from ddpbench.analysis.whatif.query import predict_gain
 from ddpbench.record.prediction import FUSED, TRIED_UNPREDICTED, Prediction, Scenario
 from ddpbench.record.record import Job, Record
@@ -117,7 +117,7 @@ def advise(job: Job) -> Advice | None:
     screening = job.diagnosis.screening if job.diagnosis else None
     if screening is None or baseline is None or not baseline.rounds:
         return advice
-    kept = rounding_cures(screening)
+    kept = advised_cures(screening)
     if gain := together(kept):
         computing = training_change([each.code for each in kept], baseline)
         if not (_waits_for_data(baseline) or (advice and advice.code == "change")):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ddpbench.record.remedy import MeasuredGain, ScreenedRemedy
+from ddpbench.record.remedy import Advice, MeasuredGain, ScreenedRemedy
 from ddpbench.record.screening import CHANGES_NUMBERS, Obstacle
 from ddpbench.record.verdict import ChangeTraining
 from ddpbench.report.format import format_rounded
@@ -63,9 +63,13 @@ def screened_gain_text(remedy: ScreenedRemedy) -> str:
     return f"{gain_text(gain.center, gain.low, gain.high)}{on_top}{doubt}{numbers}"
 
 
-def computing_gain_text(gain: MeasuredGain) -> str:
-    """``computing alone 1.94x (1.94 to 1.97): SCREENED, NOT PROVED``. Only a fresh start proves."""
-    return f"computing alone {gain_text(gain.center, gain.low, gain.high)}: SCREENED, NOT PROVED"
+def computing_gain_text(advice: Advice) -> str:
+    """``computing alone 1.94x (1.94 to 1.97): SCREENED, NOT PROVED``. Only a fresh start proves. Empty without such a gain."""
+    gain, change = advice.computing_gain, advice.computing
+    if gain is None or change is None:
+        return ""
+    numbers = "; changes numbers" if {*change.cures} & {*CHANGES_NUMBERS} else ""
+    return f"computing alone {gain_text(gain.center, gain.low, gain.high)}: SCREENED, NOT PROVED{numbers}"
 
 
 def faster_text(change: ChangeTraining, gain: MeasuredGain) -> str:

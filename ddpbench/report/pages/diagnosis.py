@@ -46,6 +46,7 @@ from ddpbench.report.pages.remedies import (
     tried_or_predicted,
 )
 from ddpbench.report.pages.screening import screened_remedies, screening_grid, screening_lines
+from ddpbench.report.pages.script_diff import diff_texts
 from ddpbench.report.pages.script_header import script_header_lines
 from ddpbench.report.pages.status import diagnosis_status_lines
 from ddpbench.report.pages.throughput import throughput_text
@@ -150,7 +151,8 @@ def diagnosis_findings(job: Job) -> list[str]:
         "use": advice_text(advice) if advice else "",
         "worth": worth_text(advice.worth, baseline) if advice and advice.worth else "",
         "then": next_step_text(advice.computing) if advice and advice.computing and advice.code != "screened" else "",
-        "gains": computing_gain_text(advice.computing_gain) if advice and advice.computing_gain else "",
+        "gains": computing_gain_text(advice) if advice else "",
+        **(diff_texts(job.diagnosis.diff) if job.diagnosis else {}),
         "samples": samples_text(baseline),
     }
     return [*(f"{name}: {text}" for name, text in found.items() if text), *(disturbance_text(each, job) for each in disturbances(job))]

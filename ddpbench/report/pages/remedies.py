@@ -121,8 +121,8 @@ def advice_lines(record: Record, diagnosis: Diagnosis | None, page: Page) -> Ite
         yield from styled(wrap_text("  use   ", advice_text(advice), page), LABEL, len("  use"))
     if advice.worth:
         yield from styled(wrap_text("  worth ", worth_text(advice.worth, record), page), LABEL, len("  worth"))
-    if advice.computing and advice.computing_gain:
+    if advice.computing and (gain := computing_gain_text(advice)):
         if advice.code != "screened":
             yield from styled(wrap_text("  then  ", next_step_text(advice.computing), page), LABEL, len("  then"))
-        yield from styled(wrap_text("  gains ", computing_gain_text(advice.computing_gain), page), LABEL, len("  gains"))
+        yield from styled(wrap_text("  gains ", gain, page), LABEL, len("  gains"))
     yield from diff_lines(diagnosis.diff if diagnosis else None, page)

@@ -34,6 +34,14 @@ def diff_lines(diff: ScriptDiff | None, page: Page) -> Iterator[Text]:
         yield from styled(wrap_command("  prove ", diff.proof, page), LABEL, len("  prove"))
 
 
+def diff_texts(diff: ScriptDiff | None) -> dict[str, str]:
+    """The same, without the text of the diff, by their labels."""
+    if diff is None:
+        return {}
+    file = no_diff_text(diff.obstacle) if diff.obstacle else diff.file if diff.text else ""
+    return {"run": diff.command, "diff": file, "prove": diff.proof}
+
+
 def _folded(line: str, width: int) -> Iterator[tuple[str, str]]:
     """Parts of a line of a diff that fit into ``width``, and their style."""
     style = LABEL if line[:3] in ("---", "+++") else GOOD if line[:1] == "+" else BAD if line[:1] == "-" else ""

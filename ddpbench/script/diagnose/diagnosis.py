@@ -82,6 +82,7 @@ class ScriptDiagnosis:
         self.diagnosis = Diagnosis(loader="DataLoader")
         self.places = TrainingPlaces()
         self.may_prove = False  # fresh launches may follow
+        self.allows_numerics = False  # settings that change numbers may be advised
         self._start_s = 0.0  # from the start of the command to the training
         self._rank_env, self._requested, self._verify, self._end_script = rank_env, requested, verify, end_script
         self._limit_s, self._on_stall, self._save, self._print_line = limit_s, on_stall, save, print_line
@@ -245,7 +246,7 @@ class ScriptDiagnosis:
         return steps_in(self._begin_s + self._limit_s - time.monotonic(), self._start_s, step_s) if self.may_prove else None
 
     def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
-        self.diagnosis.screening = Screening(cures=list(cures))
+        self.diagnosis.screening = Screening(cures=list(cures), allows_numerics=self.allows_numerics)
         self._save()
 
     def _facts(self) -> ScriptFacts:

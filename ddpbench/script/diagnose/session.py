@@ -75,7 +75,7 @@ class DiagnoseSession(ProtectedSession):
 
     def __init__(self, program: Program, request: Request, rank_env: RankEnv, options: ScriptDiagnoseOptions) -> None:
         super().__init__(program, request, rank_env, "diagnose")
-        self._verify, self._start_limit_s = options.verify, options.start_limit
+        self._verify, self._start_limit_s, self._allows_numerics = options.verify, options.start_limit, options.allow_numerics
         self._limit_s = request.arms[0].time_limit or DIAGNOSIS_S + (VERIFY_S + SCREENING_S if options.verify else 0.0)
         self._diagnosis: ScriptDiagnosis | None = None
         self._hang: Fault | None = None
@@ -122,7 +122,7 @@ class DiagnoseSession(ProtectedSession):
         self._diagnosis = ScriptDiagnosis(
             self._rank_env, requested, self._limit_s, self._verify, end_script, self._on_stall, self._save_records, self.print_progress
         )
-        self._diagnosis.may_prove = self._verify and self._may_prove
+        self._diagnosis.may_prove, self._diagnosis.allows_numerics = self._verify and self._may_prove, self._allows_numerics
         return Observer(steering=self._diagnosis.windows)
 
     def _collect(self, observation: Observation, ending: Ending) -> Record | None:

@@ -28,6 +28,8 @@ class ModelPlace:
 
     site: CallSite
     name: str | None
+    device_type: str
+    is_of_torch: bool  # its class, which other models of the script may have, too
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ def _model_place(model: nn.Module, optimizers: Sequence[Optimizer], sites: CallS
     if not found:
         return None
     first = min(found, key=lambda each: each.order)
-    return ModelPlace(first, first.model_names.get(id(own)))
+    device_type = next((each.device.type for each in own.parameters()), "cpu")
+    return ModelPlace(first, first.model_names.get(id(own)), device_type, type(own).__module__.startswith("torch."))
 
 
 def _users(model: nn.Module, own: nn.Module, optimizers: Sequence[Optimizer]) -> Iterator[nn.Module | Optimizer]:

@@ -27,6 +27,14 @@ def keep_fused(_, state):  # an older checkpoint says that it is not
         group["fused"] = True
 {name}.register_load_state_dict_pre_hook(keep_fused)"""
 
+AUTOCAST = """\
+def in_bfloat16(forward):  # of a class, so that copies of the model have it, too
+    def autocast_forward(*arguments, **options):
+        with {torch}.autocast("{device}", {torch}.bfloat16):
+            return forward(*arguments, **options)
+    return autocast_forward
+type({name}).forward = in_bfloat16(type({name}).forward)"""
+
 POSITIONS = {name: place - 1 for place, name in enumerate(inspect.signature(DataLoader.__init__).parameters)}
 """Of the arguments of a DataLoader that are not only keywords."""
 
@@ -68,7 +76,10 @@ class ScriptEdit:
         for code in cures:
             if code == "channels-last":
                 for model in self._places.models:
-                    self._convert(model)
+                    self._insert(model, "{name}.to(memory_format={torch}.channels_last)")
+            elif code == "bf16-autocast":
+                for model in self._places.models:
+                    self._insert(model, AUTOCAST)
             elif code == "fused-optimizer":
                 for optimizer in self._places.optimizers:
                     self._fuse(optimizer)
@@ -116,16 +127,17 @@ class ScriptEdit:
 
     # computing
 
-    def _convert(self, place: ModelPlace | None) -> None:
+    def _insert(self, place: ModelPlace | None, code: str) -> None:
+        """``code`` before a model is wrapped, and an optimizer gets its parameters."""
         if place is None:
             raise CannotEdit("no-source")
         if place.name is None or not place.site.torch_name:
             raise CannotEdit("no-name")
         source = self._source(place.site)
         statement = source.statement(place.site.line)
-        if statement is None:
+        if statement is None or (code == AUTOCAST and place.is_of_torch):
             raise CannotEdit("no-safe-place")
-        source.insert_before(statement, f"{place.name}.to(memory_format={place.site.torch_name}.channels_last)")
+        source.insert_before(statement, code.format(name=place.name, torch=place.site.torch_name, device=place.device_type))
 
     def _fuse(self, site: CallSite | None) -> None:
         if site is None:

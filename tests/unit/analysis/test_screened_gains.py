@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from screened import NOISE, STRONG_NOISE, cure, left_out, screened_diagnosis
 
-from ddpbench.analysis.screening import is_kept, noise_floor, rounding_cures, screened_gain, together
+from ddpbench.analysis.screening import advised_cures, is_kept, noise_floor, screened_gain, together
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.remedy import ScreenedRemedy
 from ddpbench.record.screening import ScreenedCure, Screening
@@ -47,7 +47,7 @@ def test_cure_is_kept_beyond_noise_and_three_percent(gain: float, noise: Sequenc
 
 def test_gains_of_cures_on_top_of_each_other_are_multiplied() -> None:
     screening = Screening(cures=[cure("null"), cure("channels-last", 1.9), cure("fused-optimizer", 1.1, ["channels-last"])])
-    found = together(rounding_cures(screening))
+    found = together(advised_cures(screening))
     assert found is not None
     assert found.center == pytest.approx(2.09, rel=0.01)
     assert found.low < 2.09 < found.high
@@ -55,7 +55,7 @@ def test_gains_of_cures_on_top_of_each_other_are_multiplied() -> None:
 
 def test_what_changes_numbers_is_not_advised_nor_what_was_tried_on_top_of_it() -> None:
     cures = [cure("null"), cure("channels-last"), cure("bf16-autocast", 1.6), cure("channels-last", 1.2, ["bf16-autocast"])]
-    assert rounding_cures(Screening(cures=cures)) == []
+    assert advised_cures(Screening(cures=cures)) == []
     job = screened_diagnosis(*cures)
     assert job.diagnosis
     assert job.diagnosis.advice
@@ -64,7 +64,7 @@ def test_what_changes_numbers_is_not_advised_nor_what_was_tried_on_top_of_it() -
 
 def test_disturbed_cure_is_not_kept() -> None:
     disturbed = replace(cure("channels-last", 1.9), obstacle="disturbed")
-    assert rounding_cures(Screening(cures=[cure("null"), disturbed])) == []
+    assert advised_cures(Screening(cures=[cure("null"), disturbed])) == []
 
 
 def test_screened_cures_are_advised_for_a_training_that_computes() -> None:
@@ -105,3 +105,10 @@ def test_every_trial_is_a_remedy() -> None:
     assert found["fused-optimizer"].obstacle == "loss-scaler"
     assert found["bf16-autocast"].failure == "RuntimeError: expected Float"
     assert found["channels-last"].change == ChangeTraining(cures=["channels-last"], optimizers=["SGD"])
+
+
+def test_settings_that_change_numbers_are_advised_if_that_is_allowed() -> None:
+    cures = [cure("null"), cure("channels-last", 1.4), cure("bf16-autocast", 1.2, ["channels-last"])]
+    for allows, expected in ((False, ["channels-last"]), (True, ["channels-last", "bf16-autocast"])):
+        kept = advised_cures(Screening(cures=cures, allows_numerics=allows))
+        assert [each.code for each in kept] == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import runpy
 import subprocess
 import sys
@@ -44,6 +45,25 @@ optimizer = th.optim.SGD(net.parameters(), 0.1, momentum=0.9)
 made = net, optimizer
 """
 
+
+CLASS = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, inner=None):
+        super().__init__()
+        self.conv, self.head, self.inner = torch.nn.Conv2d(3, 8, 3), torch.nn.Linear(288, 5), inner
+
+    def forward(self, images):
+        if self.inner is not None:
+            self.inner(images)
+        return self.head(self.conv(images).relu().flatten(1))
+
+torch.manual_seed(0)
+net = Net(Net())
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+made = net, optimizer
+"""
 
 KEEP = [
     "def keep_fused(_, state):  # an older checkpoint says that it is not",
@@ -134,7 +154,7 @@ def step(training: Training) -> float:
             "no-safe-place",
         ),
         ("net = ", "nets = [0]\nnets[0] = ", "channels-last", "no-name"),
-        ("made", "made", "bf16-autocast", "by-hand"),
+        ("made", "made", "bf16-autocast", "no-safe-place"),  # every Sequential would compute so
     ],
 )
 def test_without_a_safe_place_there_is_no_diff(
@@ -237,3 +257,24 @@ def test_loader_that_cannot_be_edited_is_left_to_the_user(
     with pytest.raises(CannotEdit) as refused:
         loader_edit(call, tmp_path, monkeypatch, change)
     assert refused.value.reason == reason
+
+
+def test_forward_in_bfloat16_is_that_of_the_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It trains as before within the precision, copies have it, and nothing is left switched on, also where modules contain their like."""
+    (tmp_path / "cure.diff").write_text(diff_of(CLASS, tmp_path, monkeypatch, "channels-last", "bf16-autocast"))
+    plain, _ = made_by(tmp_path / "train.py", monkeypatch)
+    subprocess.run(["git", "apply", "cure.diff"], cwd=tmp_path, check=True)
+    changed, _ = made_by(tmp_path / "train.py", monkeypatch)
+    (model,) = changed.models
+    assert next(model.parameters()).is_contiguous(memory_format=torch.channels_last)
+    checkpoint = plain.models[0].state_dict(), plain.optimizers[0].state_dict()
+    model.load_state_dict(checkpoint[0])
+    changed.optimizers[0].load_state_dict(checkpoint[1])
+    images = torch.randn(4, 3, 8, 8)
+    for each in (model, copy.deepcopy(model)):
+        assert each(images).dtype == torch.bfloat16
+        assert not torch.is_autocast_enabled("cpu")
+    for _ in range(200):
+        loss, before = step(changed), step(plain)
+    assert loss < 0.1
+    assert loss == pytest.approx(before, abs=0.05)
