@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 import rich_click as click
 
 from ddpbench.cli.options import flag_options, parse_given
 from ddpbench.cli.watch import parse_script, script_command
-from ddpbench.machine.streams import print_error
 from ddpbench.machine.variables import EnvVar
-from ddpbench.record.errors import BenchError, ExitCode, UsageError
+from ddpbench.record.errors import UsageError
 from ddpbench.record.packages import require_torch
 from ddpbench.record.request import AbOptions, OutputOptions
 
@@ -35,13 +35,9 @@ def ab(context: click.RichContext, /, words: tuple[str, ...], is_module: bool, *
         raise UsageError("ab needs the change to try: --diff FILE", "git diff > FILE writes one")
     program, request = parse_script(words, is_module, given, context.obj)
     require_torch("ab")
+    from ddpbench.script.ab.follow_up import after_diagnosis
     from ddpbench.script.ab.launches import prove
 
-    if not os.environ.pop(EnvVar.DDPBENCH_FOLLOWS, ""):
-        return prove(program, request, options, options.diff)
-    try:
-        code = prove(program, request, options, options.diff)
-    except BenchError as error:
-        print_error(error)
-        return ExitCode.OK
-    return ExitCode.OK if code == ExitCode.NOT_TRUSTWORTHY else code
+    measure = partial(prove, program, request, options, options.diff)
+    limit_s = os.environ.pop(EnvVar.DDPBENCH_FOLLOWS, "")
+    return after_diagnosis(measure, float(limit_s)) if limit_s else measure()

@@ -22,6 +22,7 @@ from ddpbench.script.run_script import LAUNCHER_HINTS
 
 if TYPE_CHECKING:
     from ddpbench.distributed.exit_status import ExitStatus
+    from ddpbench.script.run_script import Program
 
 
 @script_command(
@@ -52,14 +53,15 @@ def diagnose_script(context: click.RichContext, /, words: tuple[str, ...], is_mo
 
         os.environ[EnvVar.DDPBENCH_SCRATCH] = str(new_scratch_folder())
         status = launch_script(program, request, ["diagnose", *flags])
-        return prove_diagnosed(status, request.output) if status.exit_code == ExitCode.OK and status.record_path else status.exit_code
+        has_record = status.exit_code == ExitCode.OK and status.record_path
+        return prove_diagnosed(status, program, request.output) if has_record else status.exit_code
     from ddpbench.script.diagnose.session import diagnose as run_diagnosis
 
     run_diagnosis(program, request, options)
 
 
-def prove_diagnosed(status: ExitStatus, output: OutputOptions) -> int:
-    """Become the proof of what was diagnosed, if one is to follow; returns the exit code if not."""
+def prove_diagnosed(status: ExitStatus, program: Program, output: OutputOptions) -> int:
+    """Become the proof of what was diagnosed in ``program``, if one is to follow; returns the exit code if not."""
     from ddpbench.record.io import load
     from ddpbench.script.ab.follow_up import diff_to_prove, proof_command, proof_environment, proof_line
 
@@ -68,8 +70,8 @@ def prove_diagnosed(status: ExitStatus, output: OutputOptions) -> int:
         return status.exit_code
     if not output.quiet:
         print(proof_line(diff), file=sys.stderr, flush=True)
-    command = proof_command(diff, output)
-    os.execve(command[0], command, proof_environment(os.environ))
+    command = proof_command(diff, program.argv, output, output.gpus)
+    os.execve(command[0], command, proof_environment(os.environ, diff))
 
 
 def flags_of_config() -> list[Any]:

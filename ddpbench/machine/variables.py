@@ -77,7 +77,11 @@ class EnvVar(str, Enum):
     )
     DDPBENCH_SCRATCH = "DDPBENCH_SCRATCH", "ddpbench", "scratch folder of diagnose SCRIPT, for ranks started by ddpbench"
     DDPBENCH_AB = "DDPBENCH_AB", "ddpbench", "what a launch of ab does: the sources to compile, and whether it computes only"
-    DDPBENCH_FOLLOWS = "DDPBENCH_FOLLOWS", "ddpbench", "set for the ab that ends a diagnosis, whose exit code stands"
+    DDPBENCH_FOLLOWS = (
+        "DDPBENCH_FOLLOWS",
+        "ddpbench",
+        "seconds that the ab which ends a diagnosis may take",
+    )
     TMPDIR = "TMPDIR", "ddpbench", "folder of temporary files; diagnose SCRIPT sets it to a part of its scratch folder"
     TORCHINDUCTOR_CACHE_DIR = (
         "TORCHINDUCTOR_CACHE_DIR",

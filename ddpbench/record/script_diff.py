@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from ddpbench.record.private import FileMessage, ShellCommand, SourceText
-from ddpbench.record.ranges import AtLeastOne
+from ddpbench.record.private import FileMessage, SourceText
+from ddpbench.record.ranges import AtLeastOne, Seconds
 
 EditObstacle = Literal[
     "by-hand",  # more is to do than arguments and lines: the workers must open files for themselves, say
@@ -24,9 +24,11 @@ class ScriptDiff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One of ``text``, ``arguments`` and ``obstacle`` is set, or both of the first two."""
 
     text: SourceText = ""  # a unified diff; paths are relative to the working directory of the script
-    arguments: ShellCommand = ""  # of the script, in place of those that it had, or besides them: --workers 14
+    arguments: SourceText = ""  # of the script, in place of those that it had, or besides them: --workers 14
     obstacle: EditObstacle | None = None
     file: FileMessage = ""  # that holds the diff, and the arguments in a line above it
-    command: ShellCommand = ""  # the script with the arguments
-    proof: ShellCommand = ""  # the command of ddpbench that proves the change
+    command: SourceText = ""  # the script with the arguments; here and in ``proof``, what may be a password is masked
+    proof: SourceText = ""  # the command of ddpbench that proves the change
+    compute_only: bool = False  # it does so on batches that are ready
     proof_steps: AtLeastOne | None = None  # batches of each launch of the proof that follows the diagnosis; None if none does
+    proof_s: Seconds | None = None  # that it takes about

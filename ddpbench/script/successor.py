@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import logging
+import multiprocessing.util
 import os
+import signal
+import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 REPLACE_S = 10.0
 """Seconds after which the process ends by itself: the command cannot be started."""
@@ -32,7 +37,15 @@ class Successor:
         self._command, self._environment = [*command], environment
 
     def _end(self) -> None:
+        """Do what the interpreter and its libraries, which were imported before, do after this, and become the command."""
         if self._command and os.getpid() == self._pid:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)  # it would end the command
+            for finish in (multiprocessing.util._exit_function, logging.shutdown):  # type: ignore[attr-defined]
+                with suppress(Exception):
+                    finish()
+            for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+                with suppress(OSError, ValueError, AttributeError):
+                    stream.flush()  # type: ignore[union-attr]
             self._has_ended.set()
             self.thread.join(REPLACE_S)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
+import os
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 
+from ddpbench.machine.streams import print_error, print_note
 from ddpbench.machine.variables import EnvVar
+from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.flags import flag_fields, to_argv
 from ddpbench.record.record import Job
 from ddpbench.record.request import AbOptions, OutputOptions
@@ -21,10 +25,13 @@ MIN_STEPS = 40
 END_S = 3.0
 """From the last step of a launch to the start of the next one."""
 
+MAX_LENGTH = 2.0
+"""How many times as long as planned a proof that follows may take: epochs may end in it, with a validation."""
 
-def proof_time_s(start_s: float) -> float:
-    """Seconds that a proof takes, of a script that makes its first optimizer step ``start_s`` after its start."""
-    return NUM_LAUNCHES * (start_s + LAUNCH_S + END_S)
+
+def launches_s(start_s: float, training_s: float = LAUNCH_S) -> float:
+    """Seconds that a proof takes whose launches train for ``training_s``, each from ``start_s`` after its start."""
+    return NUM_LAUNCHES * (start_s + training_s + END_S)
 
 
 def steps_in(left_s: float, start_s: float, step_s: float) -> int | None:
@@ -40,19 +47,49 @@ def diff_to_prove(job: Job) -> ScriptDiff | None:
     return diff if diff and diff.proof and diff.proof_steps else None
 
 
-def proof_command(diff: ScriptDiff, output: OutputOptions) -> list[str]:
-    """The words of the proof of ``diff``, whose records and lines are as in ``output``."""
+def proof_flags(diff: ScriptDiff, ranks: int | None) -> list[str]:
+    """The flags of ``ab`` that prove ``diff``, whose file is known, with so many ranks; without a launcher if that is None."""
+    options = AbOptions(diff=diff.file, compute_only=diff.compute_only)
+    return [*to_argv(OutputOptions(gpus=ranks), flag_fields(OutputOptions)), *to_argv(options, flag_fields(AbOptions))]
+
+
+def proof_command(diff: ScriptDiff, program: Sequence[str], output: OutputOptions, ranks: int | None) -> list[str]:
+    """The words of the proof that follows, of the script and its arguments ``program``. Records and lines are as in ``output``."""
     shown = OutputOptions(output_dir=output.output_dir, quiet=output.quiet, verbose=output.verbose)
-    flags = [*to_argv(AbOptions(steps=diff.proof_steps or MIN_STEPS), flag_fields(AbOptions)), *to_argv(shown, flag_fields(OutputOptions))]
-    return [sys.executable, "-m", "ddpbench", "ab", *flags, *shlex.split(diff.proof)[2:]]
+    steps = to_argv(AbOptions(steps=diff.proof_steps or MIN_STEPS), flag_fields(AbOptions))
+    flags = [*steps, *to_argv(shown, flag_fields(OutputOptions)), *proof_flags(diff, ranks)]
+    return [sys.executable, "-m", "ddpbench", "ab", *flags, *program]
 
 
-def proof_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def proof_environment(environment: Mapping[str, str], diff: ScriptDiff) -> dict[str, str]:
     """The variables of that command, of the diagnosis's own ones."""
     own = {name: value for name, value in environment.items() if name != EnvVar.DDPBENCH_SCRATCH}
-    return {**own, EnvVar.DDPBENCH_FOLLOWS: "1"}
+    return {**own, EnvVar.DDPBENCH_FOLLOWS: f"{MAX_LENGTH * (diff.proof_s or 0.0):.0f}"}
 
 
 def proof_line(diff: ScriptDiff) -> str:
     """What is printed before it begins."""
-    return f"ddpbench: proving the change: {NUM_LAUNCHES} launches of {diff.proof_steps} batches each"
+    return f"ddpbench: proving the change: {NUM_LAUNCHES} launches of {diff.proof_steps} batches each, about {diff.proof_s or 0.0:.0f} s"
+
+
+def after_diagnosis(measure: Callable[[], int], limit_s: float) -> int:
+    """Call ``measure``, which launches, for at most ``limit_s``; returns the exit code of the diagnosis, which stands, or of a signal."""
+    is_over = threading.Event()
+
+    def end() -> None:
+        is_over.set()
+        os.kill(os.getpid(), signal.SIGTERM)  # the launch ends as by a user's
+
+    timer = threading.Timer(limit_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        code = measure()
+    except BenchError as error:
+        print_error(error)
+        code = ExitCode.FAILED
+    timer.cancel()
+    if is_over.is_set():
+        print_note(f"the proof has not ended within {limit_s:.0f} s: start it by its command, which has no limit")
+    is_users = code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED) and not is_over.is_set()
+    return code if is_users else ExitCode.OK

@@ -29,10 +29,10 @@ from ddpbench.record.record import Fault, Record
 from ddpbench.record.remedy import Advice
 from ddpbench.record.request import Request, ScriptDiagnoseOptions
 from ddpbench.record.script_diff import ScriptDiff
-from ddpbench.record.text import pluralize
+from ddpbench.record.text import mask_command, pluralize
 from ddpbench.report.messages.protected_files import REFUSAL_HINT, refusal_text, scratch_size_text, unprevented_text
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
-from ddpbench.script.ab.follow_up import diff_to_prove, proof_command, proof_environment, proof_line
+from ddpbench.script.ab.follow_up import diff_to_prove, proof_command, proof_environment, proof_flags, proof_line
 from ddpbench.script.edits.diff_file import with_arguments, write_diff_file
 from ddpbench.script.protect.metadata import FileStates
 from ddpbench.script.protect.scratch import folder_size
@@ -84,7 +84,7 @@ class DiagnoseSession(ProtectedSession):
         self._ended_at_start = False
         self._has_verdict = not rank_env.is_rank0  # other ranks leave the exit code to rank 0
         self._successor = None if rank_env.launched else Successor()
-        self._proof_environment = proof_environment(os.environ)  # as before the script
+        self._environment = dict(os.environ)  # before the script
         self._diff: ScriptDiff | None = None  # whose proof follows
 
     def _announce(self) -> None:
@@ -157,10 +157,14 @@ class DiagnoseSession(ProtectedSession):
             return journal
         from ddpbench.script.edits.script_edit import advised_diff
 
-        diff = advised_diff(diagnosis.advice, self._diagnosis.places, self._cwd)
-        if diff is not None and diff.obstacle is None:
-            diff = self._with_commands(diff, journal, diagnosis.advice)
-        diagnosis.diff = diff
+        try:
+            diff = advised_diff(diagnosis.advice, self._diagnosis.places, self._cwd)
+            if diff is not None and diff.obstacle is None:
+                write_diff_file(diff, file := journal.path.with_suffix(".diff"))
+                diff = self._with_commands(diff, file, journal.job.records[0], diagnosis.advice)
+            diagnosis.diff = diff
+        except Exception as problem:  # the page must not miss for it
+            self.print_line(f"ddpbench: note: cannot write a diff of {self._program.name}: {problem}")
         journal.save()
         return journal
 
@@ -168,28 +172,27 @@ class DiagnoseSession(ProtectedSession):
     def _may_prove(self) -> bool:
         """Whether ddpbench has started all ranks, on one node, so that it can start them again."""
         started = self._successor is not None or EnvVar.DDPBENCH_EXIT_STATUS in os.environ
-        return started and self._rank_env.world_size == self._rank_env.local_world_size and not self._request.output.redact
+        return started and self._is_on_one_node and not self._request.output.redact
 
-    def _with_commands(self, diff: ScriptDiff, journal: Journal, advice: Advice) -> ScriptDiff:
-        """``diff`` in a file beside the record, and the commands that train with it and prove it."""
-        file, program = journal.path.with_suffix(".diff"), self._program
-        try:
-            write_diff_file(diff, file)
-        except OSError as problem:
-            self.print_line(f"ddpbench: note: cannot write {self._shown(file)}: {problem.strerror}")
-            return diff
+    def _with_commands(self, diff: ScriptDiff, file: Path, baseline: Record, advice: Advice) -> ScriptDiff:
+        """``diff``, which is in ``file``, with the commands that train with it and prove it."""
+        assert self._diagnosis is not None, "it has advised something"
+        program, env, step_ms = self._program, self._rank_env, summarize(baseline).step_ms
         changed = replace(program, arguments=tuple(with_arguments(program.arguments, shlex.split(diff.arguments))))
-        env, still_waits = self._rank_env, advice.code != "screened" and advice.change is None  # for data: the change does not show
-        flags = [*(["--gpus", str(env.world_size)] if env.world_size > 1 else []), *(["--compute-only"] if still_waits else [])]
-        proof = ["ddpbench", "ab", *flags, "--diff", self._shown(file), *program.argv]
-        step_ms = summarize(journal.job.records[0]).step_ms
+        still_waits = advice.code != "screened" and advice.change is None  # for data: the change does not show
+        steps, proof_s = self._diagnosis.plan_of_proof(step_ms / 1000) if step_ms else (None, None)
+        diff = msgspec.structs.replace(diff, file=self._shown(file), compute_only=still_waits, proof_steps=steps, proof_s=proof_s)
+        flags = proof_flags(diff, env.world_size if env.launched else None)
         return msgspec.structs.replace(
             diff,
-            file=self._shown(file),
-            command=shlex.join(changed.argv) if diff.arguments else "",
-            proof=shlex.join(proof) if env.world_size == env.local_world_size else "",  # ab starts the ranks of one node
-            proof_steps=self._diagnosis.steps_of_proof(step_ms / 1000) if self._diagnosis and step_ms else None,
+            command=shlex.join(mask_command(changed.argv)) if diff.arguments else "",
+            proof=shlex.join(["ddpbench", "ab", *flags, *mask_command(program.argv)]) if self._is_on_one_node else "",
         )
+
+    @property
+    def _is_on_one_node(self) -> bool:
+        """As the ranks that ab starts are."""
+        return self._rank_env.world_size == self._rank_env.local_world_size
 
     def _close(self, record: Record, status: Status, fault: Fault | None) -> Journal:
         if self._states and (paths := self._states.changed()):
@@ -259,7 +262,8 @@ class DiagnoseSession(ProtectedSession):
         if self._diff and self._successor and exit_code == ExitCode.OK:
             self.print_progress(proof_line(self._diff))
             output = msgspec.structs.replace(self._request.output, output_dir=self._shown(Path(self._request.output.output_dir)))
-            self._successor.become(proof_command(self._diff, output), self._proof_environment)
+            command = proof_command(self._diff, self._program.argv, output, ranks=None)
+            self._successor.become(command, proof_environment(self._environment, self._diff))
         if exit_code == ending.exit_code:
             ending.exit_process()
         sys.exit(exit_code)

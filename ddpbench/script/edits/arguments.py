@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import ast
+import io
 from argparse import Action, BooleanOptionalAction, _StoreAction
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
+from ddpbench.script.edits.diff_file import with_arguments
 from ddpbench.script.observe.call_sites import ParsedArguments
 
-WORDS: Mapping[str, str] = {
-    "num_workers": "workers",
-    "prefetch_factor": "prefetch",
-    "pin_memory": "pin",
-    "persistent_workers": "persistent",
-    "in_order": "in_order",
+NAMES: Mapping[str, Sequence[str]] = {
+    "num_workers": ("workers", "num_workers", "n_workers", "nworkers", "data_workers", "loader_workers", "num_data_workers", "j"),
+    "prefetch_factor": ("prefetch", "prefetch_factor"),
+    "pin_memory": ("pin", "pin_mem", "pin_memory"),
+    "persistent_workers": ("persistent", "persistent_workers"),
+    "in_order": ("in_order",),
 }
-"""What the name of an argument of a script has in it if it is meant for that one of a DataLoader."""
+"""What an argument of a script is called that is meant for that one of a DataLoader; ``dataloader_`` may come before."""
 
 
 def own_arguments(parsed: Sequence[ParsedArguments], keyword: str, value: Any, present: Any, written: ast.expr | None) -> list[str]:
     """The words that let the script set ``keyword`` of its DataLoader, now ``present``, to ``value``; empty if it has none for that.
 
     ``written`` is what the script writes there: ``args.workers`` is the argument ``workers``. Where it is another variable, or the library
-    that makes the loader has it, the argument is the only one with such a name and the present value.
+    that makes the loader has it, the argument is the only one with a usual name and the present value.
     """
     if not (written is None or isinstance(written, ast.Name | ast.Attribute)):
         return []
-    named = written.attr if isinstance(written, ast.Attribute) else None
+    usual = {*NAMES[keyword], *(f"dataloader_{each}" for each in NAMES[keyword])}
     for each in reversed(parsed):
-        equal = [name for name, own in each.values.items() if type(own) is type(present) and own == present]
-        names = [named] if named in equal else [name for name in equal if WORDS[keyword] in name.lower()]
-        actions = [action for action in each.parser._actions if names == [action.dest]]  # argparse has no public list of them
-        if len(actions) == 1 and (words := _words(actions[0], value)):
+        equal = {name for name, own in each.values.items() if type(own) is type(present) and own == present}
+        names = equal & ({written.attr} if isinstance(written, ast.Attribute) else usual)
+        actions = [action for action in each.parser._actions if names == {action.dest}]  # argparse has no public list of them
+        if len(actions) == 1 and (words := _words(actions[0], value)) and _sets_only(each, words, actions[0].dest, value):
             return words
     return []
 
@@ -46,5 +49,18 @@ def _words(action: Action, value: Any) -> list[str]:
         return [option if value else f"--no-{option.removeprefix('--')}"]
     if action.nargs == 0:
         return [option] if isinstance(value, bool) and action.const is value else []
-    is_read = isinstance(action, _StoreAction) and action.nargs in (None, "?") and not (action.type is bool and value is False)
-    return [option, str(value)] if is_read else []
+    return [option, str(value)] if isinstance(action, _StoreAction) and action.nargs in (None, "?") else []
+
+
+def _sets_only(parsed: ParsedArguments, words: Sequence[str], name: str, value: Any) -> bool:
+    """Whether the command line with ``words`` changes the argument ``name``, and no other: a subcommand may not know it."""
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            namespace, unknown = parsed.parser.parse_known_args(with_arguments(parsed.words, words))
+            _, unknown_before = parsed.parser.parse_known_args([*parsed.words])
+    except (Exception, SystemExit):  # of the script's own types, and of argparse
+        return False
+    found = vars(namespace)
+    others = {key for key in found.keys() | parsed.values.keys() if key != name}
+    is_same = all(repr(found.get(key)) == repr(parsed.values.get(key)) for key in others)
+    return found.get(name) == value and is_same and unknown == unknown_before

@@ -28,7 +28,7 @@ def write_diff_file(diff: ScriptDiff, path: Path) -> None:
 
 
 def with_arguments(command: Sequence[str], words: Sequence[str]) -> list[str]:
-    """``command`` with each option of ``words`` in place of the same one, or at its end: the last one counts."""
+    """``command`` with each option of ``words`` in place of the last such one, the only one that counts, or at its end."""
     given = [*command]
     while words:
         end = next((place for place, word in enumerate(words) if place and word.startswith("-")), len(words))
@@ -38,9 +38,10 @@ def with_arguments(command: Sequence[str], words: Sequence[str]) -> list[str]:
 
 def _with_option(given: list[str], words: Sequence[str]) -> list[str]:
     option = words[0]
-    for place, word in enumerate(given):
-        if word == option and place + len(words) <= len(given):
-            return [*given[:place], *words, *given[place + len(words) :]]
-        if word.startswith(f"{option}=") and len(words) == 2:
+    for place in reversed(range(len(given))):
+        if given[place].startswith(f"{option}=") and len(words) == 2:
             return [*given[:place], f"{option}={words[1]}", *given[place + 1 :]]
+        if given[place] == option:
+            has_value = len(words) == 2 and place + 1 < len(given) and not given[place + 1].startswith("-")
+            return [*given[:place], *words, *given[place + 1 + has_value :]]
     return [*given, *words]

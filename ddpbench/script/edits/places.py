@@ -87,7 +87,6 @@ def _users(model: nn.Module, own: nn.Module, optimizers: Sequence[Optimizer]) ->
 
 def _loader_place(loader: DataLoader[Any], sites: CallSites) -> LoaderPlace:
     settings = {name: getattr(loader, name, None) for name in LOADER_ARGUMENTS}
-    own, trainer = sites.of_loader(loader), sites.trainer_arguments
-    if own is None and trainer is not None and trainer.is_direct:
-        return LoaderPlace(trainer, settings, TRAINER_PREFIX)
-    return LoaderPlace(own, settings)
+    own = sites.of_loader(loader)
+    trainer = sites.of_trainer(loader.num_workers) if own is None else None
+    return LoaderPlace(trainer or own, settings, TRAINER_PREFIX if trainer else "")

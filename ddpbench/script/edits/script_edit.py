@@ -18,7 +18,7 @@ from ddpbench.record.script_diff import EditObstacle, ScriptDiff
 from ddpbench.record.verdict import ChangeDataLoader
 from ddpbench.script.edits.arguments import own_arguments
 from ddpbench.script.edits.places import LOADER_ARGUMENTS, LoaderPlace, ModelPlace, TrainingPlaces
-from ddpbench.script.edits.source import Source, assigned_name
+from ddpbench.script.edits.source import Source, assigned_name, binds
 from ddpbench.script.observe.call_sites import CallSite
 
 KEEP_FUSED = """\
@@ -28,10 +28,13 @@ def keep_fused(_, state):  # an older checkpoint says that it is not
 {name}.register_load_state_dict_pre_hook(keep_fused)"""
 
 AUTOCAST = """\
-def in_bfloat16(forward):  # of a class, so that copies of the model have it, too
-    def autocast_forward(*arguments, **options):
+def in_bfloat16(forward):  # of a class, so that copies of the model train so, too
+    def autocast_forward(module, *arguments, **options):
+        if not module.training:
+            return forward(module, *arguments, **options)
         with {torch}.autocast("{device}", {torch}.bfloat16):
-            return forward(*arguments, **options)
+            return forward(module, *arguments, **options)
+    autocast_forward.__wrapped__ = forward  # its signature
     return autocast_forward
 type({name}).forward = in_bfloat16(type({name}).forward)"""
 
@@ -58,10 +61,12 @@ def advised_diff(advice: Advice, places: TrainingPlaces, folder: str) -> ScriptD
         return ScriptEdit(places, folder).found(loader, computing.cures if computing else [])
     except CannotEdit as problem:
         return ScriptDiff(obstacle=problem.reason)
+    except SyntaxError:  # in what the edits made
+        return ScriptDiff(obstacle="no-safe-place")
 
 
 class ScriptEdit:
-    """The sources of one script, as they are edited. ``folder`` is what paths in the diff are relative to."""
+    """The sources of one script, with its edits. ``folder`` is what paths in the diff are relative to."""
 
     def __init__(self, places: TrainingPlaces, folder: str) -> None:
         self._places, self._folder = places, folder
@@ -96,6 +101,8 @@ class ScriptEdit:
             raise CannotEdit("by-hand")
         if place is None:
             raise CannotEdit("no-source")
+        if place.site and place.site.is_of_subclass:  # whose arguments are its own
+            raise CannotEdit("no-safe-place")
         for name in LOADER_ARGUMENTS:
             value = getattr(change, name)
             if value is not None and value != place.settings[name]:
@@ -103,7 +110,7 @@ class ScriptEdit:
 
     def _set(self, name: str, value: Any, place: LoaderPlace) -> None:
         source = self._source(place.site) if place.site else None
-        call = source.call(place.site.line, place.site.class_names) if source and place.site else None
+        call = source.call(place.site.line, place.site.class_name) if source and place.site else None
         keyword, position = f"{place.prefix}{name}", None if place.prefix else POSITIONS[name]
         written = source.keyword(call, keyword) if source and call else None
         is_default = source is not None and call is not None and written is None and not source.may_hide(call, keyword, position)
@@ -122,7 +129,7 @@ class ScriptEdit:
         if name not in ("prefetch_factor", "persistent_workers") or self._has_literal_workers:
             return repr(value)
         assert workers is not None, "an expression"
-        text = source.written(workers)
+        text = source.written(workers) if isinstance(workers, ast.Name | ast.Attribute | ast.Call) else f"({source.written(workers)})"
         return f"{text} > 0" if value is True else f"{value!r} if {text} else None"
 
     # computing
@@ -135,7 +142,8 @@ class ScriptEdit:
             raise CannotEdit("no-name")
         source = self._source(place.site)
         statement = source.statement(place.site.line)
-        if statement is None or (code == AUTOCAST and place.is_of_torch):
+        is_inner = statement is not None and binds(statement, place.name.partition(".")[0])
+        if statement is None or is_inner or (code == AUTOCAST and place.is_of_torch):
             raise CannotEdit("no-safe-place")
         source.insert_before(statement, code.format(name=place.name, torch=place.site.torch_name, device=place.device_type))
 
@@ -143,7 +151,7 @@ class ScriptEdit:
         if site is None:
             raise CannotEdit("no-source")
         source = self._source(site)
-        call, statement = source.call(site.line, site.class_names), source.statement(site.line)
+        call, statement = source.call(site.line, site.class_name), source.statement(site.line)
         name = assigned_name(statement, call) if statement and call else None
         if call is None or statement is None or name is None or not source.set_keyword(call, "fused", "True"):
             raise CannotEdit("no-safe-place")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+COMMENT = re.compile(r"#.*")
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
 
 
@@ -25,8 +26,10 @@ class Source:
         self._lines = _lines(self.text)
         self._starts = [0, *accumulate(map(len, self._lines))]
 
-    def call(self, line: int, names: Collection[str]) -> ast.Call | None:
-        """The only call of one of ``names`` whose text includes ``line``: ``SGD(...)``, ``optim.SGD(...)``; None without one."""
+    def call(self, line: int, class_name: str) -> ast.Call | None:
+        """The only call of that class whose text includes ``line``: ``SGD(...)``, ``optim.SGD(...)``; None without one."""
+        imports = (alias for node in ast.walk(self._tree) if isinstance(node, ast.ImportFrom) for alias in node.names)
+        names = {class_name} | {alias.asname for alias in imports if alias.name == class_name and alias.asname}
         found = [
             node
             for node in ast.walk(self._tree)
@@ -64,18 +67,16 @@ class Source:
         if written := self.keyword(call, name):
             self._replace(*self._span(written), value)
             return True
-        if self.may_hide(call, name, position):
-            return False
+        if self.may_hide(call, name, position) or any(isinstance(each, ast.GeneratorExp) for each in call.args):
+            return False  # a generator may have no brackets of its own
         end = self._span(call)[1] - 1  # before its last bracket
-        before = self.text[self._span(call)[0] : end].rstrip()
-        start = self._span(call)[0] + len(before)
         last = self._last_argument_end(call)
-        tail = self.text[last:end] if last is not None else ""
-        if last is not None and "," in _without_comments(tail):
-            self._replace(last, last, f", {name}={value}")
-        else:
-            place = start if last is None else last
-            self._replace(place, place, f"{', ' if last else ''}{name}={value}")
+        if last is None:
+            self._replace(end, end, f"{name}={value}")
+            return True
+        tail = COMMENT.sub(lambda found: " " * len(found[0]), self.text[last:end])  # brackets around the argument, a comma
+        place = last + (tail.index(",") if "," in tail else tail.rfind(")") + 1)
+        self._replace(place, place, f", {name}={value}")
         return True
 
     def insert_before(self, statement: ast.stmt, code: str) -> None:
@@ -137,6 +138,14 @@ class Source:
         return max(ends, default=None)
 
 
+def binds(statement: ast.stmt, name: str) -> bool:
+    """Whether a lambda or a comprehension in ``statement`` has a variable ``name`` of its own: outside it is another one, or none."""
+    inner = [node for node in ast.walk(statement) if isinstance(node, ast.Lambda | ast.comprehension)]
+    arguments = {each.arg for node in inner if isinstance(node, ast.Lambda) for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+    targets = (node.target for node in inner if isinstance(node, ast.comprehension))
+    return name in arguments | {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+
+
 def assigned_name(statement: ast.stmt, value: ast.expr) -> str | None:
     """``optimizer`` of ``optimizer = SGD(...)``, ``self.optimizer`` of ``self.optimizer = ...``; None unless ``value`` gets one name."""
     if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is not value:
@@ -152,7 +161,3 @@ def _lines(text: str) -> list[str]:
 
 def _last_name(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
-
-
-def _without_comments(text: str) -> str:
-    return "\n".join(line.partition("#")[0] for line in text.splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ successor = Successor()
 before = dict(os.environ)
 os.environ["CHANGED"] = "yes"
 os.chdir("/")
-atexit.register(print, "exit function", flush=True)
+atexit.register(print, "exit function")  # not flushed
 threading.Thread(target=lambda: (time.sleep(0.3), print("thread", flush=True))).start()
 successor.become([sys.executable, "-c", "import os; print(os.getcwd(), os.environ.get('CHANGED'), os.getpid())"], before)
 print(os.getpid(), flush=True)
@@ -25,7 +26,9 @@ END
 
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise ValueError('no')"])
 def test_command_takes_the_place_of_the_process(tmp_path: Path, end: str) -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT.replace("END", end)], cwd=tmp_path, capture_output=True, text=True, check=True)
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", SCRIPT.replace("END", end)]
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
     pid, *rest = done.stdout.splitlines()
     assert rest == ["thread", "exit function", f"{tmp_path} None {pid}"]
 

@@ -8,12 +8,12 @@ import pytest
 
 from ddpbench.record.request import OutputOptions
 from ddpbench.record.script_diff import ScriptDiff
-from ddpbench.script.ab.follow_up import END_S, LAUNCH_S, MIN_LAUNCH_S, MIN_STEPS, proof_command, proof_time_s, steps_in
+from ddpbench.script.ab.follow_up import END_S, LAUNCH_S, MIN_LAUNCH_S, MIN_STEPS, launches_s, proof_command, steps_in
 
 
 def test_time_that_is_set_aside_is_enough_for_whole_launches() -> None:
-    assert steps_in(proof_time_s(15.0), 15.0, 0.1) == round(LAUNCH_S / 0.1)
-    assert steps_in(10 * proof_time_s(15.0), 15.0, 0.1) == round(LAUNCH_S / 0.1)
+    assert steps_in(launches_s(15.0), 15.0, 0.1) == round(LAUNCH_S / 0.1)
+    assert steps_in(10 * launches_s(15.0), 15.0, 0.1) == round(LAUNCH_S / 0.1)
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,9 @@ def test_launches_fit_into_the_time(left_s: float, start_s: float, step_s: float
 
 
 def test_command_is_the_proof_with_its_steps() -> None:
-    diff = ScriptDiff(text="--- a", proof="ddpbench ab --gpus 2 --diff 'a b.diff' train.py --epochs 9", proof_steps=120)
-    assert proof_command(diff, OutputOptions(output_dir="runs", quiet=True, summary="kept.json", gpus=2)) == [
+    diff = ScriptDiff(text="--- a", file="a b.diff", proof="ddpbench ab", proof_steps=120, compute_only=True)
+    program = ["train.py", "--api-key", "secret"]
+    assert proof_command(diff, program, OutputOptions(output_dir="runs", quiet=True, summary="kept.json", gpus=2), 2) == [
         *(sys.executable, "-m", "ddpbench", "ab", "--steps", "120", "--output-dir", "runs", "--quiet"),
-        *("--gpus", "2", "--diff", "a b.diff", "train.py", "--epochs", "9"),
+        *("--gpus", "2", "--diff", "a b.diff", "--compute-only", "train.py", "--api-key", "secret"),
     ]

@@ -45,7 +45,9 @@ def test_diff_of_another_program_has_no_arguments() -> None:
         ("-j 4", "--workers 14", "-j 4 --workers 14"),
         ("--pin", "--pin --workers 2", "--pin --workers 2"),
         ("", "--no-pin", "--no-pin"),
-        ("--workers", "--workers 2", "--workers --workers 2"),
+        ("--workers", "--workers 2", "--workers 2"),
+        ("--workers 2 --workers 4", "--workers 8", "--workers 2 --workers 8"),
+        ("--pin --lr 0.1", "--pin True", "--pin True --lr 0.1"),
     ],
 )
 def test_last_arguments_count(command: str, words: str, expected: str) -> None:

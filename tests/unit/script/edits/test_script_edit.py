@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import inspect
 import runpy
 import subprocess
 import sys
@@ -154,6 +155,7 @@ def step(training: Training) -> float:
             "no-safe-place",
         ),
         ("net = ", "nets = [0]\nnets[0] = ", "channels-last", "no-name"),
+        ("optimizer = th.optim.SGD(net", "optimizer = [th.optim.SGD(n", "channels-last", "no-safe-place"),
         ("made", "made", "bf16-autocast", "no-safe-place"),  # every Sequential would compute so
     ],
 )
@@ -161,6 +163,8 @@ def test_without_a_safe_place_there_is_no_diff(
     before: str, after: str, cure: CureCode, reason: EditObstacle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = MODULE.replace(before, after, 1)
+    if text.startswith("\nimport") and "[th.optim.SGD(n." in text:
+        text = text.replace("momentum=0.9)", "momentum=0.9) for n in [net]][0]")
     if reason == "no-name":
         text = text.replace("net.parameters()", "nets[0].parameters()").replace("made = net", "made = nets[0]")
     with pytest.raises(CannotEdit) as refused:
@@ -194,9 +198,12 @@ from torch.utils.data import DataLoader, TensorDataset
 parser = argparse.ArgumentParser()
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--pin", action="store_true")
-args = parser.parse_args([])
+args = parser.parse_args()
 data = TensorDataset(torch.randn(8, 2))
 options = {"num_workers": args.workers}
+class Own(DataLoader):
+    def __init__(self, data, size):
+        super().__init__(data, batch_size=size)
 made = DataLoader(
     CALL
 )
@@ -208,6 +215,7 @@ def loader_edit(call: str, folder: Path, monkeypatch: pytest.MonkeyPatch, change
     sites, own, parse = CallSites(), DataLoader.__init__, argparse.ArgumentParser.parse_known_args
     monkeypatch.setattr(DataLoader, "__init__", sites.noted(own))
     monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", sites.noted_parse(parse))
+    monkeypatch.setattr(sys, "argv", ["train.py"])
     loader = runpy.run_path(str(folder / "train.py"))["made"]
     monkeypatch.setattr(DataLoader, "__init__", own)
     monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", parse)
@@ -232,6 +240,13 @@ GUARDED = "prefetch_factor=4 if args.workers else None, persistent_workers=args.
         ("data", ChangeDataLoader(num_workers=0, in_order=False), "", "data, in_order=False"),
         ("data, pin_memory=args.pin", ChangeDataLoader(pin_memory=True), "--pin", ""),
         ("data", ChangeDataLoader(pin_memory=True), "", "data, pin_memory=True"),
+        ("data, batch_size=(8 // 2)", ChangeDataLoader(pin_memory=True), "", "data, batch_size=(8 // 2), pin_memory=True"),
+        (
+            "data, num_workers=0 if args.pin else 0",
+            ChangeDataLoader(prefetch_factor=4),
+            "",
+            "data, num_workers=0 if args.pin else 0, prefetch_factor=4 if (0 if args.pin else 0) else None",
+        ),
     ],
 )
 def test_loader_changes_by_its_call_or_by_the_arguments_of_the_script(
@@ -272,9 +287,18 @@ def test_forward_in_bfloat16_is_that_of_the_class(tmp_path: Path, monkeypatch: p
     changed.optimizers[0].load_state_dict(checkpoint[1])
     images = torch.randn(4, 3, 8, 8)
     for each in (model, copy.deepcopy(model)):
-        assert each(images).dtype == torch.bfloat16
+        assert (each.train()(images).dtype, each.eval()(images).dtype) == (torch.bfloat16, torch.float32)
         assert not torch.is_autocast_enabled("cpu")
+    assert list(inspect.signature(model.forward).parameters) == ["images"]
+    model.train()
     for _ in range(200):
         loss, before = step(changed), step(plain)
     assert loss < 0.1
     assert loss == pytest.approx(before, abs=0.05)
+
+
+def test_loader_of_a_subclass_has_arguments_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = LOADER.replace("made = DataLoader(", "made = Own(")
+    monkeypatch.setattr(sys.modules[__name__], "LOADER", text)
+    with pytest.raises(CannotEdit, match="no-safe-place"):
+        loader_edit("data, 2", tmp_path, monkeypatch, ChangeDataLoader(num_workers=3))
