@@ -180,7 +180,7 @@ def test_fused_optimizer_is_a_keyword_and_lasts_after_a_resume(launch: Launch, f
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_diagnosis_ends_with_the_proof_if_there_is_time(launch: Launch, folder: Path, ranks: int) -> None:
     flags = ["--gpus", "2"] if ranks == 2 else []
-    done = launch([sys.executable, QUICK, "diagnose", "--time-limit", "75", *flags, "-o", "runs", "updates.py"], cwd=folder, timeout=250)
+    done = launch([sys.executable, QUICK, "diagnose", "--time-limit", "150", *flags, "-o", "runs", "updates.py"], cwd=folder, timeout=250)
     assert done.returncode == 0, done.stderr
     jobs = {job.kind: job for path in (folder / "runs").glob("*.json") for job in [load(path)]}
     assert jobs.keys() == {"diagnose", "ab"}, done.stderr
@@ -192,9 +192,8 @@ def test_diagnosis_ends_with_the_proof_if_there_is_time(launch: Launch, folder: 
     assert proof.gain
     assert proof.gain.center > 1.1, "other load decides whether that is proved"
     assert jobs["ab"].records[0].world_size == ranks
-    assert (
-        done.stderr.index("NOT PROVED") < done.stderr.index("ddpbench: proving the change: 4 launches of ") < done.stderr.index("PROVED   ")
-    )
+    screened, begun = done.stderr.index("NOT PROVED"), done.stderr.index("ddpbench: proving the change: 4 launches of ")
+    assert screened < begun < done.stderr.index("ddpbench ab  updates.py")
 
 
 def test_proof_that_cannot_be_started_takes_nothing_from_the_diagnosis(launch: Launch, folder: Path) -> None:
