@@ -90,7 +90,10 @@ class ScriptEdit:
                     self._fuse(optimizer)
             else:
                 raise CannotEdit("by-hand")
-        return ScriptDiff(text="".join(each.diff() for each in self._sources.values()), arguments=shlex.join(self._arguments))
+        found = ScriptDiff(text="".join(each.diff() for each in self._sources.values()), arguments=shlex.join(self._arguments))
+        if not (found.text or found.arguments):  # what it would change is gone
+            raise CannotEdit("no-source")
+        return found
 
     # the loader
 

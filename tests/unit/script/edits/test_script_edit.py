@@ -180,6 +180,11 @@ def test_source_that_has_changed_since_is_not_edited(tmp_path: Path, monkeypatch
         ScriptEdit(training_places(training, None, sites), str(tmp_path)).found(None, ["channels-last"])
 
 
+def test_nothing_to_edit_is_no_diff(tmp_path: Path) -> None:
+    with pytest.raises(CannotEdit, match="no-source"):
+        ScriptEdit(training_places(Training([], [], torch.device("cpu")), None, CallSites()), str(tmp_path)).found(None, ["channels-last"])
+
+
 def test_source_of_a_library_is_not_edited(tmp_path: Path) -> None:
     sites = CallSites()
     model = torch.nn.Linear(2, 2)
