@@ -215,7 +215,7 @@ class ScriptSession(ABC):
         record.status, record.fault = status, fault  # also if all of its rounds are complete
         journal = self._keep(record)
         journal.close(status, fault)
-        self._judged(journal)
+        journal = self._judged(journal)
         render = None if journal.job.records[0].rounds else self._render_fault
         print_and_write_json(journal.job, Path(self._shown(journal.path)), self._request.output, stream=self._stream, render=render)
         return journal

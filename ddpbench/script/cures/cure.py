@@ -60,7 +60,12 @@ class Training:
 
     def own_modules(self) -> list[nn.Module]:
         """The models without DDP around them."""
-        return [each.module if isinstance(each, DistributedDataParallel) else each for each in self.models]
+        return [own_module(each) for each in self.models]
+
+
+def own_module(model: nn.Module) -> nn.Module:
+    """``model`` without DDP around it."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
 
 
 class Cure(Protocol):

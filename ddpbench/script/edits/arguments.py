@@ -57,10 +57,9 @@ def _sets_only(parsed: ParsedArguments, words: Sequence[str], name: str, value: 
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             namespace, unknown = parsed.parser.parse_known_args(with_arguments(parsed.words, words))
-            _, unknown_before = parsed.parser.parse_known_args([*parsed.words])
     except (Exception, SystemExit):  # of the script's own types, and of argparse
         return False
     found = vars(namespace)
     others = {key for key in found.keys() | parsed.values.keys() if key != name}
     is_same = all(repr(found.get(key)) == repr(parsed.values.get(key)) for key in others)
-    return found.get(name) == value and is_same and unknown == unknown_before
+    return found.get(name) == value and is_same and unknown == parsed.unknown

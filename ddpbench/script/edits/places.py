@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from ddpbench.script.cures.cure import Training
+from ddpbench.script.cures.cure import Training, own_module
 from ddpbench.script.observe.call_sites import CallSite, CallSites, ParsedArguments
 
 LOADER_ARGUMENTS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "in_order")
@@ -66,7 +65,7 @@ def training_places(training: Training, loader: DataLoader[Any] | None, sites: C
 
 
 def _model_place(model: nn.Module, optimizers: Sequence[Optimizer], sites: CallSites) -> ModelPlace | None:
-    own = model.module if isinstance(model, DistributedDataParallel) else model
+    own = own_module(model)
     found = [site for each in _users(model, own, optimizers) if (site := sites.of(each))]
     if not found:
         return None

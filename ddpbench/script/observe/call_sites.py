@@ -76,6 +76,7 @@ class ParsedArguments:
     parser: ArgumentParser
     words: Sequence[str]
     values: Mapping[str, Any]
+    unknown: Sequence[str]
 
 
 class CallSites:
@@ -124,7 +125,7 @@ class CallSites:
             parsed = parse(parser, args, namespace)
             with suppress(Exception):
                 if args is None or [*args] == words:
-                    self.arguments.append(ParsedArguments(parser, words, dict(vars(parsed[0]))))
+                    self.arguments.append(ParsedArguments(parser, words, dict(vars(parsed[0])), parsed[1]))
             return parsed
 
         return noted_parse

@@ -13,7 +13,7 @@ from ddpbench.script.observe.call_sites import ParsedArguments
 
 
 def known(parser: argparse.ArgumentParser, *words: str) -> list[ParsedArguments]:
-    return [ParsedArguments(parser, words, vars(parser.parse_args(words)))]
+    return [ParsedArguments(parser, words, vars(parser.parse_args(words)), [])]
 
 
 def parsed(*words: str) -> list[ParsedArguments]:
