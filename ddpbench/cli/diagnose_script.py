@@ -63,15 +63,16 @@ def diagnose_script(context: click.RichContext, /, words: tuple[str, ...], is_mo
 def prove_diagnosed(status: ExitStatus, program: Program, output: OutputOptions) -> int:
     """Become the proof of what was diagnosed in ``program``, if one is to follow; returns the exit code if not."""
     from ddpbench.record.io import load
-    from ddpbench.script.ab.follow_up import diff_to_prove, proof_command, proof_environment, proof_line
+    from ddpbench.script.ab.follow_up import proof_command, proof_environment, proof_line, to_prove
 
-    diff = diff_to_prove(load(Path(status.record_path)))
-    if diff is None:
+    found = to_prove(load(Path(status.record_path)))
+    if found is None:
         return status.exit_code
+    diff, plan = found
     if not output.quiet:
-        print(proof_line(diff), file=sys.stderr, flush=True)
-    command = proof_command(diff, program.argv, output, output.gpus)
-    os.execve(command[0], command, proof_environment(os.environ, diff))
+        print(proof_line(plan), file=sys.stderr, flush=True)
+    command = proof_command(diff, plan, program.argv, output, output.gpus)
+    os.execve(command[0], command, proof_environment(os.environ, plan))
 
 
 def flags_of_config() -> list[Any]:

@@ -20,6 +20,13 @@ EditObstacle = Literal[
 """Why there is no diff."""
 
 
+class ProofPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A proof that fits into the time of a diagnosis."""
+
+    steps: AtLeastOne  # batches of each launch
+    seconds: Seconds  # of all launches, about
+
+
 class ScriptDiff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One of ``text``, ``arguments`` and ``obstacle`` is set, or both of the first two."""
 
@@ -30,5 +37,4 @@ class ScriptDiff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     command: SourceText = ""  # the script with the arguments; here and in ``proof``, what may be a password is masked
     proof: SourceText = ""  # the command of ddpbench that proves the change
     compute_only: bool = False  # it does so on batches that are ready
-    proof_steps: AtLeastOne | None = None  # batches of each launch of the proof that follows the diagnosis; None if none does
-    proof_s: Seconds | None = None  # that it takes about
+    plan: ProofPlan | None = None  # of the proof that follows the diagnosis; None if none does

@@ -185,8 +185,9 @@ def test_diagnosis_ends_with_the_proof_if_there_is_time(launch: Launch, folder: 
     diagnosis, proof = jobs["diagnose"].diagnosis, jobs["ab"].proof
     assert diagnosis
     assert diagnosis.diff
+    assert diagnosis.diff.plan
     assert proof
-    assert (proof.steps, len(proof.launches), proof.problems) == (diagnosis.diff.proof_steps, 4, [])
+    assert (proof.steps, len(proof.launches), proof.problems) == (diagnosis.diff.plan.steps, 4, [])
     assert proof.gain
     assert proof.gain.center > 1.1, "other load decides whether that is proved"
     assert jobs["ab"].records[0].world_size == ranks

@@ -15,7 +15,7 @@ from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.flags import flag_fields, to_argv
 from ddpbench.record.record import Job
 from ddpbench.record.request import AbOptions, OutputOptions
-from ddpbench.record.script_diff import ScriptDiff
+from ddpbench.record.script_diff import ProofPlan, ScriptDiff
 
 NUM_LAUNCHES = 4  # two of each side
 LAUNCH_S, MIN_LAUNCH_S = 20.0, 8.0
@@ -34,17 +34,19 @@ def launches_s(start_s: float, training_s: float = LAUNCH_S) -> float:
     return NUM_LAUNCHES * (start_s + training_s + END_S)
 
 
-def steps_in(left_s: float, start_s: float, step_s: float) -> int | None:
-    """Batches of each launch, so that all take at most ``left_s``; None if these would be too few."""
+def plan_proof(left_s: float, start_s: float, step_s: float) -> ProofPlan | None:
+    """A proof that takes at most ``left_s``, of steps of about ``step_s``; None if its launches would be too short."""
     launch_s = min(LAUNCH_S, left_s / NUM_LAUNCHES - start_s - END_S)
     steps = ceil(launch_s / step_s)
-    return steps if launch_s >= MIN_LAUNCH_S and steps >= MIN_STEPS else None
+    if launch_s < MIN_LAUNCH_S or steps < MIN_STEPS:
+        return None
+    return ProofPlan(steps=steps, seconds=launches_s(start_s, launch_s))
 
 
-def diff_to_prove(job: Job) -> ScriptDiff | None:
-    """The diff of ``job`` if its proof follows."""
+def to_prove(job: Job) -> tuple[ScriptDiff, ProofPlan] | None:
+    """The diff of ``job`` and the plan of its proof, if one follows."""
     diff = job.diagnosis.diff if job.diagnosis else None
-    return diff if diff and diff.proof and diff.proof_steps else None
+    return (diff, diff.plan) if diff and diff.proof and diff.plan else None
 
 
 def proof_flags(diff: ScriptDiff, ranks: int | None) -> list[str]:
@@ -53,23 +55,23 @@ def proof_flags(diff: ScriptDiff, ranks: int | None) -> list[str]:
     return [*to_argv(OutputOptions(gpus=ranks), flag_fields(OutputOptions)), *to_argv(options, flag_fields(AbOptions))]
 
 
-def proof_command(diff: ScriptDiff, program: Sequence[str], output: OutputOptions, ranks: int | None) -> list[str]:
+def proof_command(diff: ScriptDiff, plan: ProofPlan, program: Sequence[str], output: OutputOptions, ranks: int | None) -> list[str]:
     """The words of the proof that follows, of the script and its arguments ``program``. Records and lines are as in ``output``."""
     shown = OutputOptions(output_dir=output.output_dir, quiet=output.quiet, verbose=output.verbose)
-    steps = to_argv(AbOptions(steps=diff.proof_steps or MIN_STEPS), flag_fields(AbOptions))
+    steps = to_argv(AbOptions(steps=plan.steps), flag_fields(AbOptions))
     flags = [*steps, *to_argv(shown, flag_fields(OutputOptions)), *proof_flags(diff, ranks)]
     return [sys.executable, "-m", "ddpbench", "ab", *flags, *program]
 
 
-def proof_environment(environment: Mapping[str, str], diff: ScriptDiff) -> dict[str, str]:
+def proof_environment(environment: Mapping[str, str], plan: ProofPlan) -> dict[str, str]:
     """The variables of that command, of the diagnosis's own ones."""
     own = {name: value for name, value in environment.items() if name != EnvVar.DDPBENCH_SCRATCH}
-    return {**own, EnvVar.DDPBENCH_FOLLOWS: f"{MAX_LENGTH * (diff.proof_s or 0.0):.0f}"}
+    return {**own, EnvVar.DDPBENCH_FOLLOWS: f"{MAX_LENGTH * plan.seconds:.0f}"}
 
 
-def proof_line(diff: ScriptDiff) -> str:
+def proof_line(plan: ProofPlan) -> str:
     """What is printed before it begins."""
-    return f"ddpbench: proving the change: {NUM_LAUNCHES} launches of {diff.proof_steps} batches each, about {diff.proof_s or 0.0:.0f} s"
+    return f"ddpbench: proving the change: {NUM_LAUNCHES} launches of {plan.steps} batches each, about {plan.seconds:.0f} s"
 
 
 def after_diagnosis(measure: Callable[[], int], limit_s: float) -> int:

@@ -26,8 +26,9 @@ from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.record.screening import CureCode, Obstacle, ScreenedCure, Screening
+from ddpbench.record.script_diff import ProofPlan
 from ddpbench.report.messages.verdict import explain_verdict, next_step_text, verdict_heading
-from ddpbench.script.ab.follow_up import launches_s, steps_in
+from ddpbench.script.ab.follow_up import launches_s, plan_proof
 from ddpbench.script.diagnose.channel import StageChannel
 from ddpbench.script.diagnose.deadline import Deadline
 from ddpbench.script.diagnose.job import build_records, update_diagnosis
@@ -241,10 +242,9 @@ class ScriptDiagnosis:
     def proof_s(self) -> float:
         return launches_s(self._start_s) if self.may_prove else 0.0
 
-    def plan_of_proof(self, step_s: float) -> tuple[int | None, float | None]:
-        """Batches of each launch in the time that is left, and the seconds of all; None without a proof."""
-        steps = steps_in(self._begin_s + self._limit_s - time.monotonic(), self._start_s, step_s) if self.may_prove else None
-        return steps, launches_s(self._start_s, steps * step_s) if steps else None
+    def plan_of_proof(self, step_s: float) -> ProofPlan | None:
+        """That of launches in the time that is left; None without a proof."""
+        return plan_proof(self._begin_s + self._limit_s - time.monotonic(), self._start_s, step_s) if self.may_prove else None
 
     def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
         self.diagnosis.screening = Screening(cures=list(cures), allows_numerics=self.allows_numerics)

@@ -28,11 +28,11 @@ from ddpbench.record.io import check_output_paths
 from ddpbench.record.record import Fault, Record
 from ddpbench.record.remedy import Advice
 from ddpbench.record.request import Request, ScriptDiagnoseOptions
-from ddpbench.record.script_diff import ScriptDiff
+from ddpbench.record.script_diff import ProofPlan, ScriptDiff
 from ddpbench.record.text import mask_command, pluralize
 from ddpbench.report.messages.protected_files import REFUSAL_HINT, refusal_text, scratch_size_text, unprevented_text
 from ddpbench.report.pages.watch import OUTSIDE_NAMES
-from ddpbench.script.ab.follow_up import diff_to_prove, proof_command, proof_environment, proof_flags, proof_line
+from ddpbench.script.ab.follow_up import proof_command, proof_environment, proof_flags, proof_line, to_prove
 from ddpbench.script.edits.diff_file import with_arguments, write_diff_file
 from ddpbench.script.protect.metadata import FileStates
 from ddpbench.script.protect.scratch import folder_size
@@ -85,7 +85,7 @@ class DiagnoseSession(ProtectedSession):
         self._has_verdict = not rank_env.is_rank0  # other ranks leave the exit code to rank 0
         self._successor = None if rank_env.launched else Successor()
         self._environment = dict(os.environ)  # before the script
-        self._diff: ScriptDiff | None = None  # whose proof follows
+        self._to_prove: tuple[ScriptDiff, ProofPlan] | None = None  # if a proof follows
 
     def _announce(self) -> None:
         if self._successor:
@@ -180,8 +180,8 @@ class DiagnoseSession(ProtectedSession):
         program, env, step_ms = self._program, self._rank_env, summarize(baseline).step_ms
         changed = replace(program, arguments=tuple(with_arguments(program.arguments, shlex.split(diff.arguments))))
         still_waits = advice.code != "screened" and advice.change is None  # for data: the change does not show
-        steps, proof_s = self._diagnosis.plan_of_proof(step_ms / 1000) if step_ms else (None, None)
-        diff = msgspec.structs.replace(diff, file=self._shown(file), compute_only=still_waits, proof_steps=steps, proof_s=proof_s)
+        plan = self._diagnosis.plan_of_proof(step_ms / 1000) if step_ms else None
+        diff = msgspec.structs.replace(diff, file=self._shown(file), compute_only=still_waits, plan=plan)
         flags = proof_flags(diff, env.world_size if env.launched else None)
         return msgspec.structs.replace(
             diff,
@@ -204,7 +204,7 @@ class DiagnoseSession(ProtectedSession):
         size = self._protection.run_unprotected(folder_size, Path(self._protection.scratch))
         if size >= LARGE_SCRATCH_BYTES:
             self.print_line(f"ddpbench: note: {scratch_size_text(self._protection.scratch, size)}")
-        self._diff, verdict = diff_to_prove(journal.job), journal.job.records[0].verdict
+        self._to_prove, verdict = to_prove(journal.job), journal.job.records[0].verdict
         self._has_verdict = verdict is not None and not isinstance(verdict.evidence, TooShort)
         self._gate_error = gate_error(journal.job.records[:1], journal.job)
         return journal
@@ -259,11 +259,12 @@ class DiagnoseSession(ProtectedSession):
         last.start()
         if self._gate_error and exit_code == self._gate_error.exit_code:
             exit_with_error(self._gate_error)
-        if self._diff and self._successor and exit_code == ExitCode.OK:
-            self.print_progress(proof_line(self._diff))
+        if self._to_prove and self._successor and exit_code == ExitCode.OK:
+            diff, plan = self._to_prove
+            self.print_progress(proof_line(plan))
             output = msgspec.structs.replace(self._request.output, output_dir=self._shown(Path(self._request.output.output_dir)))
-            command = proof_command(self._diff, self._program.argv, output, ranks=None)
-            self._successor.become(command, proof_environment(self._environment, self._diff))
+            command = proof_command(diff, plan, self._program.argv, output, ranks=None)
+            self._successor.become(command, proof_environment(self._environment, plan))
         if exit_code == ending.exit_code:
             ending.exit_process()
         sys.exit(exit_code)

@@ -7,13 +7,13 @@ import sys
 import pytest
 
 from ddpbench.record.request import OutputOptions
-from ddpbench.record.script_diff import ScriptDiff
-from ddpbench.script.ab.follow_up import END_S, LAUNCH_S, MIN_LAUNCH_S, MIN_STEPS, launches_s, proof_command, steps_in
+from ddpbench.record.script_diff import ProofPlan, ScriptDiff
+from ddpbench.script.ab.follow_up import END_S, LAUNCH_S, MIN_LAUNCH_S, MIN_STEPS, launches_s, plan_proof, proof_command
 
 
 def test_time_that_is_set_aside_is_enough_for_whole_launches() -> None:
-    assert steps_in(launches_s(15.0), 15.0, 0.1) == round(LAUNCH_S / 0.1)
-    assert steps_in(10 * launches_s(15.0), 15.0, 0.1) == round(LAUNCH_S / 0.1)
+    for left_s in (launches_s(15.0), 10 * launches_s(15.0)):
+        assert plan_proof(left_s, 15.0, 0.1) == ProofPlan(steps=round(LAUNCH_S / 0.1), seconds=launches_s(15.0))
 
 
 @pytest.mark.parametrize(
@@ -26,13 +26,15 @@ def test_time_that_is_set_aside_is_enough_for_whole_launches() -> None:
     ],
 )
 def test_launches_fit_into_the_time(left_s: float, start_s: float, step_s: float, steps: int | None) -> None:
-    assert steps_in(left_s, start_s, step_s) == steps
+    plan = plan_proof(left_s, start_s, step_s)
+    assert (plan and plan.steps) == steps
 
 
 def test_command_is_the_proof_with_its_steps() -> None:
-    diff = ScriptDiff(text="--- a", file="a b.diff", proof="ddpbench ab", proof_steps=120, compute_only=True)
+    diff = ScriptDiff(text="--- a", file="a b.diff", proof="ddpbench ab", compute_only=True)
+    plan = ProofPlan(steps=120, seconds=90.0)
     program = ["train.py", "--api-key", "secret"]
-    assert proof_command(diff, program, OutputOptions(output_dir="runs", quiet=True, summary="kept.json", gpus=2), 2) == [
+    assert proof_command(diff, plan, program, OutputOptions(output_dir="runs", quiet=True, summary="kept.json", gpus=2), 2) == [
         *(sys.executable, "-m", "ddpbench", "ab", "--steps", "120", "--output-dir", "runs", "--quiet"),
         *("--gpus", "2", "--diff", "a b.diff", "--compute-only", "train.py", "--api-key", "secret"),
     ]
