@@ -42,6 +42,7 @@ RemedyCode = Literal[
     "fewer-ranks",
     "channels-last",  # these were screened: see Screening
     "fused-optimizer",
+    "tf32-products",
     "bf16-autocast",
     "other-setting",  # of the scenario: predicted before its trial, and not recommended since
 ]

@@ -15,13 +15,15 @@ from ddpbench.record.ranges import Elapsed, Seconds
 CureCode = Literal[
     "null",  # a switch that does nothing: what it seems to gain is noise
     "channels-last",  # memory format of weights (N, C, H, W)
+    "fused-kernels",  # of BatchNorm, addition, ReLU and max-pool
     "fused-optimizer",  # one kernel for the whole update
+    "tf32-products",  # of float32 matrices, on Tensor Cores
     "bf16-autocast",  # around the forward of the model
 ]
 
 NULL: CureCode = "null"
 
-CHANGES_NUMBERS: tuple[CureCode, ...] = ("bf16-autocast",)
+CHANGES_NUMBERS: tuple[CureCode, ...] = ("tf32-products", "bf16-autocast")
 """Cures that compute in another precision. The others only round differently."""
 
 Obstacle = Literal[
@@ -38,10 +40,15 @@ Obstacle = Literal[
     "bucket-views",  # gradients are views of DDP's buckets, whose memory format is that of the start
     "other-precision",  # the model computes in another precision than float32
     "no-bfloat16",  # the device has no instructions for it
+    "no-tf32",
+    "mostly-convolutions",  # which compute in TF32 unless the script forbids it
     "replicated",  # by nn.DataParallel
     "own-forward",  # the script has replaced that of the instance
     "sparse-gradients",
     "no-model",  # it, or its optimizer, has been freed
+    "needs-channels-last",  # which has gained nothing, or is not tried
+    "nothing-to-fuse",  # no BatchNorm before a ReLU
+    "second-derivatives",  # which the kernels do not have
     "captured",  # the script replays a CUDA graph
     "no-device-kernel",  # there is no fused implementation for the device
     "disturbed",  # windows skipped updates, or the loss was not finite, again and again

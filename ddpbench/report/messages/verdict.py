@@ -96,6 +96,10 @@ def _training_change(cure: CureCode, change: ChangeTraining) -> str:
             return "model.to(memory_format=torch.channels_last)"
         case "fused-optimizer":
             return f"{' and '.join(dict.fromkeys(change.optimizers)) or 'the optimizer'}(..., fused=True)"
+        case "fused-kernels":
+            return "ddpbench.kernels.fuse(model)"
+        case "tf32-products":
+            return 'torch.set_float32_matmul_precision("high")'
         case "bf16-autocast":
             return f'torch.autocast("{change.device_type}", torch.bfloat16) around the forward of the model'
         case "null":

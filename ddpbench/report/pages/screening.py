@@ -14,7 +14,17 @@ from ddpbench.report.messages.screening import no_time_text, screened_gain_text
 
 HEADING, MEASURED = "settings of computing", "measured (95%), on batches that are ready"
 
-OBVIOUS = ("already-on", "no-convolutions", "volumes", "no-bfloat16", "other-precision")
+OBVIOUS = (
+    "already-on",
+    "no-convolutions",
+    "volumes",
+    "no-bfloat16",
+    "no-tf32",
+    "mostly-convolutions",
+    "other-precision",
+    "no-device-kernel",
+    "nothing-to-fuse",
+)
 """Obstacles that follow from what the script is."""
 
 

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 
 from ddpbench.record.screening import CureCode, Obstacle
 from ddpbench.script.cures.cure import Cure, Null, Training
+from ddpbench.script.cures.kernels import FusedKernels
 from ddpbench.script.cures.memory_format import ChannelsLast
 from ddpbench.script.cures.optimizer import FusedOptimizer
-from ddpbench.script.cures.precision import Bf16Autocast
+from ddpbench.script.cures.precision import Bf16Autocast, Tf32Products
 
-CURES: Mapping[CureCode, Cure] = {each.code: each for each in (Null(), ChannelsLast(), FusedOptimizer(), Bf16Autocast())}
+CURES: Mapping[CureCode, Cure] = {
+    each.code: each for each in (Null(), ChannelsLast(), FusedKernels(), FusedOptimizer(), Tf32Products(), Bf16Autocast())
+}
 
 
 def obstacle(code: CureCode, training: Training) -> Obstacle | None:

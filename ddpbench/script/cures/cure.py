@@ -28,6 +28,7 @@ class Training:
         scaled: Those of the optimizers whose gradients a GradScaler scales.
         has_more_optimizers: The script has others, which are not known.
         replays_graphs: It replays CUDA graphs, whose kernels no cure reaches.
+        differentiates_twice: It differentiates gradients again.
     """
 
     models: Sequence[nn.Module]
@@ -37,6 +38,7 @@ class Training:
     scaled: Sequence[Optimizer] = ()
     has_more_optimizers: bool = False
     replays_graphs: bool = False
+    differentiates_twice: bool = False
 
     @property
     def parameters(self) -> list[nn.Parameter]:

@@ -1,4 +1,4 @@
-"""The forward of the model in bfloat16, where autocast takes that to be safe."""
+"""Fewer bits: float32 matrices multiplied in TF32, and the forward of the model in bfloat16 where autocast takes that to be safe."""
 
 from __future__ import annotations
 
@@ -14,6 +14,43 @@ from torch import nn
 from ddpbench.machine.fingerprint import emulates_bfloat16
 from ddpbench.record.screening import CureCode, Obstacle
 from ddpbench.script.cures.cure import Training
+
+
+class Tf32Products:
+    """``torch.set_float32_matmul_precision("high")``. It changes numbers. Convolutions have a flag of their own, which is on by default."""
+
+    code: CureCode = "tf32-products"
+
+    def obstacle(self, training: Training) -> Obstacle | None:
+        if training.device.type != "cuda" or torch.cuda.get_device_capability(training.device) < (8, 0):
+            return "no-tf32"
+        if training.is_compiled:  # Dynamo guards on it
+            return "compiled"
+        if training.precision != "torch-default" or any(each.dtype != torch.float32 for each in training.parameters):
+            return "other-precision"
+        if 2 * sum(each.numel() for each in training.parameters if each.dim() > 2) > sum(each.numel() for each in training.parameters):
+            return "mostly-convolutions"
+        try:
+            return None if torch.get_float32_matmul_precision() == "highest" else "already-on"
+        except RuntimeError:  # the script has set it for one library, and not for another
+            return "own-implementation"
+
+    @contextmanager
+    def switched_on(self, training: Training) -> Iterator[None]:
+        own, settings = torch.get_float32_matmul_precision(), [(each, each.fp32_precision) for each in _matmul_settings()]
+        torch.set_float32_matmul_precision("high")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(own)
+            for each, precision in settings:  # "none", which follows the setting of all operations, is not "ieee"
+                each.fp32_precision = precision
+
+
+def _matmul_settings() -> list[Any]:
+    """What ``set_float32_matmul_precision`` sets, in torch 2.9 and newer."""
+    found = (getattr(each, "matmul", None) for each in (torch.backends.cuda, torch.backends.mkldnn))
+    return [each for each in found if hasattr(each, "fp32_precision")]
 
 
 class Bf16Autocast:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from math import ceil
 from time import monotonic
 from typing import Protocol
@@ -25,6 +25,9 @@ MAX_REPEATS = 2
 
 FORMATS: tuple[CureCode, ...] = ("channels-last", "bf16-autocast")
 """Cures that change what others gain: once one of them is kept, what gained nothing before it is tried once more."""
+
+NEEDS: Mapping[CureCode, CureCode] = {"fused-kernels": "channels-last"}
+"""Cures that do nothing without another, which must be kept, or be the script's own."""
 
 NEVER_TOGETHER: set[CureCode] = {"channels-last", "fused-optimizer"}
 """A fused optimizer reads the moments of a checkpoint in the order of the weights, whatever theirs is."""
@@ -69,6 +72,7 @@ class ScreeningSchedule:
         self._measured, self._new_window, self._run, self._end_s = measured, new_window, run, end_s
         self._tried: list[ScreenedCure] = []
         self._step_s = 0.0  # with the cures that are kept
+        self._own: Sequence[CureCode] = ()  # that the script has already
         self._has_gain = False
         self.round_text = ""  # of the present trial: ``2 of 6``
 
@@ -78,6 +82,7 @@ class ScreeningSchedule:
         cures = self._measured.cures()
         applicable = [code for code, obstacle in cures if obstacle is None]
         self._tried = [ScreenedCure(code=code, obstacle=obstacle) for code, obstacle in cures if obstacle]
+        self._own = [code for code, obstacle in cures if obstacle == "already-on"]
         kept: list[CureCode] = []
         again: list[CureCode] = []  # gained nothing so far
         for code in applicable if len(applicable) > 1 else ():  # the null cure alone says nothing
@@ -88,7 +93,7 @@ class ScreeningSchedule:
                 for other in repeated:
                     yield from self._try(other, kept)
                     kept += [other] if self._is_kept() else []
-            elif code != NULL and self._tried[-1].obstacle is None:
+            elif code not in (NULL, "tf32-products") and self._tried[-1].obstacle is None:  # autocast leaves no products for TF32
                 again.append(code)
         self.round_text = ""
         self._measured.keep_screening(self._tried)
@@ -100,6 +105,10 @@ class ScreeningSchedule:
     def _try(self, code: CureCode, kept: Sequence[CureCode]) -> Iterator[Stage]:
         """Six pairs of windows, with ``code`` and without, on top of ``kept``, in turns: A B, B A."""
         self.round_text, trial = "", ScreenedCure(code=code, on_top_of=list(kept))
+        needed = NEEDS.get(code)
+        if needed and needed not in (*kept, *self._own):
+            self._tried.append(replace(trial, obstacle="needs-channels-last"))
+            return
         if {code, *kept} >= NEVER_TOGETHER:
             self._tried.append(replace(trial, obstacle="fused-moments"))
             return

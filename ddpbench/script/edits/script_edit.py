@@ -6,7 +6,7 @@ import ast
 import inspect
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,10 @@ from ddpbench.script.edits.arguments import own_arguments
 from ddpbench.script.edits.places import LOADER_ARGUMENTS, LoaderPlace, ModelPlace, TrainingPlaces
 from ddpbench.script.edits.source import Source, assigned_name, binds
 from ddpbench.script.observe.call_sites import CallSite
+
+FUSED_KERNELS = """\
+import ddpbench.kernels
+ddpbench.kernels.fuse({name})"""
 
 KEEP_FUSED = """\
 def keep_fused(_, state):  # an older checkpoint says that it is not
@@ -37,6 +41,15 @@ def in_bfloat16(forward):  # of a class, so that copies of the model train so, t
     autocast_forward.__wrapped__ = forward  # its signature
     return autocast_forward
 type({name}).forward = in_bfloat16(type({name}).forward)"""
+
+OF_A_MODEL: Mapping[CureCode, str] = {
+    "channels-last": "{name}.to(memory_format={torch}.channels_last)",
+    "fused-kernels": FUSED_KERNELS,
+    "bf16-autocast": AUTOCAST,
+}
+"""Lines that each model needs."""
+
+TF32_PRODUCTS = '{torch}.set_float32_matmul_precision("high")'
 
 POSITIONS = {name: place - 1 for place, name in enumerate(inspect.signature(DataLoader.__init__).parameters)}
 """Of the arguments of a DataLoader that are not only keywords."""
@@ -79,12 +92,11 @@ class ScriptEdit:
         if loader is not None:
             self._change_loader(loader)
         for code in cures:
-            if code == "channels-last":
+            if code in OF_A_MODEL:
                 for model in self._places.models:
-                    self._insert(model, "{name}.to(memory_format={torch}.channels_last)")
-            elif code == "bf16-autocast":
-                for model in self._places.models:
-                    self._insert(model, AUTOCAST)
+                    self._insert(model, OF_A_MODEL[code])
+            elif code == "tf32-products":
+                self._insert(next(iter(self._places.models), None), TF32_PRODUCTS)
             elif code == "fused-optimizer":
                 for optimizer in self._places.optimizers:
                     self._fuse(optimizer)
@@ -141,14 +153,15 @@ class ScriptEdit:
         """``code`` before a model is wrapped, and an optimizer gets its parameters."""
         if place is None:
             raise CannotEdit("no-source")
-        if place.name is None or not place.site.torch_name:
+        name = place.name if code != TF32_PRODUCTS else ""
+        if name is None or not place.site.torch_name:
             raise CannotEdit("no-name")
         source = self._source(place.site)
         statement = source.statement(place.site.line)
-        is_inner = statement is not None and binds(statement, place.name.partition(".")[0])
+        is_inner = statement is not None and binds(statement, name.partition(".")[0])
         if statement is None or is_inner or (code == AUTOCAST and place.is_of_torch):
             raise CannotEdit("no-safe-place")
-        source.insert_before(statement, code.format(name=place.name, torch=place.site.torch_name, device=place.device_type))
+        source.insert_before(statement, code.format(name=name, torch=place.site.torch_name, device=place.device_type))
 
     def _fuse(self, site: CallSite | None) -> None:
         if site is None:

@@ -177,6 +177,7 @@ class Observation:
             scaled=hooks.scaled_optimizers,
             has_more_optimizers=hooks.has_more_optimizers,
             replays_graphs=hooks.replays_graphs,
+            differentiates_twice=hooks.differentiates_twice,
         )
 
     def look_for_fusable_norms(self) -> None:

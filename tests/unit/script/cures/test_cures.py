@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from ddpbench.machine.fingerprint import emulates_bfloat16
-from ddpbench.record.screening import CureCode, Obstacle
+from ddpbench.record.screening import CHANGES_NUMBERS, CureCode, Obstacle
 from ddpbench.script.cures.catalog import CURES, obstacle
 from ddpbench.script.cures.cure import Training
 
@@ -60,13 +60,13 @@ class Loop:
         torch.manual_seed(0)
         self.model, self.set_to_none = model, set_to_none
         self.optimizer = optimizer(each for each in model.parameters() if each.requires_grad)
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, enabled=scaled)
+        self.scaler = torch.amp.GradScaler(torch.get_default_device().type, init_scale=4.0, enabled=scaled)
         self.images, self.labels = torch.randn(4, 3, 8, 8), torch.randint(0, 5, (4,))
 
     @property
     def training(self) -> Training:
         scaled = [self.optimizer] if self.scaler.is_enabled() else []
-        return Training(models=[self.model], optimizers=[self.optimizer], device=CPU, scaled=scaled)
+        return Training(models=[self.model], optimizers=[self.optimizer], device=self.images.device, scaled=scaled)
 
     def step(self) -> Tensor:
         self.optimizer.zero_grad(set_to_none=self.set_to_none)
@@ -114,7 +114,8 @@ def state_of(loop: Loop) -> dict[str, Any]:
     found["groups"] = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
     found["attributes"] = {name: value for name, value in vars(optimizer).items() if name not in ("state", "param_groups")}
     found["modules"] = {name: (sorted(vars(each)), type(each), *map(len, hooks(each))) for name, each in model.named_modules()}
-    found["flags"] = (torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark, torch.is_autocast_enabled("cpu"))
+    products = [getattr(each.matmul, "fp32_precision", None) for each in (torch.backends.cuda, torch.backends.mkldnn)]
+    found["flags"] = (torch.get_float32_matmul_precision(), *products, torch.backends.cudnn.benchmark, torch.is_autocast_enabled("cpu"))
     return found
 
 
@@ -134,6 +135,25 @@ def test_nothing_is_left_of_a_cure(name: str, code: CureCode) -> None:
     assert state_of(loop) == before
     loop.step()
     assert state_of(loop) == before
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("name", LOOPS)
+def test_nothing_is_left_of_a_cure_on_a_gpu(name: str, code: CureCode) -> None:
+    with torch.device("cuda"):
+        test_nothing_is_left_of_a_cure(name, code)
+
+
+@pytest.mark.cuda
+def test_tf32_is_for_products_alone() -> None:
+    with torch.device("cuda"):
+        loop = LOOPS["linear"]()
+        convolutions = torch.backends.cudnn.allow_tf32
+        with CURES["tf32-products"].switched_on(loop.training):
+            assert torch.backends.cuda.matmul.allow_tf32
+            assert torch.backends.cudnn.allow_tf32 == convolutions
+        assert not torch.backends.cuda.matmul.allow_tf32
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -159,7 +179,7 @@ def test_nothing_is_left_of_a_cure_after_an_error(code: CureCode) -> None:
     assert after == before
 
 
-@pytest.mark.parametrize("code", [each for each in CODES if each != "bf16-autocast"])
+@pytest.mark.parametrize("code", [each for each in CODES if each not in CHANGES_NUMBERS])
 def test_cure_that_only_rounds_trains_as_without_it(code: CureCode) -> None:
     loop, plain = LOOPS["sgd"](), LOOPS["sgd"]()
     for _ in range(2):
