@@ -80,10 +80,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return self.workers if self == Scenario(workers=self.workers) else None
 
 
-FAST, FUSED = Scenario(fast=True), Scenario(fused_kernels=True)
-
-TRIED_UNPREDICTED = (FAST, FUSED)
-"""Scenarios that are tried although their gain may only be predicted after the trial."""
+FAST = Scenario(fast=True)
+"""It is tried although its gain may only be predicted after the trial."""
 
 AssumptionCode = Literal[
     "above-measured-load",  # more threads per core than measured: an image costs what it cost under the highest measured load

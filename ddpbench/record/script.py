@@ -98,7 +98,6 @@ class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     epoch_batches: Count | None = None  # on one rank; None if unknown
     batches_per_update: AtLeastOne = 1  # above 1 with gradient accumulation
     training_s: Seconds = 0.0  # all steps, and the time outside of them until the last step or validation
-    fusable_norms: Count | None = None  # BatchNorms of the model that fused kernels can run; None if they were not looked for
     ended_early: bool = False  # by ddpbench: after --steps batches, or at the end of a diagnosis
     outside_s: dict[OutsideKind, Seconds] = {}
     sample_comparison: SampleComparison | None = None  # of the training loader's dataset; None if nothing was compared

@@ -44,12 +44,6 @@ class ChangeDataLoader(msgspec.Struct, frozen=True, kw_only=True, tag_field="cod
     divide_samples: bool = False  # among the workers of a stream, first
 
 
-class FuseKernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="code", tag="fuse-kernels"):
-    """Train the model of a user's own script with fused kernels."""
-
-    channels_last: bool  # the model is in channels-last order already
-
-
 class ChangeTraining(msgspec.Struct, frozen=True, kw_only=True, tag_field="code", tag="change-training"):
     """Compute in a user's own script with other settings."""
 
@@ -58,7 +52,7 @@ class ChangeTraining(msgspec.Struct, frozen=True, kw_only=True, tag_field="code"
     device_type: str = "cpu"
 
 
-NextStep = RunCommand | RaiseTimeLimit | ReduceRanks | ChangeDataLoader | FuseKernels | ChangeTraining
+NextStep = RunCommand | RaiseTimeLimit | ReduceRanks | ChangeDataLoader | ChangeTraining
 
 
 class RepeatedVerdict(msgspec.Struct, frozen=True, kw_only=True):

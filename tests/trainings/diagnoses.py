@@ -19,7 +19,7 @@ from situations.trial import Limited, Said, said_of
 from ddpbench import __version__
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.remedies.outcomes import best_remedy, outcomes
-from ddpbench.analysis.remedies.script import is_script_change, script_change
+from ddpbench.analysis.remedies.script import dataloader_change, is_script_change
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.errors import BenchError
 from ddpbench.record.io import load
@@ -162,7 +162,7 @@ def _use(job: Job, record: Record) -> str:
 def _change(remedy: Remedy, record: Record) -> NextStep | None:
     """What to write in the script for ``remedy``; None if no line of the script expresses it."""
     scenario = remedy.scenario
-    return script_change(scenario, record) if scenario is not None and is_script_change(scenario) else None
+    return dataloader_change(scenario, record) if scenario is not None and is_script_change(scenario) else None
 
 
 def _step(record: Record) -> dict[str, float]:

@@ -9,11 +9,11 @@ from ddpbench.analysis.command import TOP_COMMAND, CommandBuilder
 from ddpbench.analysis.cpu_demand import cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.recommend import is_rejected, recommend
-from ddpbench.analysis.remedies.script import is_script_change, other_samples, pinned_memory_change, script_change, shared_in_workers
+from ddpbench.analysis.remedies.script import dataloader_change, is_script_change, other_samples, pinned_memory_change, shared_in_workers
 from ddpbench.analysis.remedies.training_rules import diagnose
 from ddpbench.record.bottleneck import TooShort
 from ddpbench.record.diagnosis import Diagnosis
-from ddpbench.record.prediction import FUSED, Scenario
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Record
 from ddpbench.record.remedy import AnyRemedy, FewerRanks
 from ddpbench.record.verdict import ChangeDataLoader, NextStep, RaiseTimeLimit, ReduceRanks, RunCommand, Verdict
@@ -71,10 +71,8 @@ def _recommended_change(inputs: AnalysisInput, recommended: Sequence[AnyRemedy])
     for remedy in recommended:
         if is_rejected(remedy, inputs) or (remedy.scenario is not None and _has_other_samples(remedy.scenario, inputs.record)):
             continue
-        if remedy.code == "fused-kernels":
-            return script_change(FUSED, inputs.record)
         if remedy.scenario is not None and is_script_change(remedy.scenario) and remedy.code != "all-cores-workers":
-            return script_change(remedy.scenario, inputs.record)
+            return dataloader_change(remedy.scenario, inputs.record)
         if remedy.code == "pinned-memory-and-worker":
             return pinned_memory_change(inputs.record)
         if remedy.code in ("list-processes", "inspect-straggler"):

@@ -12,16 +12,16 @@ from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.screened import measured_gain, screened_remedies, training_change
 from ddpbench.analysis.remedies.script import (
+    dataloader_change,
     is_script_change,
     is_tried_unpredicted,
     other_samples,
     pinned_memory_change,
-    script_change,
 )
 from ddpbench.analysis.run_length import missing_batches
 from ddpbench.analysis.screening import advised_cures, is_too_noisy, kept_cures, screened_gain, together
 from ddpbench.analysis.whatif.query import predict_gain
-from ddpbench.record.prediction import FUSED, TRIED_UNPREDICTED, Prediction, Scenario
+from ddpbench.record.prediction import FAST, Prediction, Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.remedy import Advice, AnyRemedy, MeasuredGain, Remedy, Worth
 from ddpbench.record.roles import BASELINE_REPEAT, trial_role
@@ -93,12 +93,10 @@ def in_terms_of(remedy: AnyRemedy, record: Record) -> AnyRemedy:
     if record.script is None:
         return replace(remedy, can_be_tried=can_be_tried)
     change: NextStep | None = None
-    if remedy.code == "fused-kernels":
-        change = script_change(FUSED, record)
-    elif remedy.code == "pinned-memory-and-worker":
+    if remedy.code == "pinned-memory-and-worker":
         change = pinned_memory_change(record)
     elif scenario is not None and is_script_change(scenario):
-        change = script_change(scenario, record)
+        change = dataloader_change(scenario, record)
     others = scenario is not None and other_samples(scenario, record) is not None
     return replace(remedy, can_be_tried=can_be_tried, change=change, reads_other_samples=others)
 
@@ -161,7 +159,7 @@ def _advise_by_trials(job: Job) -> Advice | None:
 
 
 def _change(job: Job, scenario: Scenario, baseline: Record) -> NextStep:
-    return script_change(scenario, baseline) if baseline.script is not None else RunCommand(command_with(job, scenario))
+    return dataloader_change(scenario, baseline) if baseline.script is not None else RunCommand(command_with(job, scenario))
 
 
 def _worth(gain: MeasuredGain, baseline: Record) -> Worth:
@@ -185,7 +183,7 @@ def _is_worth_trying(remedy: Remedy, baseline: Record) -> bool:
     """Whether a trial can tell its gain. Some are also tried where their gain is not predicted."""
     scenario = remedy.scenario
     is_guess = baseline.script is not None and scenario is not None and is_tried_unpredicted(scenario)
-    return remedy.can_be_tried and (remedy.gain is not None or is_guess or scenario in TRIED_UNPREDICTED)
+    return remedy.can_be_tried and (remedy.gain is not None or is_guess or scenario == FAST)
 
 
 def _may_gain(remedy: Remedy) -> bool:

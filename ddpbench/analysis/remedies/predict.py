@@ -10,7 +10,7 @@ from ddpbench.analysis.remedies.recommend import recommend_for_loader
 from ddpbench.analysis.remedies.script import is_tried_unpredicted, may_try
 from ddpbench.analysis.summary import BOTTLENECK_FRACTION
 from ddpbench.analysis.whatif.query import diagnosed_input, predict_gain
-from ddpbench.record.prediction import TRIED_UNPREDICTED, Prediction, Scenario
+from ddpbench.record.prediction import FAST, Prediction, Scenario
 from ddpbench.record.record import Job, Record
 
 MAX_TRIALS = 2
@@ -38,7 +38,7 @@ def predict_remedies(job: Job) -> list[Prediction]:
 
 
 def predict_after_trials(job: Job) -> list[Prediction]:
-    """The predictions of ``job``, with those of other kernels that could not be made before the trials, which are not used for them."""
+    """The predictions of ``job``, with that of ``--fast`` if it could not be made before the trials, which are not used for them."""
     inputs, run = diagnosed_input(job)
     tried = [record.role.scenario for record in job.records]
 
@@ -51,7 +51,7 @@ def predict_after_trials(job: Job) -> list[Prediction]:
 
 def is_predicted_late(prediction: Prediction) -> bool:
     """Whether a prediction that is missing may be made after the trials."""
-    return prediction.gain is None and prediction.scenario in TRIED_UNPREDICTED
+    return prediction.gain is None and prediction.scenario == FAST
 
 
 def top_candidates(

@@ -59,7 +59,6 @@ SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
     "more-cores",
     "data-in-memory",
     "cuda-graphs",
-    "fused-kernels",
     "even-batches",
     "inspect-straggler",
     "list-processes",

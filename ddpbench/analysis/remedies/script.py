@@ -5,24 +5,21 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ddpbench.analysis.command import DATALOADER_FIELDS
-from ddpbench.record.prediction import FUSED, Scenario
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Record
 from ddpbench.record.script import SampleComparison, SharedHandle
-from ddpbench.record.verdict import ChangeDataLoader, FuseKernels
-
-SCRIPT_FIELDS = (*DATALOADER_FIELDS, "fused_kernels")
-"""Fields of a scenario that a script can make."""
+from ddpbench.record.verdict import ChangeDataLoader
 
 
 def is_script_change(scenario: Scenario) -> bool:
-    """Whether arguments of a DataLoader, or fused kernels, can express all of ``scenario``."""
-    return all(getattr(scenario, name) is None or name in SCRIPT_FIELDS for name in scenario.__struct_fields__)
+    """Whether arguments of a DataLoader can express all of ``scenario``."""
+    return all(getattr(scenario, name) is None or name in DATALOADER_FIELDS for name in scenario.__struct_fields__)
 
 
 def shared_in_workers(scenario: Scenario, record: Record) -> list[SharedHandle]:
-    """What workers would share with ``scenario``, unless each opened its own; empty without workers, or with those of fused kernels."""
+    """What workers would share with ``scenario``, unless each opened its own; empty without workers."""
     workers = record.workers if scenario.workers is None else scenario.workers
-    return record.script.shared_handles if record.script and workers and scenario != FUSED else []
+    return record.script.shared_handles if record.script and workers else []
 
 
 def other_samples(scenario: Scenario, record: Record) -> SampleComparison | None:
@@ -42,17 +39,12 @@ def may_try(scenario: Scenario, record: Record) -> bool:
 
 
 def is_tried_unpredicted(scenario: Scenario) -> bool:
-    """Whether ``scenario`` is worth a trial in a script even if its gain is unknown: fused kernels, or workers and nothing else.
+    """Whether ``scenario`` is worth a trial in a script even if its gain is unknown: workers and nothing else.
 
     To fit in memory, each worker may prefetch a single batch.
     """
     without_prefetch = replace(scenario, prefetch=None) if scenario.prefetch == 1 else scenario
-    return scenario == FUSED or bool(without_prefetch.only_workers)
-
-
-def script_change(scenario: Scenario, record: Record) -> ChangeDataLoader | FuseKernels:
-    """What to write in the script of ``record`` for ``scenario``."""
-    return FuseKernels(channels_last=record.config.channels_last) if scenario == FUSED else dataloader_change(scenario, record)
+    return bool(without_prefetch.only_workers)
 
 
 def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:

@@ -15,10 +15,9 @@ from ddpbench.analysis.summary import compute_dtype
 from ddpbench.analysis.whatif.query import gain_predictor
 from ddpbench.record.cuda_graph import can_capture
 from ddpbench.record.loaders import DEFAULT_LOADER, SYNTHETIC, loader_spec
-from ddpbench.record.prediction import FAST, FUSED, MIN_WORTHWHILE_GAIN, Scenario
+from ddpbench.record.prediction import FAST, MIN_WORTHWHILE_GAIN, Scenario
 from ddpbench.record.record import Record
 from ddpbench.record.remedy import FewerRanks, LargerBatch, Remedy
-from ddpbench.record.script import WatchedScript
 
 DIAGNOSIS_S, VERIFY_S, SCREENING_S = 120.0, 55.0, 125.0
 """Approximate seconds of a diagnosis without a time limit, of the trials of remedies that follow it, and of a script's other settings."""
@@ -66,7 +65,7 @@ def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | N
     """For a device that is busy computing: tensor cores, fused or compiled kernels, a larger batch; else a diagnosis of a loader."""
     record, config, cuda = builder.record, builder.record.config, builder.record.environment.device_type == "cuda"
     if record.script is not None:
-        return fuse_script_model(record, record.script) if cuda else None
+        return None  # settings of a script are screened
     dtype = compute_dtype(record.observed_precision) if record.observed_precision else ""
     emulates_half = not cuda and record.environment.emulates_bfloat16
     if dtype in ("float32", "tf32") and not emulates_half and (cuda or not builder.has_flag("precision")):  # other CPUs may be slower, too
@@ -83,11 +82,6 @@ def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | N
     if cuda and (command := larger_batch_command(builder, inputs)):
         return Remedy(code="faster-compute", command=command)
     return measure_loader(builder)
-
-
-def fuse_script_model(record: Record, script: WatchedScript) -> Remedy | None:
-    """Fused kernels for the model of a user's own script; they can be tried if it is in channels-last order, which they need."""
-    return Remedy(code="fused-kernels", scenario=FUSED if record.config.channels_last else None) if script.fusable_norms else None
 
 
 def fast_settings(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | None:

@@ -10,7 +10,6 @@ from ddpbench.record.screening import CureCode
 from ddpbench.record.verdict import (
     ChangeDataLoader,
     ChangeTraining,
-    FuseKernels,
     NextStep,
     RaiseTimeLimit,
     ReduceRanks,
@@ -83,8 +82,6 @@ def next_step_text(step: NextStep) -> str:
             return dataloader_call(step)
         case ChangeTraining():
             return "; ".join(_training_change(each, step) for each in step.cures)
-        case FuseKernels():
-            return f"ddpbench.kernels.fuse(model{'' if step.channels_last else '.to(memory_format=torch.channels_last)'})"
         case _:
             assert_never(step)
 

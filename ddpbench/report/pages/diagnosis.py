@@ -23,6 +23,7 @@ from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_item
 from ddpbench.report.messages.dataset import dataset_text
 from ddpbench.report.messages.remedies import worth_text
 from ddpbench.report.messages.roles import disturbance_text, skip_reason, skipped_name
+from ddpbench.report.messages.roofline import reached_text
 from ddpbench.report.messages.screening import computing_gain_text
 from ddpbench.report.messages.verdict import next_step_text
 from ddpbench.report.pages.checks import check_lines, not_measured_lines
@@ -68,7 +69,11 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
         return render_watch(job, console, path, verbose, quiet)
     advice = job.diagnosis.advice if job.diagnosis else None
     has_next = advice is None or advice.is_undecided
-    verdict = [*record_verdict_lines(baseline, page, with_next=has_next, advice=advice), *advice_lines(baseline, job.diagnosis, page)]
+    verdict = [
+        *record_verdict_lines(baseline, page, with_next=has_next, advice=advice),
+        *_reached_line(baseline, job, page),
+        *advice_lines(baseline, job.diagnosis, page),
+    ]
     if quiet:
         print_lines(console, verdict)
         return
@@ -116,6 +121,15 @@ def _head(record: Record, page: Page) -> Iterator[Text]:
 def _throughput_line(record: Record, page: Page) -> list[Text]:
     """The throughput of the baseline as in the record of a run; empty if a check of it is an error."""
     return styled(wrap_items(f"{'throughput':13}", [throughput_text(record)], page), LABEL, len("throughput")) if record.throughput else []
+
+
+def _reached_line(baseline: Record, job: Job, page: Page) -> list[Text]:
+    """Of a script that computes, and that no setting makes faster: how near it is to what the GPU can do."""
+    compute_only, advice = controls_of(job).compute_only, job.diagnosis.advice if job.diagnosis else None
+    is_limit = baseline.script is not None and baseline.verdict is not None and baseline.verdict.kind == "compute-bound"
+    if not is_limit or (advice and advice.computing) or compute_only is None or compute_only.roofline is None:
+        return []
+    return styled(wrap_text("  reaches  ", reached_text(compute_only.roofline), page), LABEL, len("  reaches"))
 
 
 def _pipeline(inputs: AnalysisInput, job: Job, diagnosis: Diagnosis, page: Page) -> Iterator[Sequence[Text]]:

@@ -13,8 +13,8 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 from ddpbench.record.screening import CureCode, Obstacle
 from ddpbench.script.cures.cure import Training
 
-HAVE_FUSED: tuple[type[Optimizer], ...] = (Adam, AdamW, SGD, Adagrad)
-"""Classes of ``torch.optim`` with a fused implementation."""
+HAVE_FUSED: Mapping[str, tuple[type[Optimizer], ...]] = {"cpu": (Adam, AdamW, SGD, Adagrad), "cuda": (Adam, AdamW, SGD)}
+"""Classes of ``torch.optim`` with a fused implementation, by type of device. The constructor of Adagrad takes it on every device."""
 
 
 class FusedOptimizer:
@@ -31,8 +31,10 @@ class FusedOptimizer:
         groups = [group for each in training.optimizers for group in each.param_groups]
         if training.has_more_optimizers:
             return "many-optimizers"
-        if not all(type(each) in HAVE_FUSED for each in training.optimizers):
+        if not all(type(each) in HAVE_FUSED["cpu"] for each in training.optimizers):
             return "other-optimizer"
+        if not all(type(each) in HAVE_FUSED.get(training.device.type, ()) for each in training.optimizers):
+            return "no-device-kernel"
         if all(group.get("fused") for group in groups):
             return "already-on"
         if any(group.get("fused") or group.get("foreach") or group.get("differentiable") for group in groups):

@@ -12,8 +12,8 @@ import msgspec
 from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.model import more_workers_to_benchmark
-from ddpbench.analysis.remedies.predict import predict_after_trials, predict_remedies, scenarios_to_try
-from ddpbench.analysis.remedies.script import script_change
+from ddpbench.analysis.remedies.predict import predict_remedies, scenarios_to_try
+from ddpbench.analysis.remedies.script import dataloader_change
 from ddpbench.bench.launch import command_start
 from ddpbench.distributed.rank_store import open_store
 from ddpbench.machine.node_state import collect_node_state
@@ -135,7 +135,7 @@ class ScriptDiagnosis:
         if self._rank_env.is_rank0:
             self._note_failed_cures()
             self._update_records()
-            self._predict_after_trials()
+            self._finish_roofline()
 
     def _note_failed_cures(self) -> None:
         """A cure that another rank could not switch on was measured with some of the ranks only."""
@@ -234,6 +234,10 @@ class ScriptDiagnosis:
         with suppress(Exception):  # of the script's own classes: then there is no diff
             self.places = training_places(self._observation.training, self.windows.training_loader, self._observation.call_sites)
 
+    def is_compute_bound(self) -> bool:
+        verdict = self.records[0].verdict if self.records else None
+        return verdict is not None and verdict.kind == "compute-bound"
+
     def has_gain(self) -> bool:
         self._update_records()
         judge_all(self._job)
@@ -326,30 +330,22 @@ class ScriptDiagnosis:
         if not self.records[0].rounds:  # the time limit was over before
             return []
         self._predict()
-        verdict = self.records[0].verdict
-        if verdict and verdict.kind == "compute-bound" and self._facts().on_gpu:
-            with suppress(Exception):  # of the script's own classes: then there is nothing to suggest
-                self._observation.look_for_fusable_norms()
-            self._update_records()
-            self._predict()
         self._save()
         found = scenarios_to_try(self.diagnosis.predictions, self.records[0], whole_epochs) if self._verify else []
         self.windows.trials.candidates = found
         for each in found:
-            self._print_line(f"ddpbench: trying {next_step_text(script_change(each, self.records[0]))}")
+            self._print_line(f"ddpbench: trying {next_step_text(dataloader_change(each, self.records[0]))}")
         return found
 
     @property
     def _job(self) -> Job:
         return Job(started="", command=[], records=self.records, diagnosis=self.diagnosis)
 
-    def _predict_after_trials(self) -> None:
+    def _finish_roofline(self) -> None:
         with noted_failure():
             self.windows.finish_roofline()
             if self.windows.results.roofline:
                 self._update_records()
-                judge_all(self._job)
-                self.diagnosis.predictions = predict_after_trials(self._job)
 
     def _predict(self) -> None:
         judge_all(self._job)

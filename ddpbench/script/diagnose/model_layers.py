@@ -1,4 +1,4 @@
-"""The layers of the model that a script trains: their time and work, and what fused kernels would replace of them."""
+"""The layers of the model that a script trains: their time and work, and the limits of the device."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from ddpbench.machine.peaks import measure_limits
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.roofline import Roofline
-from ddpbench.script.diagnose.fused_models import fused
 from ddpbench.script.ranks.observation import Observation
-from ddpbench.training.fused_work import Fake, compare_work, count_model
+from ddpbench.training.fused_work import Fake, count_model
 from ddpbench.training.roofline import LayerTimer
 
 
@@ -52,23 +51,18 @@ class ModelLayers:
             handle.remove()
 
     def roofline(self) -> Roofline:
-        """The layers per batch, and what fused kernels would replace. Takes three seconds, in which it measures the limits of the device.
+        """The layers per batch. Takes three seconds, in which it measures the limits of the device.
 
         Raises:
-            ConfigFailed: The model was not called exactly once per batch, or the profiler saw no kernel of what would be replaced.
+            ConfigFailed: The model was not called exactly once per batch.
             Exception: What fake tensors raise for a model that needs values.
         """
         if (self._training_calls, self._other_calls) != (self._batches, 0):
             raise ConfigFailed(
                 f"{self._batches} batches, but {self._training_calls} calls of the model and {self._other_calls} in validation"
             )
-        plain = count_model(self._model, self._device, self._loss)
-        layers = self._timer.layers(plain, self._batches)
-        with fused([self._model], self._device):
-            work = compare_work(layers, plain, count_model(self._model, self._device, self._loss))
-        if not work.replaced_ms:
-            raise ConfigFailed("torch.profiler saw no kernel of the layers that they would replace")
-        return Roofline(layers=layers, limits=measure_limits(describe_device(self._device), self._dtype), fused=work)
+        layers = self._timer.layers(count_model(self._model, self._device, self._loss), self._batches)
+        return Roofline(layers=layers, limits=measure_limits(describe_device(self._device), self._dtype))
 
     def _note_call(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not (model.training and torch.is_grad_enabled()):

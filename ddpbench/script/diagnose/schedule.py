@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER, are_mostly_prefetched
-from ddpbench.record.prediction import FUSED, Scenario
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role, trial_role
 from ddpbench.record.screening import CureCode
 from ddpbench.script.diagnose.screening import MeasuredCures, ScreeningSchedule
@@ -122,6 +122,9 @@ class Measured(MeasuredCures, Protocol):
     def candidates(self, whole_epochs: bool) -> Sequence[Scenario]:
         """The scenarios to try, in windows of whole epochs or not. All ranks have sent their measurements."""
 
+    def is_compute_bound(self) -> bool:
+        """Whether computing was the limit when ranks last sent their measurements, which settings may have changed since."""
+
     def has_gain(self) -> bool:
         """Whether a trial has gained. All ranks have sent their measurements."""
 
@@ -202,7 +205,7 @@ class Schedule:
             yield self._compare_samples()
         if scenarios := [each for each in scenarios if not self._measured.has_failed(each)]:
             trials: list[Arm] = [(BASELINE_REPEAT, "own")]
-            trials += [(trial_role(each), "own" if each == FUSED else "trial") for each in scenarios]
+            trials += [(trial_role(each), "trial") for each in scenarios]
             yield from self._turns(trials, MIN_TRIAL_TURNS, MAX_TRIAL_TURNS, self._end_s)
         self._round_text = ""
         has_gain = False
@@ -211,8 +214,8 @@ class Schedule:
             has_gain = self._measured.has_gain()
         yield from self._screening.stages(self._expected_step_s("repeated", COMPUTE_ONLY), has_gain)
         if self._facts.on_gpu:  # last, since a profiler slows down all launches that follow
-            batches, is_fused = self._rounded(MIN_PROFILED_STEPS), FUSED in scenarios
-            yield Stage(kind="window", first=self._first, batches=batches, source="repeated", is_profiled=True, times_layers=is_fused)
+            batches, is_limit = self._rounded(MIN_PROFILED_STEPS), self._measured.is_compute_bound()
+            yield Stage(kind="window", first=self._first, batches=batches, source="repeated", is_profiled=True, times_layers=is_limit)
         yield self.end(self._first)
 
     def _controls(self) -> list[Arm]:

@@ -23,7 +23,7 @@ FIRST_BATCH = 10
 BatchSource = Literal["own", "repeated", "replayed", "background", "trial"]
 """Where the batches of a window come from.
 
-own         the script's own DataLoader; in a trial of fused kernels, too
+own         the script's own DataLoader
 repeated    batches that were kept, already on the device
 replayed    the same in host memory, so that the script copies them
 background  as repeated, while a thread takes and drops the batches of the script's own DataLoader

@@ -23,7 +23,8 @@ class SwitchedCures:
     def obstacles(self, observation: Observation) -> list[tuple[CureCode, Obstacle | None]]:
         """All cures in their order, and why they are not tried."""
         training = observation.training
-        return [(code, obstacle(code, training)) for code in CURES]
+        with observation.observer.paused():
+            return [(code, obstacle(code, training)) for code in CURES]
 
     def failure(self, code: CureCode) -> str:
         """Why ``code`` could not be switched on, on this rank; empty if it could."""

@@ -1,15 +1,13 @@
-"""The trials of a diagnosis on one rank: DataLoaders with other arguments, and models with fused kernels."""
+"""The trials of a diagnosis on one rank: DataLoaders with other arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
-
 from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
-from ddpbench.record.prediction import FUSED, Scenario
+from ddpbench.record.prediction import Scenario
 from ddpbench.report.messages.sample_comparison import comparison_text
 from ddpbench.report.messages.shared_handles import shared_text
 from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader
@@ -23,7 +21,7 @@ from ddpbench.script.observe.source import LoaderSource
 
 
 class Trials:
-    """A trial that does not work is dropped: its windows get batches of the script's own loader, for its own model."""
+    """A trial that does not work is dropped: its windows get batches of the script's own loader."""
 
     def __init__(
         self, results: RankResults, loaders: Mapping[LoaderSource, SteeredLoader], ranks_per_node: int, files: SharedFiles
@@ -84,18 +82,6 @@ class Trials:
             except Exception as problem:  # of a worker
                 self._fail(stage.scenario, problem)
         return iterator.next_own(may_end=False)
-
-    def fuse(self, models: Sequence[nn.Module], window: ExitStack, observer: Observer) -> None:
-        """Give ``models`` fused kernels until the end of ``window``."""
-        if self.has_failed(FUSED) or observer.device is None:
-            return
-        from ddpbench.script.diagnose.fused_models import fused  # Triton, which it imports, takes a second
-
-        try:
-            with observer.paused():
-                window.enter_context(fused(models, observer.device))
-        except Exception as problem:
-            self._fail(FUSED, problem)
 
     def _next_of(self, trial: OpenTrial, stage: Stage, iterator: SteeredIterator, observer: Observer) -> Any:
         """The next batch; of another pass over the dataset after its end. Raises StopIteration if that is empty."""

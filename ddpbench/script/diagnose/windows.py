@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.streams import print_note
 from ddpbench.record.errors import BenchError
-from ddpbench.record.prediction import FUSED
 from ddpbench.record.roles import BASELINE
 from ddpbench.record.script import OnlyWatchedReason
 from ddpbench.script.diagnose.benchmarks import Benchmarks
@@ -50,11 +49,11 @@ NextStage = Callable[[int], Stage]
 
 @contextmanager
 def noted_failure() -> Iterator[None]:
-    """Turns an error into a note: what fused kernels gain is then measured, but not predicted."""
+    """Turns an error into a note: how near the layers are to the limits of the device is then unknown."""
     try:
         yield
     except Exception as problem:
-        print_note(f"fused kernels are not predicted: {first_line(problem)}")
+        print_note(f"the share of the limit of the GPU is unknown: {first_line(problem)}")
 
 
 class Windows:
@@ -274,8 +273,6 @@ class Windows:
             self._window.enter_context(self._profiled(stage))
         if stage.cures:
             self.cures.switch_on(stage.cures, self._window, self.observation)
-        if stage.role and stage.role.scenario == FUSED:
-            self.trials.fuse(self.observation.models, self._window, self.observer)
         if stage.source in ("own", "background"):
             self.trials.leave_room(iterator.steered)
         if stage.source == "own":
@@ -295,7 +292,7 @@ class Windows:
         self.results.kernel_ms, self._layers = kernel_ms(window) / stage.batches, layers
 
     def _new_layers(self, batches: int) -> ModelLayers | None:
-        from ddpbench.script.diagnose.model_layers import ModelLayers  # Triton, which it imports, takes a second
+        from ddpbench.script.diagnose.model_layers import ModelLayers  # what counts FLOPs takes a second to import
 
         with noted_failure():
             return ModelLayers.of(self.observation, batches)

@@ -21,7 +21,6 @@ from ddpbench.record.trace import Memory
 from ddpbench.script.cures.cure import Training
 from ddpbench.script.observe.call_sites import CallSites
 from ddpbench.script.observe.hooks import Hooks
-from ddpbench.script.observe.models import is_compiled
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.rounds import WARMUP_STEPS, LoaderShape, batches_per_update, cut_rounds, usual_batch_size
 from ddpbench.script.observe.rows import FIRST_PHASE, Rows, to_rows
@@ -49,7 +48,6 @@ class Observation:
         self.name, self._rank_env = name, rank_env
         self.observer, self._hooks = observer, hooks
         self._num_taken = 0
-        self._fusable_norms: int | None = None
 
     def take_rows(self) -> bytes:
         """The steps since the last call, from any thread."""
@@ -180,20 +178,6 @@ class Observation:
             differentiates_twice=hooks.differentiates_twice,
         )
 
-    def look_for_fusable_norms(self) -> None:
-        """Count the BatchNorms that fused kernels can run. This traces forward methods of the script, without values.
-
-        There are none in compiled code, and where gradients are differentiated again, which the kernels cannot.
-        """
-        modules = [module for model in self.models for module in model.modules()]
-        cannot_fuse = any(map(is_compiled, self.models)) or self._hooks.differentiates_twice
-        self._fusable_norms = 0
-        if not cannot_fuse and any(isinstance(each, nn.BatchNorm2d) for each in modules):
-            from ddpbench.kernels.fusion import count_fusable_norms  # Triton, which it imports, takes a second
-
-            with self.observer.paused():
-                self._fusable_norms = sum(map(count_fusable_norms, self.models))
-
     @property
     def engine(self) -> str:
         """How the ranks work together."""
@@ -226,7 +210,6 @@ class Observation:
             epoch_batches=training.epoch_batches if training else None,
             batches_per_update=batches_per_update(rows),
             training_s=observer.steps.seconds + sum(observer.outside.seconds.values()),
-            fusable_norms=self._fusable_norms,
             ended_early=self._hooks.has_ended_script,
             observed_settings=sorted(self._observed_settings(rows)),
             outside_s=dict(observer.outside.seconds),

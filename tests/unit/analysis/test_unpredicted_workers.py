@@ -16,7 +16,7 @@ from ddpbench.analysis.remedies.recommend import recommend
 from ddpbench.analysis.remedies.script import is_tried_unpredicted
 from ddpbench.analysis.whatif.query import diagnosed_input
 from ddpbench.record.diagnosis import WorkerMemory
-from ddpbench.record.prediction import FUSED, Prediction, Scenario
+from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job
 from ddpbench.record.root_cause import TimeOutsideSamples
 from ddpbench.report.messages.remedies import TRIED_WITHOUT_PREDICTION, measured_gain_text, remedy_details
@@ -106,7 +106,6 @@ def test_workloads_of_ones_own_get_predictions_only(name: str) -> None:
 @pytest.mark.parametrize(
     ("scenario", "expected"),
     [
-        (FUSED, True),
         (Scenario(workers=4), True),
         (Scenario(workers=0), False),
         (Scenario(workers=4, prefetch=1), True),

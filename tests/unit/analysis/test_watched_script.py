@@ -10,19 +10,18 @@ import records
 from script_diagnoses import benchmark, rates, script_diagnosis, window
 
 from ddpbench.analysis.checks.rules import run_checks
-from ddpbench.analysis.judge import judge, judge_all, previous_figures
+from ddpbench.analysis.judge import judge, previous_figures
 from ddpbench.analysis.remedies.script import may_try
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.bottleneck import OversubscribedRanks, ScriptTime, SlowRank, TooShort
 from ddpbench.record.checks import MeasurementTooShort, Noisy, OversubscribedCpu, RepeatedSamples, SharedHandles
-from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import Status
 from ddpbench.record.loader_stats import CpuUsage
-from ddpbench.record.prediction import FUSED, Scenario
-from ddpbench.record.record import Job, Record, Round
+from ddpbench.record.prediction import Scenario
+from ddpbench.record.record import Record, Round
 from ddpbench.record.roles import BASELINE, RUN, Role
 from ddpbench.record.script import SampleComparison, SharedHandle
-from ddpbench.record.verdict import ChangeDataLoader, FuseKernels, NextStep, RunCommand, Verdict
+from ddpbench.record.verdict import ChangeDataLoader, NextStep, RunCommand, Verdict
 
 
 def judged(record: Record) -> Verdict:
@@ -75,28 +74,6 @@ def test_pinned_memory_is_suggested_against_slow_copies(pin_memory: bool, worker
     phases = {"data": 1.0, "host_to_device": 30.0, "forward": 14.0, "backward": 27.0, "optimizer": 1.4, "script": 1.0}
     found = judged(records.watched_script(ranks=[phases] * 4, **with_config(pin_memory=pin_memory, workers=workers)))
     assert (found.kind, found.next) == ("host-to-device-bound", expected)
-
-
-@pytest.mark.parametrize(
-    ("channels_last", "fusable_norms", "expected"),
-    [
-        (True, 53, FuseKernels(channels_last=True)),
-        (False, 53, FuseKernels(channels_last=False)),
-        (True, 0, None),
-        (True, None, None),
-    ],
-)
-def test_fused_kernels_are_suggested_to_a_diagnosed_script_that_computes(
-    channels_last: bool, fusable_norms: int | None, expected: NextStep | None
-) -> None:
-    record = records.watched_script(data_ms=1.0, **with_config(channels_last=channels_last))
-    assert record.script is not None
-    record.script = msgspec.structs.replace(record.script, fusable_norms=fusable_norms)
-    assert judged(record).next is None, "it was only watched"
-    record.role = BASELINE
-    judge_all(Job(started="", command=[], kind="diagnose", records=[record], diagnosis=Diagnosis(loader="DataLoader")))
-    assert record.verdict is not None
-    assert (record.verdict.kind, record.verdict.next) == ("compute-bound", expected)
 
 
 def test_slow_rank_is_found_by_resampling() -> None:
@@ -286,5 +263,4 @@ def test_no_worker_is_tried_that_would_share_a_file() -> None:
     record = with_script(1, shared_handles=[FILE])
     assert not may_try(Scenario(workers=4), record)
     assert not may_try(Scenario(prefetch=4), record), "the trial would fork a worker, too"
-    assert may_try(FUSED, record)
     assert may_try(Scenario(workers=0), record)

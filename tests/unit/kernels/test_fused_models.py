@@ -1,8 +1,9 @@
-"""Models of a script that train with fused kernels for a while."""
+"""Models of a script that train with fused kernels for a while, and the time of their layers."""
 
 from __future__ import annotations
 
 import copy
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
@@ -20,9 +21,10 @@ from ddpbench.kernels.deferred import FusedBatchNorm2d
 from ddpbench.kernels.fusion import count_fusable_norms
 from ddpbench.machine.rank_env import from_env
 from ddpbench.record.errors import ConfigFailed
-from ddpbench.record.prediction import FUSED
-from ddpbench.record.roles import BASELINE, Role, trial_role
-from ddpbench.script.diagnose.fused_models import fused
+from ddpbench.record.roles import BASELINE, Role
+from ddpbench.report.messages.roofline import reached_text
+from ddpbench.script.cures.catalog import CURES
+from ddpbench.script.cures.cure import Training
 from ddpbench.script.diagnose.stage import FIRST_BATCH, Stage
 from ddpbench.script.diagnose.windows import Windows
 from ddpbench.script.observe.hooks import hooked
@@ -34,11 +36,15 @@ def kinds(model: nn.Module) -> list[type[nn.Module]]:
     return [type(each) for each in model.modules()]
 
 
+def switched_on(*models: nn.Module) -> AbstractContextManager[None]:
+    return CURES["fused-kernels"].switched_on(Training(models=models, optimizers=[], device=torch.device(DEVICE)))
+
+
 def test_models_are_fused_for_a_while_and_as_before_after_it(kernel_runs: list[tuple[int, ...]]) -> None:
     net = Net().to(DEVICE, memory_format=torch.channels_last)
     plain, twin = kinds(net), copy.deepcopy(net)
     state = {name: set(vars(each)) for name, each in net.named_modules()}
-    with fused([net, nn.Linear(2, 2)], torch.device(DEVICE)):
+    with switched_on(net, nn.Linear(2, 2)):
         assert kinds(net).count(FusedBatchNorm2d) == count_fusable_norms(twin) > 0
         kernel_runs.clear()
         assert_same_steps(net, twin, images())
@@ -56,15 +62,10 @@ def test_kernels_that_do_not_run_are_noticed_before_the_script_uses_them() -> No
     with (
         patch("ddpbench.kernels.deferred.norm_relu", side_effect=RuntimeError("no C compiler")),
         pytest.raises(RuntimeError, match="no C compiler"),
-        fused([net], torch.device(DEVICE)),
+        switched_on(net),
     ):
         pytest.fail("the script would use them")
     assert kinds(net) == plain
-
-
-def test_models_without_a_norm_to_fuse_are_an_error() -> None:
-    with pytest.raises(ConfigFailed, match="no BatchNorm to fuse"), fused([nn.Linear(2, 2)], torch.device(DEVICE)):
-        pytest.fail("nothing is tried")
 
 
 class Script:
@@ -98,13 +99,13 @@ class Script:
         assert observer.problem == ""
 
 
-def window(role: Role, batches: int, **how: bool) -> Stage:
-    return Stage(kind="window", first=0, batches=batches, role=role, **how)  # type: ignore[arg-type]
+def window(role: Role, batches: int, **how: Any) -> Stage:
+    return Stage(kind="window", first=0, batches=batches, role=role, **how)
 
 
-def test_trial_in_a_running_script_ends_with_its_window() -> None:
-    script = Script(window(trial_role(FUSED), 4), window(BASELINE, 4), window(trial_role(FUSED), 4))
-    assert script.windows.results.failed_trials == []
+def test_window_of_a_running_script_is_fused_and_the_next_one_is_not() -> None:
+    script = Script(*(window(BASELINE, 4, cures=each) for each in (["fused-kernels"], [], ["fused-kernels"])))
+    assert script.windows.results.failed_cures == []
     changes = [(number, is_fused) for number, is_fused in enumerate(script.seen) if number and is_fused != script.seen[number - 1]]
     assert changes == [(FIRST_BATCH, True), (FIRST_BATCH + 4, False), (FIRST_BATCH + 8, True), (FIRST_BATCH + 12, False)]
 
@@ -117,13 +118,10 @@ def test_layers_of_the_model_are_timed_per_batch() -> None:
     script.windows.finish_roofline()
     found = script.windows.results.roofline
     assert found is not None
-    assert found.fused is not None
     assert {layer.name for layer in found.layers} >= {"conv", "bn", "blocks.1.bn2", "fc"}
     convolution = next(layer.forward for layer in found.layers if layer.name == "conv")
     assert convolution.flops == 2 * 4 * 8 * 8 * 8 * 3 * 9, "of a batch"
-    norms = [layer for layer in found.layers if layer.kind in ("BatchNorm2d", "ReLU")]
-    assert found.fused.replaced_ms >= sum(layer.forward.ms + layer.backward.ms for layer in norms) > 0
-    assert found.fused.num_bytes > 0
+    assert "of the measured limits" in reached_text(found)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +132,7 @@ def test_layers_of_the_model_are_timed_per_batch() -> None:
         (50, {}, "50 batches, but 15 calls"),
     ],
 )
-def test_layers_are_not_predicted_from_if_a_batch_is_no_single_call(batches: int, how: dict[str, Any], message: str) -> None:
+def test_layers_are_not_counted_if_a_batch_is_no_single_call(batches: int, how: dict[str, Any], message: str) -> None:
     script = Script(window(BASELINE, batches, **TIMED), **how)
     with pytest.raises(ConfigFailed, match=message):
         script.windows.finish_roofline()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ddpbench.analysis.command import is_runnable
 from ddpbench.analysis.remedies.outcomes import in_terms_of
 from ddpbench.record.loaders import LOADERS
-from ddpbench.record.prediction import FUSED, MissingMeasurement, Prediction, Scenario
+from ddpbench.record.prediction import MissingMeasurement, Prediction, Scenario
 from ddpbench.record.record import Record
 from ddpbench.record.remedy import (
     DataInMemory,
@@ -38,7 +38,6 @@ FIXED_WORKERS = records.record(
 )
 SCRIPT = records.watched_script()
 CHANNELS_FIRST_SCRIPT = records.watched_script(config=replace(SCRIPT.config, channels_last=False))
-FUSED_REASON = "BatchNorm, addition, ReLU and max-pool move fewer bytes in one kernel"
 TWO_NODES = records.record(environment=records.environment(4, nodes=2))
 
 WORDS: list[tuple[Remedy, Record, str, str]] = [
@@ -207,13 +206,6 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
     ),
     (Remedy(code="less-sync"), GPUS, "cheaper gradient sync", ""),
     (Remedy(code="faster-compute"), GPUS, "faster compute, not faster data loading", ""),
-    (Remedy(code="fused-kernels", scenario=FUSED), SCRIPT, "ddpbench.kernels.fuse(model)", FUSED_REASON),
-    (
-        Remedy(code="fused-kernels"),
-        CHANNELS_FIRST_SCRIPT,
-        "ddpbench.kernels.fuse(model.to(memory_format=torch.channels_last))",
-        FUSED_REASON,
-    ),
     (Remedy(code="other-setting", scenario=Scenario(workers=4, prefetch=8)), GPUS, "--workers 4 --prefetch 8", ""),
     (Remedy(code="inspect-straggler"), GPUS, "inspect the straggler", ""),
     (Remedy(code="list-processes"), GPUS, "list other processes", ""),

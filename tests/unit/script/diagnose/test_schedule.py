@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from ddpbench.record.prediction import FUSED, Scenario
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role, trial_role
 from ddpbench.record.screening import CureCode, Obstacle, ScreenedCure
 from ddpbench.script.diagnose import schedule as module
@@ -51,6 +51,7 @@ class Script:
         self.screened: Sequence[ScreenedCure] = ()
         self.failing_cure, self.disturbed_windows = "", 0
         self.last_s: float | None = None  # by when cures must be screened
+        self.computes = False  # and waits for nothing
         self.has_trial_gained, self.seconds_of_proof = False, 0.0
         self.facts, self.limit_s = ScriptFacts(**{**usual, **facts}), limit_s  # type: ignore[arg-type]
 
@@ -74,6 +75,9 @@ class Script:
 
     def has_failed(self, scenario: Scenario) -> bool:
         return scenario in self.failing and scenario in self.tried
+
+    def is_compute_bound(self) -> bool:
+        return self.computes
 
     def has_gain(self) -> bool:
         return self.has_trial_gained
@@ -137,15 +141,12 @@ def test_every_control_run_has_its_rounds() -> None:
     assert min(found.values()) >= 3
 
 
-def test_trial_of_fused_kernels_trains_on_the_batches_of_the_script() -> None:
-    stages = [each for each in Script(scenarios=[FUSED, MORE_WORKERS]).stages() if each.role and each.role.kind == "trial"]
-    assert {(each.scenario, each.source) for each in stages} == {(FUSED, "own"), (MORE_WORKERS, "trial")}
-
-
-@pytest.mark.parametrize(("scenarios", "expected"), [([FUSED], True), ([MORE_WORKERS], False)])
-def test_layers_are_timed_in_the_last_window_if_fused_kernels_were_tried(scenarios: Sequence[Scenario], expected: bool) -> None:
-    last = [each for each in Script(on_gpu=True, scenarios=scenarios).stages() if each.kind == "window"][-1]
-    assert (last.is_profiled, last.times_layers) == (True, expected)
+@pytest.mark.parametrize("computes", [True, False])
+def test_layers_are_timed_in_the_last_window_if_computing_is_the_limit(computes: bool) -> None:
+    script = Script(on_gpu=True)
+    script.computes = computes
+    last = [each for each in script.stages() if each.kind == "window"][-1]
+    assert (last.is_profiled, last.times_layers) == (True, computes)
 
 
 def test_loader_is_benchmarked_before_all_rounds() -> None:

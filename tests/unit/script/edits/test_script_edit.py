@@ -94,6 +94,9 @@ def diff_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *cures: Cu
     [
         (FUNCTION, "channels-last", ["    net.to(memory_format=torch.channels_last)"]),
         (MODULE, "channels-last", ["net.to(memory_format=th.channels_last)"]),
+        (FUNCTION, "fused-kernels", ["    import ddpbench.kernels", "    ddpbench.kernels.fuse(net)"]),
+        (FUNCTION, "tf32-products", ['    torch.set_float32_matmul_precision("high")']),
+        (MODULE, "tf32-products", ['th.set_float32_matmul_precision("high")']),
         (FUNCTION, "fused-optimizer", ["        lr=1e-2, fused=True,", *(f"    {line}" for line in KEEP)]),
         (MODULE, "fused-optimizer", ["optimizer = th.optim.SGD(net.parameters(), 0.1, momentum=0.9, fused=True)", *KEEP]),
     ],
