@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from math import exp, inf, log, sqrt
 
 from ddpbench.analysis.stats import PairedRatio, ratio_of
-from ddpbench.record.screening import CHANGES_NUMBERS, NULL, CureCode, ScreenedCure, Screening
+from ddpbench.record.screening import CHANGES_NUMBERS, NULL, SameSteps, ScreenedCure, Screening
 
 MIN_KEPT_GAIN = 1.03
 """A smaller gain is no reason to change a script."""
+
+
+MAX_SPREADS, MAX_ROUNDING = 2.0, 0.01
+"""How far losses of the same steps may be apart: in spreads of two runs of the script as it is, or as a fraction of the loss."""
 
 
 def screened_gain(cure: ScreenedCure) -> PairedRatio | None:
@@ -38,9 +42,36 @@ def kept_cures(screening: Screening) -> list[ScreenedCure]:
 
 
 def advised_cures(screening: Screening) -> list[ScreenedCure]:
-    """Those of them that only round differently, or all of them if other numbers are allowed."""
-    others: set[CureCode] = set() if screening.allows_numerics else {*CHANGES_NUMBERS}
-    return [each for each in kept_cures(screening) if not {each.code, *each.on_top_of} & others]
+    """Those of them that only round differently, or all of them if other numbers are allowed; none if their steps end elsewhere."""
+    if screening.same_steps and not is_rounding(screening.same_steps):
+        return []
+    kept = kept_cures(screening)
+    return kept if screening.allows_numerics else rounding_cures(kept)
+
+
+def rounding_cures(kept: Sequence[ScreenedCure]) -> list[ScreenedCure]:
+    """Those of the cures that only round differently, also by what they were tried on top of."""
+    return [each for each in kept if not {each.code, *each.on_top_of} & {*CHANGES_NUMBERS}]
+
+
+def loss_differences(steps: SameSteps) -> tuple[float, float] | None:
+    """How far the losses with cures are from the nearer of the two without, at most, and these two from one another, of their mean.
+
+    None if losses are missing, or those of the script as it is are not finite. Infinite if only those with cures are not.
+    """
+    first, second = ([each for each in losses if each is not None] for losses in steps.plain)
+    scale = sum(map(abs, (*first, *second))) / max(1, len(first) + len(second))
+    if not scale or {len(first), len(second), *map(len, steps.plain)} != {len(steps.changed)}:
+        return None
+    changed = [inf if each is None else each for each in steps.changed]
+    nearest = max(min(abs(each - a), abs(each - b)) for a, b, each in zip(first, second, changed, strict=True))
+    return nearest / scale, max(abs(a - b) for a, b in zip(first, second, strict=True)) / scale
+
+
+def is_rounding(steps: SameSteps) -> bool:
+    """Whether cures change the losses no more than the spread of two runs without, which is none on a CPU. Unknown counts as such."""
+    found = loss_differences(steps)
+    return found is None or found[0] <= max(MAX_SPREADS * found[1], MAX_ROUNDING)
 
 
 def together(cures: Sequence[ScreenedCure]) -> PairedRatio | None:

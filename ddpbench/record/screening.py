@@ -70,8 +70,17 @@ class ScreenedCure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     failure: FreeText = ""
 
 
+class SameSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Losses of the same steps, from one snapshot of the training: as the script is, twice, and with ``cures``. None is not finite."""
+
+    cures: list[CureCode]
+    plain: list[list[float | None]]
+    changed: list[float | None]
+
+
 class Screening(msgspec.Struct, frozen=True, kw_only=True):
     """The cures in the order in which they were tried; one that gained nothing may come twice."""
 
     cures: list[ScreenedCure] = []
+    same_steps: SameSteps | None = None  # with all cures that are kept and only round; None if there were none, or no time
     allows_numerics: bool = False  # settings that change numbers may be advised

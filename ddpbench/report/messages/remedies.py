@@ -82,6 +82,7 @@ ADVICE: Mapping[AdviceCode, str] = {
     "keep-nothing-faster": "the current settings: no trial is measurably faster",
     "keep-too-noisy": "the current settings: the trials vary too much to tell; a quiet machine or a longer --time-limit helps",
     "keep-changes-numbers": "the current settings: what computes faster changes numbers, which only you can decide",
+    "keep-other-losses": "the current settings: what computes faster changes the losses of the same steps more than rounding does",
     "keep-no-gain-predicted": "the current settings: no remedy that can be tried here has a predicted gain",
     "undecided-no-trial-worked": "undecided: no trial worked, as the remedies below say",
     "undecided-other-samples": "undecided: more workers may read other samples, and nothing else could be tried here",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ddpbench.analysis.screening import is_rounding, loss_differences
 from ddpbench.record.remedy import Advice, MeasuredGain, ScreenedRemedy
-from ddpbench.record.screening import CHANGES_NUMBERS, Obstacle
+from ddpbench.record.screening import CHANGES_NUMBERS, Obstacle, SameSteps
 from ddpbench.record.verdict import ChangeTraining
 from ddpbench.report.format import format_rounded
 from ddpbench.report.messages.predictions import gain_text
@@ -66,6 +67,18 @@ def screened_gain_text(remedy: ScreenedRemedy) -> str:
     doubt = "" if remedy.is_kept else ", a loss" if gain.high < 1 else ", too little" if remedy.is_gain else ", no gain"
     numbers = ", changes numbers" if {remedy.code, *remedy.on_top_of} & {*CHANGES_NUMBERS} else ""
     return f"{gain_text(gain.center, gain.low, gain.high)}{on_top}{doubt}{numbers}"
+
+
+def same_steps_text(steps: SameSteps) -> str:
+    """``losses of 20 steps are within 0.003% of the script's, whose own two runs are equal``; empty if they cannot be compared."""
+    found = loss_differences(steps)
+    if found is None:
+        return ""
+    changed, plain = (f"{100 * each:.2g}%" for each in found)
+    twice = f"whose own two runs differ by {plain}" if found[1] else "whose own two runs are equal"
+    if not is_rounding(steps):
+        return f"losses of {len(steps.changed)} steps are up to {changed} off the script's, {twice}: more than rounding"
+    return f"losses of {len(steps.changed)} steps are within {changed} of the script's, {twice}; says nothing of final accuracy"
 
 
 def computing_gain_text(advice: Advice) -> str:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -26,6 +27,7 @@ class Training:
         device: Where they are.
         precision: As observed before any cure: a name of ``PRECISIONS``.
         scaled: Those of the optimizers whose gradients a GradScaler scales.
+        scalers: Those.
         has_more_optimizers: The script has others, which are not known.
         replays_graphs: It replays CUDA graphs, whose kernels no cure reaches.
         differentiates_twice: It differentiates gradients again.
@@ -36,6 +38,7 @@ class Training:
     device: torch.device
     precision: str = "torch-default"
     scaled: Sequence[Optimizer] = ()
+    scalers: Sequence[GradScaler] = ()
     has_more_optimizers: bool = False
     replays_graphs: bool = False
     differentiates_twice: bool = False

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from math import isfinite
 
 import msgspec
 
@@ -25,7 +26,7 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import SkippedMeasurement
-from ddpbench.record.screening import CureCode, Obstacle, ScreenedCure, Screening
+from ddpbench.record.screening import CureCode, Obstacle, SameSteps, ScreenedCure, Screening
 from ddpbench.record.script_diff import ProofPlan
 from ddpbench.report.messages.verdict import explain_verdict, next_step_text, verdict_heading
 from ddpbench.script.ab.follow_up import launches_s, plan_proof
@@ -251,7 +252,15 @@ class ScriptDiagnosis:
         return plan_proof(self._begin_s + self._limit_s - time.monotonic(), self._start_s, step_s) if self.may_prove else None
 
     def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
-        self.diagnosis.screening = Screening(cures=list(cures), allows_numerics=self.allows_numerics)
+        screening = self.diagnosis.screening or Screening(allows_numerics=self.allows_numerics)
+        self.diagnosis.screening = msgspec.structs.replace(screening, cures=list(cures))
+        self._save()
+
+    def keep_same_steps(self, cures: Sequence[CureCode]) -> None:
+        assert self.diagnosis.screening is not None, "it has kept the cures"
+        first, second, changed = ([each if isfinite(each) else None for each in losses] for losses in self.windows.cures.losses[-3:])
+        same_steps = SameSteps(cures=list(cures), plain=[first, second], changed=changed)
+        self.diagnosis.screening = msgspec.structs.replace(self.diagnosis.screening, same_steps=same_steps)
         self._save()
 
     def _facts(self) -> ScriptFacts:

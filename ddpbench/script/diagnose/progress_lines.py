@@ -62,6 +62,8 @@ def stage_name(stage: Stage) -> str:
         return NAMES.get(stage.kind, "")
     if stage.screened:
         return f"trying {stage.screened}"
+    if stage.from_snapshot:
+        return "the same steps with and without what gained"
     if stage.is_profiled:
         return "kernel times"
     return "trials" if stage.role and stage.role.kind in ("baseline_repeat", "trial") else "control runs"

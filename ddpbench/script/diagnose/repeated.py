@@ -74,6 +74,10 @@ class RepeatedBatches:
         self.samples = kept.samples
         return kept.hand_out()
 
+    def rewind(self) -> None:
+        """The next batch is the first one."""
+        self._next = 0
+
     @contextmanager
     def on_device(self, device: torch.device) -> Iterator[None]:
         """Let ``.to()`` and ``.cuda()`` of a handed-out tensor return a clone of a copy that is on ``device`` already.

@@ -359,16 +359,18 @@ class Schedule:
         workers = self._facts.workers if scenario.workers is None else scenario.workers
         return workers, scenario.prefetch or self._facts.prefetch
 
-    def _cure_window(self, batches: int, screened: CureCode, cures: Sequence[CureCode]) -> Stage:
-        """A window of about so many batches that are ready, with ``cures`` on."""
+    def _cure_window(self, batches: int, screened: CureCode | None, cures: Sequence[CureCode]) -> Stage:
+        """A window of about so many batches that are ready, with ``cures`` on; of so many updates from a snapshot without ``screened``."""
+        unmeasured = self._unmeasured if screened else 0
         return Stage(
             kind="window",
             first=self._first,
-            batches=self._unmeasured + self._rounded(batches),
+            batches=unmeasured + self._rounded(batches) if screened else batches * self._facts.batches_per_update,
             source="repeated",
-            unmeasured=self._unmeasured,
+            unmeasured=unmeasured,
             screened=screened,
             cures=list(cures),
+            from_snapshot=screened is None,
         )
 
     def _timed(self, stage: Stage) -> Generator[Stage, None, float]:

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from ddpbench.analysis.screening import is_kept, noise_floor
-from ddpbench.record.screening import NULL, CureCode, Obstacle, ScreenedCure
+from ddpbench.analysis.screening import is_kept, kept_cures, noise_floor, rounding_cures
+from ddpbench.record.screening import NULL, CureCode, Obstacle, ScreenedCure, Screening
 from ddpbench.script.diagnose.stage import Stage
 
 PAIRS = 6
@@ -19,6 +19,9 @@ WINDOW_S, MIN_STEPS, MIN_SLOW_STEPS, SLOW_STEP_S = 2.0, 30, 10, 0.2
 
 FIRST_USE_STEPS, FIRST_USE_S = 10, 10.0
 """Steps in which a cure is on for the first time, and what these may take longer than others: cuDNN looks for algorithms, say."""
+
+COMPARED_UPDATES = 20
+"""Updates of the windows whose losses are compared."""
 
 MAX_REPEATS = 2
 """Windows of one trial that are measured again because something else disturbed them."""
@@ -48,6 +51,9 @@ class MeasuredCures(Protocol):
     def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
         """Record the trials so far."""
 
+    def keep_same_steps(self, cures: Sequence[CureCode]) -> None:
+        """Record the losses of the last three windows from one snapshot, of which the last had ``cures`` on."""
+
     def proof_s(self) -> float:
         """Seconds that a proof by fresh launches takes, which follows if there is time; 0 if none does."""
 
@@ -57,7 +63,8 @@ class ScreeningSchedule:
 
     Args:
         measured: What the windows show.
-        new_window: Makes one from its batches, the cure that is tried, and those that are on.
+        new_window: Makes one from its batches, the cure that is tried, and those that are on. Without one that is tried, it has so many
+            updates, from a snapshot.
         run: Yields a window, and returns its mean step in seconds.
         end_s: By when all trials must have ended, on the clock of time.monotonic.
     """
@@ -65,7 +72,7 @@ class ScreeningSchedule:
     def __init__(
         self,
         measured: MeasuredCures,
-        new_window: Callable[[int, CureCode, Sequence[CureCode]], Stage],
+        new_window: Callable[[int, CureCode | None, Sequence[CureCode]], Stage],
         run: Callable[[Stage], Generator[Stage, None, float]],
         end_s: float,
     ) -> None:
@@ -97,6 +104,24 @@ class ScreeningSchedule:
                 again.append(code)
         self.round_text = ""
         self._measured.keep_screening(self._tried)
+        yield from self._compare_losses()
+
+    def _compare_losses(self) -> Iterator[Stage]:
+        """The same steps from one snapshot: as the script is, twice, and with all cures that are kept and should only round."""
+        cures = [each.code for each in rounding_cures(kept_cures(Screening(cures=self._tried)))]
+        if not cures or monotonic() + self._comparison_s > self._end_s:
+            return
+        on: Sequence[Sequence[CureCode]] = ([], [], cures)
+        for each in on:
+            yield from self._run(self._same_steps(each))
+        self._measured.keep_same_steps(cures)
+
+    def _same_steps(self, cures: Sequence[CureCode]) -> Stage:
+        return self._new_window(COMPARED_UPDATES, None, cures)
+
+    @property
+    def _comparison_s(self) -> float:
+        return 3 * self._same_steps([]).batches * self._step_s
 
     def _is_kept(self) -> bool:
         last = self._tried[-1]
@@ -113,7 +138,7 @@ class ScreeningSchedule:
             self._tried.append(replace(trial, obstacle="fused-moments"))
             return
         needed_s = FIRST_USE_S + 2 * PAIRS * self._batches(self._step_s) * self._step_s
-        if monotonic() + needed_s > self._last_s(bool(kept)):
+        if monotonic() + needed_s + self._comparison_s > self._last_s(bool(kept)):
             self._tried.append(replace(trial, obstacle="no-time", needed_s=needed_s))
             return
         begin_s, first = monotonic(), self._new_window(FIRST_USE_STEPS, code, [*kept, code])

@@ -52,6 +52,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     whole_epochs: bool = False  # epochs are short: the round consists of whole ones, with the starts of their workers
     screened: CureCode | None = None  # the cure whose windows, with and without it, take turns
     cures: list[CureCode] = []  # that are on
+    from_snapshot: bool = False  # begins with the state of the training before the first such window
     is_profiled: bool = False  # rank 0 sums the time of its kernels in the window
     times_layers: bool = False  # and that of each layer of its model
     seconds: Seconds = 0.0  # of a benchmark

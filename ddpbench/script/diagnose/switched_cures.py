@@ -9,7 +9,9 @@ import torch
 
 from ddpbench.record.screening import NULL, CureCode, Obstacle
 from ddpbench.script.cures.catalog import CURES, obstacle
+from ddpbench.script.cures.snapshot import Snapshot
 from ddpbench.script.diagnose.stage import FailedCure, RankResults, first_line
+from ddpbench.script.observe.observer import Observer
 from ddpbench.script.ranks.observation import Observation
 
 
@@ -19,6 +21,9 @@ class SwitchedCures:
     def __init__(self, results: RankResults) -> None:
         self._results = results
         self._on: Sequence[CureCode] = ()  # in the present window
+        self._snapshot: Snapshot | None = None
+        self.losses: list[list[float]] = []
+        """Of the windows that began with the snapshot, on this rank."""
 
     def obstacles(self, observation: Observation) -> list[tuple[CureCode, Obstacle | None]]:
         """All cures in their order, and why they are not tried."""
@@ -48,6 +53,27 @@ class SwitchedCures:
                 self._results.failed_cures.append(FailedCure(code, first_line(problem)))
         _wait_for(device)
         window.callback(_wait_for, device)  # before any is off
+
+    def restart(self, window: ExitStack, observation: Observation) -> None:
+        """Set the training back to where the first call was, and keep its losses until the end of ``window``.
+
+        The second time, a training that draws random numbers draws others: dropout draws in the order of memory, which a cure may change.
+        """
+        observer, is_second = observation.observer, len(self.losses) == 1
+        with observer.paused():
+            if self._snapshot is None:
+                self._snapshot = Snapshot(observation.training)
+            has_drawn = self._snapshot.has_drawn
+            self._snapshot.restore()
+            if is_second and has_drawn:
+                torch.manual_seed(torch.initial_seed() + 1)
+        window.enter_context(self._snapshot.settings_held())
+        observer.losses = []
+        window.callback(self._keep_losses, observer)
+
+    def _keep_losses(self, observer: Observer) -> None:
+        self.losses.append([float(each) for each in observer.losses or ()])
+        observer.losses = None
 
     def blame(self, problem: str) -> CureCode | None:
         """The script has raised ``problem``: the last cure that is on has failed with it; None if none is on."""

@@ -271,6 +271,10 @@ class Windows:
                 self._window.enter_context(loader.repeated.on_device(self.observer.device))
         if stage.is_profiled and self._rank == 0:
             self._window.enter_context(self._profiled(stage))
+        if stage.from_snapshot:
+            for loader in self._loaders.values():
+                loader.repeated.rewind()
+            self.cures.restart(self._window, self.observation)
         if stage.cures:
             self.cures.switch_on(stage.cures, self._window, self.observation)
         if stage.source in ("own", "background"):

@@ -65,6 +65,7 @@ class Hooks:
         self._optimizers: list[ref[Optimizer]] = []
         self.has_more_optimizers = False  # than are known
         self._scaled: set[int] = set()  # ids of the optimizers whose gradients a GradScaler scales
+        self._scalers: dict[int, ref[torch.amp.GradScaler]] = {}  # those, by their ids
         self.replays_graphs = False  # CUDA graphs
         self.call_sites = CallSites()
         self._first_optimizer: int | None = None  # its id
@@ -241,11 +242,17 @@ class Hooks:
         """Those whose gradients a GradScaler scales."""
         return [each for each in self.optimizers if id(each) in self._scaled]
 
+    @property
+    def scalers(self) -> list[torch.amp.GradScaler]:
+        """The GradScalers that have scaled gradients, as far as they still exist."""
+        return [scaler for each in self._scalers.values() if (scaler := each()) is not None]
+
     def _noted_scaler(self, step: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(step)
         def noted_step(scaler: Any, optimizer: Optimizer, *arguments: Any, **options: Any) -> Any:
             if scaler.is_enabled():
                 self._scaled.add(id(optimizer))
+                self._scalers.setdefault(id(scaler), ref(scaler))
             return step(scaler, optimizer, *arguments, **options)
 
         return noted_step

@@ -173,6 +173,7 @@ class Observation:
             device=self._device,
             precision=self.precision,
             scaled=hooks.scaled_optimizers,
+            scalers=hooks.scalers,
             has_more_optimizers=hooks.has_more_optimizers,
             replays_graphs=hooks.replays_graphs,
             differentiates_twice=hooks.differentiates_twice,

@@ -8,10 +8,11 @@ import pytest
 from msgspec.structs import replace
 from screened import NOISE, STRONG_NOISE, cure, left_out, screened_diagnosis
 
+from ddpbench.analysis.remedies.outcomes import advise
 from ddpbench.analysis.screening import advised_cures, is_kept, noise_floor, screened_gain, together
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.remedy import ScreenedRemedy
-from ddpbench.record.screening import ScreenedCure, Screening
+from ddpbench.record.screening import SameSteps, ScreenedCure, Screening
 from ddpbench.record.verdict import ChangeTraining
 
 
@@ -112,3 +113,31 @@ def test_settings_that_change_numbers_are_advised_if_that_is_allowed() -> None:
     for allows, expected in ((False, ["channels-last"]), (True, ["channels-last", "bf16-autocast"])):
         kept = advised_cures(Screening(cures=cures, allows_numerics=allows))
         assert [each.code for each in kept] == expected
+
+
+PLAIN = [1.0, 0.9, 0.8]
+
+
+@pytest.mark.parametrize(
+    ("second", "changed", "is_near"),
+    [
+        (PLAIN, [1.0, 0.9001, 0.8], True),
+        (PLAIN, [1.0, 0.95, 0.8], False),
+        ([1.0, 0.9, 0.84], [1.0, 0.9, 0.9], True),  # two runs of the script differ as much
+        (PLAIN, [1.0, 0.9, None], False),
+        ([1.0, 0.9, None], [1.0, 0.9, None], True),  # the script itself is not finite
+        ([1.0, 0.9], [1.0, 0.9, 0.8], True),  # some were not seen
+    ],
+)
+def test_what_changes_the_losses_of_the_same_steps_is_not_advised(
+    second: list[float | None], changed: list[float | None], is_near: bool
+) -> None:
+    steps = SameSteps(cures=["channels-last"], plain=[[*PLAIN], second], changed=changed)
+    kept = [cure("null"), cure("channels-last", 1.9)]
+    assert [each.code for each in advised_cures(Screening(cures=kept, same_steps=steps))] == (["channels-last"] if is_near else [])
+    job = screened_diagnosis(*kept)
+    assert job.diagnosis
+    job.diagnosis.screening = Screening(cures=kept, same_steps=steps)
+    advice = advise(job)
+    assert advice
+    assert advice.code == ("screened" if is_near else "keep-other-losses")

@@ -49,6 +49,7 @@ class Script:
         }
         self.speeds: dict[CureCode, float] = {}  # of cures that apply, by their factor
         self.screened: Sequence[ScreenedCure] = ()
+        self.compared: Sequence[CureCode] | None = None  # over the same steps
         self.failing_cure, self.disturbed_windows = "", 0
         self.last_s: float | None = None  # by when cures must be screened
         self.computes = False  # and waits for nothing
@@ -103,6 +104,9 @@ class Script:
 
     def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
         self.screened = cures
+
+    def keep_same_steps(self, cures: Sequence[CureCode]) -> None:
+        self.compared = cures
 
     def step_s(self, stage: Stage) -> float:
         """The mean step, in windows of whole epochs with the starts of workers."""

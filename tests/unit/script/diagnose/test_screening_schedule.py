@@ -9,7 +9,7 @@ from test_schedule import Script
 
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.screening import CureCode
-from ddpbench.script.diagnose.screening import MAX_REPEATS, MIN_SLOW_STEPS, MIN_STEPS, PAIRS, WINDOW_S
+from ddpbench.script.diagnose.screening import COMPARED_UPDATES, MAX_REPEATS, MIN_SLOW_STEPS, MIN_STEPS, PAIRS, WINDOW_S
 from ddpbench.script.diagnose.stage import Stage
 
 
@@ -135,3 +135,25 @@ def test_time_of_a_proof_is_set_aside_if_the_loader_gained() -> None:
     without, _ = screened({"channels-last": 1.0}, last_s=130.0, seconds_of_proof=60.0, scenarios=[more])
     assert (tried_codes(script), tried_codes(without)) == ([], ["null", "channels-last"])
     assert {each.obstacle for each in script.screened} == {"volumes", "no-time"}
+
+
+def test_losses_of_the_same_steps_are_compared_with_all_that_is_kept_and_only_rounds() -> None:
+    script = Script(limit_s=60.0, batches_per_update=2)
+    script.speeds, script.last_s = {"null": 1.0, "channels-last": 1.9, "fused-kernels": 1.2, "bf16-autocast": 1.3}, 1000.0
+    windows = [each for each in script.stages() if each.from_snapshot]
+    assert [each.cures for each in windows] == [[], [], ["channels-last", "fused-kernels"]]
+    assert [each.batches for each in windows] == [2 * COMPARED_UPDATES] * 3
+    assert script.compared == ["channels-last", "fused-kernels"]
+
+
+@pytest.mark.parametrize(("gain", "last_s"), [(1.0, 1000.0), (1.5, 30.0)])
+def test_no_losses_are_compared_without_a_gain_or_time(gain: float, last_s: float) -> None:
+    script = Script(limit_s=60.0)
+    script.speeds, script.last_s = {"null": 1.0, "channels-last": gain}, last_s
+    assert not any(each.from_snapshot for each in script.stages())
+    assert script.compared is None
+
+
+def test_kernels_of_another_memory_format_wait_for_it() -> None:
+    script, _ = screened({"channels-last": 1.0, "fused-kernels": 1.5})
+    assert (script.screened[-1].code, script.screened[-1].obstacle) == ("fused-kernels", "needs-channels-last")

@@ -1,0 +1,96 @@
+"""The state of a training, kept in host memory, so that it can go the same steps several times."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+
+from ddpbench.script.cures.cure import Training
+
+
+class Snapshot:
+    """Weights, buffers, what optimizers keep, their settings, loss scales and the global random states of ``training``, as of now."""
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        self._tensors = [(each, _kept(each)) for each in (*training.parameters, *training.buffers)]
+        self._states = [
+            (optimizer, parameter, {name: _kept(value) for name, value in state.items()})
+            for optimizer in training.optimizers
+            for parameter, state in optimizer.state.items()
+        ]
+        self._groups = [(group, _settings(group)) for optimizer in training.optimizers for group in optimizer.param_groups]
+        self._scalers = [(each, copy.deepcopy(each.state_dict())) for each in training.scalers]
+        self._random = _random_states(training.device)
+
+    def restore(self) -> None:
+        """Set all of it again, in place. What an optimizer has for other parameters since then stays."""
+        with torch.no_grad():
+            for tensor, kept in self._tensors:
+                tensor.data.copy_(kept)
+            for optimizer, parameter, state in self._states:
+                _restore(optimizer.state[parameter], state)
+        self._set_groups()
+        for scaler, state in self._scalers:
+            scaler.load_state_dict(state)
+        python, numpy, cpu, cuda = self._random
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(cpu)
+        if cuda is not None:
+            torch.cuda.set_rng_state(cuda, self._training.device)
+
+    @property
+    def has_drawn(self) -> bool:
+        """Whether random numbers of torch were drawn since the snapshot, or it was restored."""
+        *_, cpu, cuda = _random_states(self._training.device)
+        *_, cpu_then, cuda_then = self._random
+        return not torch.equal(cpu, cpu_then) or (cuda is not None and cuda_then is not None and not torch.equal(cuda, cuda_then))
+
+    @contextmanager
+    def settings_held(self) -> Iterator[None]:
+        """Every step of an optimizer has the learning rates of the snapshot, inside: a scheduler counts on, and would change them."""
+        handle = register_optimizer_step_pre_hook(self._hold)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def _hold(self, optimizer: Optimizer, *_: Any) -> None:
+        if any(optimizer is each for each in self._training.optimizers):
+            self._set_groups()
+
+    def _set_groups(self) -> None:
+        for group, settings in self._groups:
+            _restore(group, settings)
+
+
+def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _kept(value) for name, value in group.items() if name not in ("params", "fused")}
+
+
+def _random_states(device: torch.device) -> tuple[Any, Any, Tensor, Tensor | None]:
+    """Those of Python, NumPy, torch's CPU and ``device`` if it is a GPU."""
+    cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda
+
+
+def _kept(value: Any) -> Any:
+    return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else copy.copy(value)
+
+
+def _restore(present: dict[str, Any], kept: Mapping[str, Any]) -> None:
+    """Set the entries of ``present`` that ``kept`` has; tensors keep their device and strides."""
+    for name, value in kept.items():
+        if isinstance(value, Tensor) and isinstance(present.get(name), Tensor):
+            present[name].data.copy_(value)
+        else:
+            present[name] = value
