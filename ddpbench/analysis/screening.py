@@ -55,12 +55,13 @@ def rounding_cures(kept: Sequence[ScreenedCure]) -> list[ScreenedCure]:
 
 
 def loss_differences(steps: SameSteps) -> tuple[float, float] | None:
-    """How far the losses with cures are from the nearer of the two without, at most, and these two from one another, of their mean.
+    """How far the losses with cures are from the nearer of the two without, at most, and these two from one another.
 
+    As fractions of their mean, or of the first loss of the training: repeated batches are soon known by heart, and losses nearly 0.
     None if losses are missing, or those of the script as it is are not finite. Infinite if only those with cures are not.
     """
     first, second = ([each for each in losses if each is not None] for losses in steps.plain)
-    scale = sum(map(abs, (*first, *second))) / max(1, len(first) + len(second))
+    scale = max(abs(steps.first or 0.0), sum(map(abs, (*first, *second))) / max(1, len(first) + len(second)))
     if not scale or {len(first), len(second), *map(len, steps.plain)} != {len(steps.changed)}:
         return None
     changed = [inf if each is None else each for each in steps.changed]

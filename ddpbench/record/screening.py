@@ -74,6 +74,7 @@ class SameSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Losses of the same steps, from one snapshot of the training: as the script is, twice, and with ``cures``. None is not finite."""
 
     cures: list[CureCode]
+    first: float | None = None  # loss of the training
     plain: list[list[float | None]]
     changed: list[float | None]
 

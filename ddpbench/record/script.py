@@ -8,6 +8,7 @@ import msgspec
 
 from ddpbench.record.private import FileMessage, FreeText
 from ddpbench.record.ranges import AtLeastOne, Count, Seconds
+from ddpbench.record.screening import CureCode
 
 OutsideKind = Literal["validation", "checkpoint", "between-epochs"]
 """What a script does outside of its steps: batches of a loader that no update follows, ``torch.save``, the rest between two epochs."""
@@ -98,6 +99,7 @@ class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     epoch_batches: Count | None = None  # on one rank; None if unknown
     batches_per_update: AtLeastOne = 1  # above 1 with gradient accumulation
     training_s: Seconds = 0.0  # all steps, and the time outside of them until the last step or validation
+    settings_to_try: list[CureCode] = []  # that apply to what it trains; not looked for in a diagnosis, which tries them
     ended_early: bool = False  # by ddpbench: after --steps batches, or at the end of a diagnosis
     outside_s: dict[OutsideKind, Seconds] = {}
     sample_comparison: SampleComparison | None = None  # of the training loader's dataset; None if nothing was compared

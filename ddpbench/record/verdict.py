@@ -26,6 +26,12 @@ class RaiseTimeLimit(msgspec.Struct, frozen=True, tag_field="code", tag="raise-t
     """Measure again with a longer --time-limit."""
 
 
+class TrySettings(msgspec.Struct, frozen=True, kw_only=True, tag_field="code", tag="try-settings"):
+    """Diagnose a user's own script, which tries what may compute faster."""
+
+    cures: list[CureCode]
+
+
 class ReduceRanks(msgspec.Struct, frozen=True, tag_field="code", tag="reduce-ranks"):
     """Launch fewer ranks per node, which takes another launcher command."""
 
@@ -52,7 +58,7 @@ class ChangeTraining(msgspec.Struct, frozen=True, kw_only=True, tag_field="code"
     device_type: str = "cpu"
 
 
-NextStep = RunCommand | RaiseTimeLimit | ReduceRanks | ChangeDataLoader | ChangeTraining
+NextStep = RunCommand | RaiseTimeLimit | TrySettings | ReduceRanks | ChangeDataLoader | ChangeTraining
 
 
 class RepeatedVerdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Record
 from ddpbench.record.remedy import AnyRemedy, FewerRanks
-from ddpbench.record.verdict import ChangeDataLoader, NextStep, RaiseTimeLimit, ReduceRanks, RunCommand, Verdict
+from ddpbench.record.verdict import ChangeDataLoader, NextStep, RaiseTimeLimit, ReduceRanks, RunCommand, TrySettings, Verdict
 
 
 def recommended_and_next(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> tuple[list[AnyRemedy], NextStep | None]:
@@ -56,6 +56,8 @@ def _script_step(inputs: AnalysisInput, verdict: Verdict, recommended: Sequence[
             return pinned_memory_change(inputs.record)
         case "noisy-neighbour":
             return RunCommand(TOP_COMMAND)
+        case "compute-bound" | "launch-bound" if inputs.record.script and inputs.record.script.settings_to_try:
+            return TrySettings(cures=inputs.record.script.settings_to_try)
     return None
 
 

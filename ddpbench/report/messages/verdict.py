@@ -15,6 +15,7 @@ from ddpbench.record.verdict import (
     ReduceRanks,
     RunCommand,
     ScalingVerdict,
+    TrySettings,
     Verdict,
 )
 from ddpbench.report.messages.bottlenecks import Explanation, explain_bottleneck
@@ -76,6 +77,8 @@ def next_step_text(step: NextStep) -> str:
             return step.command
         case RaiseTimeLimit():
             return "a longer --time-limit"
+        case TrySettings():
+            return f"ddpbench diagnose, which tries {', '.join(step.cures)}"
         case ReduceRanks():
             return f"at most {step.max_ranks_per_node} ranks per node"
         case ChangeDataLoader():

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 
 import msgspec
 
@@ -258,8 +258,9 @@ class ScriptDiagnosis:
 
     def keep_same_steps(self, cures: Sequence[CureCode]) -> None:
         assert self.diagnosis.screening is not None, "it has kept the cures"
-        first, second, changed = ([each if isfinite(each) else None for each in losses] for losses in self.windows.cures.losses[-3:])
-        same_steps = SameSteps(cures=list(cures), plain=[first, second], changed=changed)
+        plain, again, changed = ([each if isfinite(each) else None for each in losses] for losses in self.windows.cures.losses[-3:])
+        first = float(self.observer.first_loss) if self.observer.first_loss is not None else inf
+        same_steps = SameSteps(cures=list(cures), first=first if isfinite(first) else None, plain=[plain, again], changed=changed)
         self.diagnosis.screening = msgspec.structs.replace(self.diagnosis.screening, same_steps=same_steps)
         self._save()
 

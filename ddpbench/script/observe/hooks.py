@@ -30,6 +30,9 @@ from ddpbench.script.observe.models import ModelWatch
 from ddpbench.script.observe.observer import Observer
 from ddpbench.training.optimizer import implementation_of
 
+SETTLED_UPDATES = 5
+"""Updates after which all that trains has been seen, and steps are still no part of a round."""
+
 MAX_OPTIMIZERS = 4
 """Optimizers whose models are looked for. Scripts with one optimizer per layer would search for each."""
 
@@ -69,6 +72,8 @@ class Hooks:
         self.replays_graphs = False  # CUDA graphs
         self.call_sites = CallSites()
         self._first_optimizer: int | None = None  # its id
+        self.on_settled: Callable[[], None] = lambda: None
+        """Called once in the thread that trains, after ``SETTLED_UPDATES``."""
         self.optimizer_settings: dict[str, Any] = {}
         self.models = ModelWatch(observer.clock, self._replace)
         self._handle = register_optimizer_step_post_hook(self._after_update)
@@ -287,6 +292,9 @@ class Hooks:
             self._meet(optimizer)
         else:
             self.has_more_optimizers = True
+        if observer.updates == SETTLED_UPDATES:
+            with observer.paused():
+                self.on_settled()
         if self._step_limit and observer.steps_are_updates:
             self._step_limit.end_after(observer.num_batches + 1)  # the first update has begun the first step
         elif self._step_limit and observer.training:

@@ -78,6 +78,7 @@ class Observer:
         self._epoch_batches = 0  # batches that the script has got from the last iterator of the training loader
         self._has_inner_batch = False  # the loader has taken a batch from the one that it wraps, for the present request
         self._last_loss: torch.Tensor | None = None
+        self.first_loss: torch.Tensor | None = None
         self.losses: list[torch.Tensor] | None = None
         """While it is a list, every loss is kept in it."""
         self._is_exhausted = False  # the script has left the last epoch of the training loader
@@ -312,6 +313,7 @@ class Observer:
     def note_backward(self, loss: object) -> None:
         """Gradients of ``loss`` are computed: the present iteration over the training loader trains."""
         self._last_loss = loss.detach() if isinstance(loss, torch.Tensor) and loss.numel() == 1 else None
+        self.first_loss = self._last_loss if self.first_loss is None else self.first_loss
         if self.losses is not None and self._last_loss is not None:
             self.losses.append(self._last_loss)
         self.steps.train()

@@ -15,9 +15,11 @@ from ddpbench.machine.fingerprint import collect_environment, collect_software
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.record import DatasetInfo, Fault, Record, Round
+from ddpbench.record.screening import NULL, CureCode
 from ddpbench.record.script import WatchedScript
 from ddpbench.record.text import pluralize
 from ddpbench.record.trace import Memory
+from ddpbench.script.cures.catalog import CURES, obstacle
 from ddpbench.script.cures.cure import Training
 from ddpbench.script.observe.call_sites import CallSites
 from ddpbench.script.observe.hooks import Hooks
@@ -41,6 +43,10 @@ UNOBSERVED_SETTINGS = {
 """What a record has where the script does not have it, and the defaults of ddpbench's own workloads would mislead."""
 
 
+NOT_NAMED: tuple[CureCode, ...] = (NULL, "fused-kernels")
+"""Settings that are not looked for in a script that is only watched: the kernels would be found by tracing its model."""
+
+
 class Observation:
     """One watched script in this process, from the import of torch to the end of the script."""
 
@@ -48,6 +54,9 @@ class Observation:
         self.name, self._rank_env = name, rank_env
         self.observer, self._hooks = observer, hooks
         self._num_taken = 0
+        self._settings_to_try: Sequence[CureCode] = ()
+        if not observer.steering:  # otherwise a diagnosis tries them
+            hooks.on_settled = self._look_for_settings
 
     def take_rows(self) -> bytes:
         """The steps since the last call, from any thread."""
@@ -179,6 +188,10 @@ class Observation:
             differentiates_twice=hooks.differentiates_twice,
         )
 
+    def _look_for_settings(self) -> None:
+        training = self.training
+        self._settings_to_try = [code for code in CURES if code not in NOT_NAMED and obstacle(code, training) is None]
+
     @property
     def engine(self) -> str:
         """How the ranks work together."""
@@ -211,6 +224,7 @@ class Observation:
             epoch_batches=training.epoch_batches if training else None,
             batches_per_update=batches_per_update(rows),
             training_s=observer.steps.seconds + sum(observer.outside.seconds.values()),
+            settings_to_try=list(self._settings_to_try),
             ended_early=self._hooks.has_ended_script,
             observed_settings=sorted(self._observed_settings(rows)),
             outside_s=dict(observer.outside.seconds),

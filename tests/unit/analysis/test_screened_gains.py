@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from screened import NOISE, STRONG_NOISE, cure, left_out, screened_diagnosis
 
 from ddpbench.analysis.remedies.outcomes import advise
-from ddpbench.analysis.screening import advised_cures, is_kept, noise_floor, screened_gain, together
+from ddpbench.analysis.screening import advised_cures, is_kept, is_rounding, noise_floor, screened_gain, together
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.remedy import ScreenedRemedy
 from ddpbench.record.screening import SameSteps, ScreenedCure, Screening
@@ -141,3 +141,10 @@ def test_what_changes_the_losses_of_the_same_steps_is_not_advised(
     advice = advise(job)
     assert advice
     assert advice.code == ("screened" if is_near else "keep-other-losses")
+
+
+def test_losses_of_what_is_known_by_heart_count_beside_the_first_one() -> None:
+    tiny = SameSteps(cures=["channels-last"], plain=[[1e-6], [1e-6]], changed=[2e-6])
+    assert not is_rounding(tiny)
+    assert is_rounding(replace(tiny, first=2.3))
+    assert not is_rounding(replace(tiny, first=2.3, changed=[0.5]))

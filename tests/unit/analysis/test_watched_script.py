@@ -21,7 +21,7 @@ from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Record, Round
 from ddpbench.record.roles import BASELINE, RUN, Role
 from ddpbench.record.script import SampleComparison, SharedHandle
-from ddpbench.record.verdict import ChangeDataLoader, NextStep, RunCommand, Verdict
+from ddpbench.record.verdict import ChangeDataLoader, NextStep, RunCommand, TrySettings, Verdict
 
 
 def judged(record: Record) -> Verdict:
@@ -264,3 +264,11 @@ def test_no_worker_is_tried_that_would_share_a_file() -> None:
     assert not may_try(Scenario(workers=4), record)
     assert not may_try(Scenario(prefetch=4), record), "the trial would fork a worker, too"
     assert may_try(Scenario(workers=0), record)
+
+
+def test_settings_that_a_diagnosis_tries_are_named_to_a_script_that_computes() -> None:
+    record = records.watched_script(data_ms=1.0)
+    assert record.script is not None
+    record.script = msgspec.structs.replace(record.script, settings_to_try=["channels-last", "bf16-autocast"])
+    found = judged(record)
+    assert (found.kind, found.next) == ("compute-bound", TrySettings(cures=["channels-last", "bf16-autocast"]))

@@ -38,7 +38,7 @@ from ddpbench.record.bottleneck import (
 )
 from ddpbench.record.record import Record
 from ddpbench.record.root_cause import BusyCores
-from ddpbench.record.verdict import ChangeDataLoader, NextStep, RaiseTimeLimit, ReduceRanks, RunCommand, Verdict
+from ddpbench.record.verdict import ChangeDataLoader, NextStep, RaiseTimeLimit, ReduceRanks, RunCommand, TrySettings, Verdict
 from ddpbench.report.messages.bottlenecks import (
     DECIDING_MEASUREMENTS,
     STRAGGLER_PHRASES,
@@ -343,6 +343,7 @@ def test_straggler_heading_has_no_separate_cause() -> None:
     [
         (RunCommand("ddpbench resnet50"), "ddpbench resnet50"),
         (RaiseTimeLimit(), "a longer --time-limit"),
+        (TrySettings(cures=["channels-last", "fused-optimizer"]), "ddpbench diagnose, which tries channels-last, fused-optimizer"),
         (ReduceRanks(2), "at most 2 ranks per node"),
         (ChangeDataLoader(num_workers=4), "DataLoader(..., num_workers=4)"),
         (ChangeDataLoader(pin_memory=True), "DataLoader(..., pin_memory=True)"),

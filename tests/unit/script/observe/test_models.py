@@ -273,3 +273,17 @@ def test_frozen_teacher_computes_and_a_transform_prepares_the_batch(has_paramete
     assert (late[:, phase] > 3.0).all()
     assert (late[:, FORWARD + HOST_TO_DEVICE - phase] < 3.0).any()
     assert not hooks._global_forward_pre_hooks
+
+
+@pytest.mark.parametrize(("updates", "expected"), [(8, ["channels-last", "fused-optimizer"]), (3, [])])
+def test_settings_to_try_are_looked_for_once_all_that_trains_was_seen(updates: int, expected: list[str]) -> None:
+    model = FlatParts()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watched() as seen:
+        observation = Observation("train.py", from_env(), seen.observer, seen.hooks)
+        for x, _ in loader(updates):
+            model(x.view(BATCH, 1, 2, FEATURES // 2)).sum().backward()
+            optimizer.step()
+        script = observation.own_record().script
+    assert script is not None
+    assert [each for each in script.settings_to_try if each != "bf16-autocast"] == expected
