@@ -161,7 +161,9 @@ class ScriptEdit:
         is_inner = statement is not None and binds(statement, name.partition(".")[0])
         if statement is None or is_inner or (code == AUTOCAST and place.is_of_torch):
             raise CannotEdit("no-safe-place")
-        source.insert_before(statement, code.format(name=name, torch=place.site.torch_name, device=place.device_type))
+        source.insert_before(
+            source.before_branches(statement, name), code.format(name=name, torch=place.site.torch_name, device=place.device_type)
+        )
 
     def _fuse(self, site: CallSite | None) -> None:
         if site is None:

@@ -48,6 +48,19 @@ class Source:
         is_alone = len(found) == 1 and not self._lines[found[0].lineno - 1][: found[0].col_offset].strip()
         return found[0] if is_alone else None
 
+    def before_branches(self, statement: ast.stmt, name: str) -> ast.stmt:
+        """The outermost ``if`` around ``statement`` that does not set ``name``, so that all branches have what is before it.
+
+        ``statement`` itself without one. Nothing leaves ``if __name__ == "__main__"``, since processes that are spawned skip that.
+        """
+        parents = {id(child): node for node in ast.walk(self._tree) for child in ast.iter_child_nodes(node)}
+        place: ast.AST = statement
+        found = statement
+        while isinstance(place := parents[id(place)], ast.If) and not _sets(place, name) and "__name__" not in ast.unparse(place.test):
+            if not self._lines[place.lineno - 1].lstrip().startswith("elif"):
+                found = place
+        return found
+
     def keyword(self, call: ast.Call, name: str) -> ast.expr | None:
         """What is written for the keyword ``name`` of ``call``; None if nothing is."""
         return next((each.value for each in call.keywords if each.arg == name), None)
@@ -144,6 +157,12 @@ def binds(statement: ast.stmt, name: str) -> bool:
     arguments = {each.arg for node in inner if isinstance(node, ast.Lambda) for each in ast.walk(node.args) if isinstance(each, ast.arg)}
     targets = (node.target for node in inner if isinstance(node, ast.comprehension))
     return name in arguments | {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+
+
+def _sets(branch: ast.If, name: str) -> bool:
+    """Whether a statement in ``branch`` sets ``name``, or what ``name`` is an attribute of."""
+    stored = (each for each in ast.walk(branch) if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Store))
+    return any(f"{name}.".startswith(f"{ast.unparse(each)}.") for each in stored)
 
 
 def assigned_name(statement: ast.stmt, value: ast.expr) -> str | None:

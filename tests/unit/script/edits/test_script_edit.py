@@ -66,12 +66,67 @@ optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
 made = net, optimizer
 """
 
+BRANCHES = """
+import torch
+from torch import nn
+
+def main(name, fast=False):
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
+    if fast:
+        net = net.half()
+    if name == "adam":
+        optimizer = torch.optim.Adam(net.parameters())
+    elif name.startswith("sgd"):
+        if True:
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    return net, optimizer
+
+if __name__ != "__main__":
+    made = main("sgd")
+"""
+
+OWN_BRANCH = """
+import torch
+from torch import nn
+if True:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
+    if net:
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+made = net, optimizer
+"""
+
+MAIN_BRANCH = """
+import torch
+from torch import nn
+net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
+if __name__ != "":
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+made = net, optimizer
+"""
+
 KEEP = [
     "def keep_fused(_, state):  # an older checkpoint says that it is not",
     '    for group in state["param_groups"]:',
     '        group["fused"] = True',
     "optimizer.register_load_state_dict_pre_hook(keep_fused)",
 ]
+
+
+@pytest.mark.parametrize(
+    ("text", "before"),
+    [
+        (BRANCHES, '    if name == "adam":'),  # all optimizers get it
+        (OWN_BRANCH, "    if net:"),  # not before the model is made
+        (MAIN_BRANCH, "    optimizer = torch.optim.SGD(net.parameters(), 0.1)"),
+    ],
+    ids=["optimizers", "model", "main"],
+)
+def test_line_of_a_model_comes_before_the_branches_that_choose_an_optimizer(
+    text: str, before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = diff_of(text, tmp_path, monkeypatch, "channels-last").splitlines()
+    place = next(number for number, line in enumerate(lines) if line.startswith("+") and "channels_last" in line)
+    assert lines[place + 1] == f" {before}"
 
 
 def made_by(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Training, CallSites]:
