@@ -48,6 +48,7 @@ Obstacle = Literal[
     "no-model",  # it, or its optimizer, has been freed
     "needs-channels-last",  # which has gained nothing, or is not tried
     "nothing-to-fuse",  # no BatchNorm before a ReLU
+    "deterministic",  # the script asks for algorithms that are, which the kernels are not known to be
     "second-derivatives",  # which the kernels do not have
     "captured",  # the script replays a CUDA graph
     "no-device-kernel",  # there is no fused implementation for the device

@@ -33,6 +33,7 @@ OBSTACLES: Mapping[Obstacle, str] = {
     "no-model": "the model, or its optimizer, has been freed",
     "needs-channels-last": "only in channels-last order",
     "nothing-to-fuse": "no BatchNorm before a ReLU",
+    "deterministic": "the script asks for deterministic algorithms",
     "second-derivatives": "gradients are differentiated again",
     "captured": "the script replays a CUDA graph",
     "no-device-kernel": "not implemented for the device",

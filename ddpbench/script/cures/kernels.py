@@ -22,6 +22,8 @@ class FusedKernels:
             return "no-device-kernel"
         if training.is_compiled:
             return "compiled"
+        if torch.are_deterministic_algorithms_enabled():
+            return "deterministic"
         if training.differentiates_twice:
             return "second-derivatives"
         if not any(isinstance(each, nn.BatchNorm2d) for model in training.models for each in model.modules()):

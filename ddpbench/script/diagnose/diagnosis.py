@@ -29,7 +29,7 @@ from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.record.screening import CureCode, Obstacle, SameSteps, ScreenedCure, Screening
 from ddpbench.record.script_diff import ProofPlan
 from ddpbench.report.messages.verdict import explain_verdict, next_step_text, verdict_heading
-from ddpbench.script.ab.follow_up import launches_s, plan_proof
+from ddpbench.script.ab.follow_up import MIN_LAUNCH_S, launches_s, plan_proof
 from ddpbench.script.diagnose.channel import StageChannel
 from ddpbench.script.diagnose.deadline import Deadline
 from ddpbench.script.diagnose.job import build_records, update_diagnosis
@@ -245,7 +245,10 @@ class ScriptDiagnosis:
         return self.diagnosis.advice is not None and self.diagnosis.advice.change is not None
 
     def proof_s(self) -> float:
-        return launches_s(self._start_s) if self.may_prove else 0.0
+        if not self.may_prove:
+            return 0.0
+        left_s, usual_s = self._begin_s + self._limit_s - time.monotonic(), launches_s(self._start_s)
+        return usual_s if usual_s <= left_s else launches_s(self._start_s, MIN_LAUNCH_S)
 
     def plan_of_proof(self, step_s: float) -> ProofPlan | None:
         """That of launches in the time that is left; None without a proof."""

@@ -55,7 +55,7 @@ class MeasuredCures(Protocol):
         """Record the losses of the last three windows from one snapshot, of which the last had ``cures`` on."""
 
     def proof_s(self) -> float:
-        """Seconds that a proof by fresh launches takes, which follows if there is time; 0 if none does."""
+        """Seconds that a proof by fresh launches takes, shorter ones if the usual do not fit in; 0 if none follows."""
 
 
 class ScreeningSchedule:

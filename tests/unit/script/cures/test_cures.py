@@ -12,6 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
@@ -361,6 +364,14 @@ class OwnAdam(Adam):
     pass
 
 
+GPU = torch.device("cuda")
+
+
+def deterministic() -> Training:
+    torch.use_deterministic_algorithms(True)
+    return replaced(LOOPS["adam"](), device=GPU)
+
+
 OBSTACLES: list[tuple[str, Callable[[], Training], CureCode, Obstacle | None]] = [
     ("plain", lambda: LOOPS["adam"]().training, "channels-last", None),
     ("plain", lambda: LOOPS["adam"]().training, "fused-optimizer", None),
@@ -387,6 +398,13 @@ OBSTACLES: list[tuple[str, Callable[[], Training], CureCode, Obstacle | None]] =
     ("sparse", sparse, "fused-optimizer", "sparse-gradients"),
     ("graphs", lambda: replaced(LOOPS["adam"](), replays_graphs=True), "null", "captured"),
     ("freed", lambda: replaced(LOOPS["adam"](), models=[]), "null", "no-model"),
+    ("compiled", lambda: replaced(LOOPS["adam"](), models=compiled().models, device=GPU), "fused-kernels", "compiled"),
+    ("linear", lambda: replaced(LOOPS["linear"](), device=GPU), "fused-kernels", "nothing-to-fuse"),
+    ("gradient penalty", lambda: replaced(LOOPS["adam"](), device=GPU, differentiates_twice=True), "fused-kernels", "second-derivatives"),
+    ("deterministic", deterministic, "fused-kernels", "deterministic"),
+    ("CPU", lambda: LOOPS["adam"]().training, "fused-kernels", "no-device-kernel"),
+    ("CPU", lambda: LOOPS["adam"]().training, "tf32-products", "no-tf32"),
+    ("adagrad on a GPU", lambda: replaced(LOOPS["adagrad"](), device=GPU), "fused-optimizer", "no-device-kernel"),
     ("many", lambda: replaced(LOOPS["adam"](), has_more_optimizers=True), "fused-optimizer", "many-optimizers"),
 ]
 
@@ -395,7 +413,29 @@ OBSTACLES: list[tuple[str, Callable[[], Training], CureCode, Obstacle | None]] =
     ("training", "code", "expected"), [each[1:] for each in OBSTACLES], ids=[f"{each[0]}, {each[2]}" for each in OBSTACLES]
 )
 def test_cure_is_not_tried_where_it_may_harm(training: Callable[[], Training], code: CureCode, expected: Obstacle | None) -> None:
-    assert obstacle(code, training()) == expected
+    try:
+        assert obstacle(code, training()) == expected
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_nothing_but_autocast_is_tried_with_sharded_weights_or_flat_buffers() -> None:
+    with single_rank():
+        zero = Loop(DistributedDataParallel(convolutions()), flat_zero)
+        sharded = Loop(fully_shard(convolutions(), mesh=init_device_mesh("cpu", (1,))), Adam)
+        for loop, expected in ((zero, ("other-optimizer", "other-memory")), (sharded, ("other-memory", "other-optimizer"))):
+            loop.step()
+            for code in ("channels-last", "fused-optimizer"):
+                assert obstacle(code, loop.training) in expected
+            before = state_of(loop)
+            if obstacle("bf16-autocast", loop.training) is None:
+                with CURES["bf16-autocast"].switched_on(loop.training):
+                    loop.step()
+            assert state_of(loop) == before
+
+
+def flat_zero(parameters: Iterator[nn.Parameter]) -> Optimizer:
+    return ZeroRedundancyOptimizer(parameters, Adam, parameters_as_bucket_view=True)
 
 
 @contextmanager
