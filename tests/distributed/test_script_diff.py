@@ -17,6 +17,7 @@ from launches import PLAIN, SUPPORT, TORCHRUN, only_job
 from ddpbench.record.io import load
 from ddpbench.record.script_diff import ScriptDiff
 from ddpbench.report.summarize_job import summarize_job
+from ddpbench.script.diagnose.screening import COMPARED_UPDATES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -172,6 +173,12 @@ def test_fused_optimizer_is_a_keyword_and_lasts_after_a_resume(launch: Launch, f
     assert "+        self.optimizer.register_load_state_dict_pre_hook(keep_fused)\n" in diff.text
     assert all(f"        {line}".rstrip() in done.stderr for line in diff.text.splitlines() if len(line) < 72)
     assert "--gpus 2" in diff.proof
+    diagnosis = only_job(folder / "runs").diagnosis
+    assert diagnosis
+    assert diagnosis.screening
+    steps = diagnosis.screening.same_steps
+    assert steps
+    assert (steps.cures, [*map(len, (*steps.plain, steps.changed))]) == (["fused-optimizer"], [COMPARED_UPDATES] * 3)
     proved(folder, diff, launch)
 
 
