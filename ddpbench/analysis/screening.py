@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import exp, inf, log, sqrt
 
 from ddpbench.analysis.stats import PairedRatio, ratio_of
-from ddpbench.record.screening import CHANGES_NUMBERS, NULL, SameSteps, ScreenedCure, Screening
+from ddpbench.record.screening import CHANGES_NUMBERS, NULL, LossComparison, ScreenedCure, Screening
 
 MIN_KEPT_GAIN = 1.03
 """A smaller gain is no reason to change a script."""
@@ -43,7 +43,7 @@ def kept_cures(screening: Screening) -> list[ScreenedCure]:
 
 def advised_cures(screening: Screening) -> list[ScreenedCure]:
     """Those of them that only round differently, or all of them if other numbers are allowed; none if their steps end elsewhere."""
-    if screening.same_steps and not is_rounding(screening.same_steps):
+    if screening.loss_comparison and not is_within_rounding(screening.loss_comparison):
         return []
     kept = kept_cures(screening)
     return kept if screening.allows_numerics else rounding_cures(kept)
@@ -54,10 +54,10 @@ def rounding_cures(kept: Sequence[ScreenedCure]) -> list[ScreenedCure]:
     return [each for each in kept if not {each.code, *each.on_top_of} & {*CHANGES_NUMBERS}]
 
 
-def loss_differences(steps: SameSteps) -> tuple[float, float] | None:
-    """How far the losses with cures are from the nearer of the two without, at most, and these two from one another.
+def loss_deviations(steps: LossComparison) -> tuple[float, float] | None:
+    """Maximum deviation of the losses with cures from the nearer of the two plain runs, and of these from each other.
 
-    As fractions of their mean, or of the first loss of the training: repeated batches are soon known by heart, and losses nearly 0.
+    As fractions of their mean, or of the first loss of the training: repeated batches are soon memorized, and losses nearly 0.
     None if losses are missing, or those of the script as it is are not finite. Infinite if only those with cures are not.
     """
     first, second = ([each for each in losses if each is not None] for losses in steps.plain)
@@ -69,9 +69,9 @@ def loss_differences(steps: SameSteps) -> tuple[float, float] | None:
     return nearest / scale, max(abs(a - b) for a, b in zip(first, second, strict=True)) / scale
 
 
-def is_rounding(steps: SameSteps) -> bool:
+def is_within_rounding(steps: LossComparison) -> bool:
     """Whether cures change the losses no more than the spread of two runs without, which is none on a CPU. Unknown counts as such."""
-    found = loss_differences(steps)
+    found = loss_deviations(steps)
     return found is None or found[0] <= max(MAX_SPREADS * found[1], MAX_ROUNDING)
 
 

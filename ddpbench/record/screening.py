@@ -53,6 +53,7 @@ Obstacle = Literal[
     "captured",  # the script replays a CUDA graph
     "no-device-kernel",  # there is no fused implementation for the device
     "disturbed",  # windows skipped updates, or the loss was not finite, again and again
+    "no-memory",  # it would take more than half of what is free on the device
     "no-time",
 ]
 """Why a cure was not tried."""
@@ -71,7 +72,7 @@ class ScreenedCure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     failure: FreeText = ""
 
 
-class SameSteps(msgspec.Struct, frozen=True, kw_only=True):
+class LossComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Losses of the same steps, from one snapshot of the training: as the script is, twice, and with ``cures``. None is not finite."""
 
     cures: list[CureCode]
@@ -84,5 +85,5 @@ class Screening(msgspec.Struct, frozen=True, kw_only=True):
     """The cures in the order in which they were tried; one that gained nothing may come twice."""
 
     cures: list[ScreenedCure] = []
-    same_steps: SameSteps | None = None  # with all cures that are kept and only round; None if there were none, or no time
+    loss_comparison: LossComparison | None = None  # with all cures that are kept and only round; None if there were none, or no time
     allows_numerics: bool = False  # settings that change numbers may be advised

@@ -165,18 +165,25 @@ def test_workers_of_a_trainer_are_its_arguments(launch: Launch, folder: Path) ->
 
 
 def test_fused_optimizer_is_a_keyword_and_lasts_after_a_resume(launch: Launch, folder: Path) -> None:
-    done = launch([*TORCHRUN[:-2], QUICK, "diagnose", "--time-limit", "40", "-o", "runs", "updates.py"], cwd=folder, timeout=150)
+    """In a module exported from a notebook, whose source is read-only."""
+    (folder / "exported").mkdir()
+    source = folder / "exported" / "updates.py"
+    source.write_text(f"#!/usr/bin/env python\n# coding: utf-8\n\n# In[1]:\n{UPDATES}")
+    source.chmod(0o444)
+    words = ["diagnose", "--time-limit", "40", "-o", "runs", "-m", "exported.updates"]
+    done = launch([*TORCHRUN[:-2], QUICK, *words], cwd=folder, timeout=150)
     assert done.returncode == 0, done.stderr
     diff = only_diff(folder)
     assert diff.arguments == diff.command == ""
     assert "+        self.optimizer = th.optim.AdamW(net.parameters(), 1e-3, fused=True)\n" in diff.text
     assert "+        self.optimizer.register_load_state_dict_pre_hook(keep_fused)\n" in diff.text
     assert all(f"        {line}".rstrip() in done.stderr for line in diff.text.splitlines() if len(line) < 72)
+    assert diff.text.startswith("--- a/exported/updates.py\n")
     assert "--gpus 2" in diff.proof
     diagnosis = only_job(folder / "runs").diagnosis
     assert diagnosis
     assert diagnosis.screening
-    steps = diagnosis.screening.same_steps
+    steps = diagnosis.screening.loss_comparison
     assert steps
     assert (steps.cures, [*map(len, (*steps.plain, steps.changed))]) == (["fused-optimizer"], [COMPARED_UPDATES] * 3)
     proved(folder, diff, launch)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
 from script_diagnoses import rates, script_diagnosis
 
 from ddpbench.analysis.judge import judge_all
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job
-from ddpbench.record.screening import CureCode, Obstacle, ScreenedCure, Screening
+from ddpbench.record.screening import CureCode, LossComparison, Obstacle, ScreenedCure, Screening
 from ddpbench.record.script_diff import ScriptDiff
 
 NOISE = (1.0, 1.004, 0.997, 1.002, 0.999, 1.003)
@@ -87,6 +88,10 @@ def computing() -> Job:
         ScreenedCure(code="fused-optimizer", on_top_of=["channels-last"], obstacle="fused-moments"),
         ScreenedCure(code="bf16-autocast", on_top_of=["channels-last"], failure="RuntimeError: expected scalar type Float"),
     )
+    assert job.diagnosis
+    assert job.diagnosis.screening
+    losses = LossComparison(cures=["channels-last"], first=7.0, plain=[[5.0] * 20, [5.001] * 20], changed=[4.999] * 20)
+    job.diagnosis.screening = replace(job.diagnosis.screening, loss_comparison=losses)
     return with_diff(job, ScriptDiff(text=FORMAT_DIFF, file=FILE, proof=PROOF))
 
 

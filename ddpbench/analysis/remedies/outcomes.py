@@ -19,7 +19,7 @@ from ddpbench.analysis.remedies.script import (
     pinned_memory_change,
 )
 from ddpbench.analysis.run_length import missing_batches
-from ddpbench.analysis.screening import advised_cures, is_rounding, is_too_noisy, kept_cures, screened_gain, together
+from ddpbench.analysis.screening import advised_cures, is_too_noisy, is_within_rounding, kept_cures, screened_gain, together
 from ddpbench.analysis.whatif.query import predict_gain
 from ddpbench.record.prediction import FAST, Prediction, Scenario
 from ddpbench.record.record import Job, Record
@@ -122,7 +122,7 @@ def advise(job: Job) -> Advice | None:
             advice = Advice(code="screened")
         return advice and replace(advice, computing=computing, computing_gain=measured_gain(gain))
     if advice is None and kept_cures(screening):
-        is_refused = screening.same_steps is not None and not is_rounding(screening.same_steps)
+        is_refused = screening.loss_comparison is not None and not is_within_rounding(screening.loss_comparison)
         return Advice(code="keep-other-losses" if is_refused else "keep-changes-numbers")
     if advice is None and any(screened_gain(each) for each in screening.cures if each.code != NULL):
         return Advice(code="keep-too-noisy" if is_too_noisy(screening) else "keep-nothing-faster")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ddpbench.analysis.screening import is_rounding, loss_differences
+from ddpbench.analysis.screening import is_within_rounding, loss_deviations
 from ddpbench.record.remedy import Advice, MeasuredGain, ScreenedRemedy
-from ddpbench.record.screening import CHANGES_NUMBERS, Obstacle, SameSteps
+from ddpbench.record.screening import CHANGES_NUMBERS, LossComparison, Obstacle
 from ddpbench.record.verdict import ChangeTraining
 from ddpbench.report.format import format_rounded
 from ddpbench.report.messages.predictions import gain_text
@@ -38,6 +38,7 @@ OBSTACLES: Mapping[Obstacle, str] = {
     "captured": "the script replays a CUDA graph",
     "no-device-kernel": "not implemented for the device",
     "disturbed": "windows skipped updates, or the loss was not finite",
+    "no-memory": "takes more than half of the free memory of the GPU",
     "no-time": "no time left",
 }
 
@@ -70,14 +71,14 @@ def screened_gain_text(remedy: ScreenedRemedy) -> str:
     return f"{gain_text(gain.center, gain.low, gain.high)}{on_top}{doubt}{numbers}"
 
 
-def same_steps_text(steps: SameSteps) -> str:
+def loss_comparison_text(steps: LossComparison) -> str:
     """``losses of 20 steps are within 0.003% of the script's, whose own two runs are equal``; empty if they cannot be compared."""
-    found = loss_differences(steps)
+    found = loss_deviations(steps)
     if found is None:
         return ""
     changed, plain = (f"{100 * each:.2g}%" for each in found)
     twice = f"whose own two runs differ by {plain}" if found[1] else "whose own two runs are equal"
-    if not is_rounding(steps):
+    if not is_within_rounding(steps):
         return f"losses of {len(steps.changed)} steps are up to {changed} off the script's, {twice}: more than rounding"
     return f"losses of {len(steps.changed)} steps are within {changed} of the script's, {twice}; says nothing of final accuracy"
 

@@ -93,7 +93,7 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
                 *_loader_keeps_up_line(inputs, page),
                 *(remedy_lines(baseline, job.diagnosis, page, has_next=has_next) if job.diagnosis else ()),
             ],
-            [*screening_lines(screened_remedies(job.diagnosis), screening.same_steps if screening else None, page)],
+            [*screening_lines(screened_remedies(job.diagnosis), screening.loss_comparison if screening else None, page)],
         ]
     skipped = {skipped_name(each, job): skip_reason(each) for each in job.diagnosis.skipped} if job.diagnosis and verbose else {}
     hints = verbose or any(check.severity == "error" for check in baseline.checks)

@@ -8,10 +8,10 @@ from rich.text import Text
 
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.remedy import ScreenedRemedy
-from ddpbench.record.screening import SameSteps
+from ddpbench.record.screening import LossComparison
 from ddpbench.report.grid import Grid, GridColumn
 from ddpbench.report.layout import LABEL, Page, styled, wrap_text
-from ddpbench.report.messages.screening import no_time_text, same_steps_text, screened_gain_text
+from ddpbench.report.messages.screening import loss_comparison_text, no_time_text, screened_gain_text
 
 HEADING, MEASURED = "settings of computing", "measured (95%), on batches that are ready"
 
@@ -34,7 +34,7 @@ def screened_remedies(diagnosis: Diagnosis | None) -> list[ScreenedRemedy]:
     return [each for each in (diagnosis.remedies if diagnosis else None) or () if isinstance(each, ScreenedRemedy)]
 
 
-def screening_lines(remedies: Sequence[ScreenedRemedy], same_steps: SameSteps | None, page: Page) -> Iterator[Text]:
+def screening_lines(remedies: Sequence[ScreenedRemedy], loss_comparison: LossComparison | None, page: Page) -> Iterator[Text]:
     """The trials, and why others were not tried; only a verbose page has the obvious reasons."""
     shown = [each for each in remedies if page.verbose or each.obstacle not in OBVIOUS]
     if not shown:
@@ -46,8 +46,8 @@ def screening_lines(remedies: Sequence[ScreenedRemedy], same_steps: SameSteps | 
     yield from styled([f"{HEADING:{width}}  {MEASURED}"], LABEL)
     for each in shown:
         yield from styled(wrap_text(f"  {each.code:{width - 2}}  ", screened_gain_text(each), page), LABEL, len(each.code) + 2)
-    if same_steps and (text := same_steps_text(same_steps)):
-        yield from styled(wrap_text(f"{'  the same steps':{width}}  ", text, page), LABEL, len("  the same steps"))
+    if loss_comparison and (text := loss_comparison_text(loss_comparison)):
+        yield from styled(wrap_text(f"{'  losses':{width}}  ", text, page), LABEL, len("  losses"))
 
 
 def screening_grid(remedies: Sequence[ScreenedRemedy]) -> Grid:

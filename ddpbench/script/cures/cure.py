@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 import torch
@@ -96,6 +97,13 @@ class Null:
     @contextmanager
     def switched_on(self, training: Training) -> Iterator[None]:
         yield
+
+
+def free_bytes(device: torch.device) -> float:
+    """Memory of a GPU that can be allocated, also from the cache of torch's allocator; infinite on the CPU."""
+    if device.type != "cuda":
+        return inf
+    return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def owns_its_memory(tensor: Tensor) -> bool:

@@ -26,7 +26,7 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, Record
 from ddpbench.record.roles import SkippedMeasurement
-from ddpbench.record.screening import CureCode, Obstacle, SameSteps, ScreenedCure, Screening
+from ddpbench.record.screening import CureCode, LossComparison, Obstacle, ScreenedCure, Screening
 from ddpbench.record.script_diff import ProofPlan
 from ddpbench.report.messages.verdict import explain_verdict, next_step_text, verdict_heading
 from ddpbench.script.ab.follow_up import MIN_LAUNCH_S, launches_s, plan_proof
@@ -259,12 +259,12 @@ class ScriptDiagnosis:
         self.diagnosis.screening = msgspec.structs.replace(screening, cures=list(cures))
         self._save()
 
-    def keep_same_steps(self, cures: Sequence[CureCode]) -> None:
+    def keep_loss_comparison(self, cures: Sequence[CureCode]) -> None:
         assert self.diagnosis.screening is not None, "it has kept the cures"
         plain, again, changed = ([each if isfinite(each) else None for each in losses] for losses in self.windows.cures.losses[-3:])
         first = float(self.observer.first_loss) if self.observer.first_loss is not None else inf
-        same_steps = SameSteps(cures=list(cures), first=first if isfinite(first) else None, plain=[plain, again], changed=changed)
-        self.diagnosis.screening = msgspec.structs.replace(self.diagnosis.screening, same_steps=same_steps)
+        loss_comparison = LossComparison(cures=list(cures), first=first if isfinite(first) else None, plain=[plain, again], changed=changed)
+        self.diagnosis.screening = msgspec.structs.replace(self.diagnosis.screening, loss_comparison=loss_comparison)
         self._save()
 
     def _facts(self) -> ScriptFacts:

@@ -63,7 +63,7 @@ def stage_name(stage: Stage) -> str:
     if stage.screened:
         return f"trying {stage.screened}"
     if stage.from_snapshot:
-        return "the same steps with and without what gained"
+        return "comparing losses with and without what gained"
     if stage.is_profiled:
         return "kernel times"
     return "trials" if stage.role and stage.role.kind in ("baseline_repeat", "trial") else "control runs"

@@ -51,7 +51,7 @@ class MeasuredCures(Protocol):
     def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
         """Record the trials so far."""
 
-    def keep_same_steps(self, cures: Sequence[CureCode]) -> None:
+    def keep_loss_comparison(self, cures: Sequence[CureCode]) -> None:
         """Record the losses of the last three windows from one snapshot, of which the last had ``cures`` on."""
 
     def proof_s(self) -> float:
@@ -113,15 +113,15 @@ class ScreeningSchedule:
             return
         on: Sequence[Sequence[CureCode]] = ([], [], cures)
         for each in on:
-            yield from self._run(self._same_steps(each))
-        self._measured.keep_same_steps(cures)
+            yield from self._run(self._compared_window(each))
+        self._measured.keep_loss_comparison(cures)
 
-    def _same_steps(self, cures: Sequence[CureCode]) -> Stage:
+    def _compared_window(self, cures: Sequence[CureCode]) -> Stage:
         return self._new_window(COMPARED_UPDATES, None, cures)
 
     @property
     def _comparison_s(self) -> float:
-        return 3 * self._same_steps([]).batches * self._step_s
+        return 3 * self._compared_window([]).batches * self._step_s
 
     def _is_kept(self) -> bool:
         last = self._tried[-1]

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from screened import NOISE, STRONG_NOISE, cure, left_out, screened_diagnosis
 
 from ddpbench.analysis.remedies.outcomes import advise
-from ddpbench.analysis.screening import advised_cures, is_kept, is_rounding, noise_floor, screened_gain, together
+from ddpbench.analysis.screening import advised_cures, is_kept, is_within_rounding, noise_floor, screened_gain, together
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.remedy import ScreenedRemedy
-from ddpbench.record.screening import SameSteps, ScreenedCure, Screening
+from ddpbench.record.screening import LossComparison, ScreenedCure, Screening
 from ddpbench.record.verdict import ChangeTraining
 
 
@@ -129,22 +129,20 @@ PLAIN = [1.0, 0.9, 0.8]
         ([1.0, 0.9], [1.0, 0.9, 0.8], True),  # some were not seen
     ],
 )
-def test_what_changes_the_losses_of_the_same_steps_is_not_advised(
-    second: list[float | None], changed: list[float | None], is_near: bool
-) -> None:
-    steps = SameSteps(cures=["channels-last"], plain=[[*PLAIN], second], changed=changed)
+def test_cure_that_changes_losses_is_not_advised(second: list[float | None], changed: list[float | None], is_near: bool) -> None:
+    steps = LossComparison(cures=["channels-last"], plain=[[*PLAIN], second], changed=changed)
     kept = [cure("null"), cure("channels-last", 1.9)]
-    assert [each.code for each in advised_cures(Screening(cures=kept, same_steps=steps))] == (["channels-last"] if is_near else [])
+    assert [each.code for each in advised_cures(Screening(cures=kept, loss_comparison=steps))] == (["channels-last"] if is_near else [])
     job = screened_diagnosis(*kept)
     assert job.diagnosis
-    job.diagnosis.screening = Screening(cures=kept, same_steps=steps)
+    job.diagnosis.screening = Screening(cures=kept, loss_comparison=steps)
     advice = advise(job)
     assert advice
     assert advice.code == ("screened" if is_near else "keep-other-losses")
 
 
 def test_losses_of_what_is_known_by_heart_count_beside_the_first_one() -> None:
-    tiny = SameSteps(cures=["channels-last"], plain=[[1e-6], [1e-6]], changed=[2e-6])
-    assert not is_rounding(tiny)
-    assert is_rounding(replace(tiny, first=2.3))
-    assert not is_rounding(replace(tiny, first=2.3, changed=[0.5]))
+    tiny = LossComparison(cures=["channels-last"], plain=[[1e-6], [1e-6]], changed=[2e-6])
+    assert not is_within_rounding(tiny)
+    assert is_within_rounding(replace(tiny, first=2.3))
+    assert not is_within_rounding(replace(tiny, first=2.3, changed=[0.5]))

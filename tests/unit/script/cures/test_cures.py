@@ -20,6 +20,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from ddpbench.machine.fingerprint import emulates_bfloat16
 from ddpbench.record.screening import CHANGES_NUMBERS, CureCode, Obstacle
+from ddpbench.script.cures import memory_format
 from ddpbench.script.cures.catalog import CURES, obstacle
 from ddpbench.script.cures.cure import Training
 
@@ -462,3 +463,12 @@ def test_nothing_is_left_of_a_cure_in_a_model_that_ddp_has_wrapped(code: CureCod
                 loop.step()
         loop.step()
         assert state_of(loop) == before
+
+
+def test_memory_format_needs_room_for_a_second_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = LOOPS["momentum"]()
+    loop.step()
+    convolutions_bytes = sum(each.nbytes for each in loop.model.parameters() if each.dim() == 4)  # and gradients, and momentum
+    for free, expected in ((6 * convolutions_bytes, None), (6 * convolutions_bytes - 1, "no-memory")):
+        monkeypatch.setattr(memory_format, "free_bytes", lambda _, free=free: free)
+        assert obstacle("channels-last", loop.training) == expected

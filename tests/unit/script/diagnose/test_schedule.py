@@ -105,7 +105,7 @@ class Script:
     def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
         self.screened = cures
 
-    def keep_same_steps(self, cures: Sequence[CureCode]) -> None:
+    def keep_loss_comparison(self, cures: Sequence[CureCode]) -> None:
         self.compared = cures
 
     def step_s(self, stage: Stage) -> float:

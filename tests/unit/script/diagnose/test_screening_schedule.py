@@ -137,7 +137,7 @@ def test_time_of_a_proof_is_set_aside_if_the_loader_gained() -> None:
     assert {each.obstacle for each in script.screened} == {"volumes", "no-time"}
 
 
-def test_losses_of_the_same_steps_are_compared_with_all_that_is_kept_and_only_rounds() -> None:
+def test_losses_are_compared_with_all_kept_cures_that_only_round() -> None:
     script = Script(limit_s=60.0, batches_per_update=2)
     script.speeds, script.last_s = {"null": 1.0, "channels-last": 1.9, "fused-kernels": 1.2, "bf16-autocast": 1.3}, 1000.0
     windows = [each for each in script.stages() if each.from_snapshot]
