@@ -35,12 +35,12 @@ RemedyCode = Literal[
     "even-batches",
     "less-sync",
     "faster-compute",
-    "fused-kernels",  # of a user's own script
     "inspect-straggler",
     "list-processes",
     "more-evidence",
     "fewer-ranks",
     "channels-last",  # these were screened: see Screening
+    "fused-kernels",
     "fused-optimizer",
     "tf32-products",
     "bf16-autocast",

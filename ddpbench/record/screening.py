@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from ddpbench.record.private import FreeText
-from ddpbench.record.ranges import Elapsed, Seconds
+from ddpbench.record.ranges import AtLeastOne, Elapsed, Seconds
 
 CureCode = Literal[
     "null",  # a switch that does nothing: what it seems to gain is noise
@@ -45,6 +45,7 @@ Obstacle = Literal[
     "replicated",  # by nn.DataParallel
     "own-forward",  # the script has replaced that of the instance
     "sparse-gradients",
+    "unreadable",  # whether it applies could not be found out
     "no-model",  # it, or its optimizer, has been freed
     "needs-channels-last",  # which has gained nothing, or is not tried
     "nothing-to-fuse",  # no BatchNorm before a ReLU
@@ -73,12 +74,13 @@ class ScreenedCure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class LossComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Losses of the same steps, from one snapshot of the training: as the script is, twice, and with ``cures``. None is not finite."""
+    """Losses of the same updates, from one snapshot of the training. None if not finite."""
 
     cures: list[CureCode]
-    first: float | None = None  # loss of the training
-    plain: list[list[float | None]]
-    changed: list[float | None]
+    updates: AtLeastOne = 20
+    first: float | None = None  # loss of the training, at the present loss scale; None if unknown
+    plain: list[list[float | None]]  # of two runs of the script as it is
+    changed: list[float | None]  # with ``cures``
 
 
 class Screening(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,7 +39,7 @@ def count_fused_work(session: Session, layers: Sequence[LayerWork], build: Calla
             return loss
 
     device = session.world.device.torch_device
-    return compare_work(layers, count_model(plain_model, device, loss_of), count_model(fused_model, device, loss_of))
+    return _compare_work(layers, count_model(plain_model, device, loss_of), count_model(fused_model, device, loss_of))
 
 
 def count_model(model: nn.Module, device: torch.device, loss_of: LossOf) -> Mapping[Place, Counted]:
@@ -60,7 +60,7 @@ def count_model(model: nn.Module, device: torch.device, loss_of: LossOf) -> Mapp
     return {place: replace(counted, operators=0) for place, counted in counter.counted.items()}
 
 
-def compare_work(layers: Sequence[LayerWork], plain: Mapping[Place, Counted], fused: Mapping[Place, Counted]) -> FusedWork:
+def _compare_work(layers: Sequence[LayerWork], plain: Mapping[Place, Counted], fused: Mapping[Place, Counted]) -> FusedWork:
     """What changes from a ``plain`` model, whose ``layers`` were measured, to a ``fused`` one."""
     nothing = Counted()
     changed = [

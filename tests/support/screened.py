@@ -10,6 +10,8 @@ from script_diagnoses import rates, script_diagnosis
 from ddpbench.analysis.judge import judge_all
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job
+from ddpbench.record.roles import COMPUTE_ONLY
+from ddpbench.record.roofline import DeviceLimits, LayerWork, Roofline, Work
 from ddpbench.record.screening import CureCode, LossComparison, Obstacle, ScreenedCure, Screening
 from ddpbench.record.script_diff import ScriptDiff
 
@@ -88,11 +90,32 @@ def computing() -> Job:
         ScreenedCure(code="fused-optimizer", on_top_of=["channels-last"], obstacle="fused-moments"),
         ScreenedCure(code="bf16-autocast", on_top_of=["channels-last"], failure="RuntimeError: expected scalar type Float"),
     )
+    return with_diff(with_losses(job, 4.999), ScriptDiff(text=FORMAT_DIFF, file=FILE, proof=PROOF))
+
+
+def with_losses(job: Job, changed: float) -> Job:
+    """``changed`` is the loss of all steps with what is kept, and about 5 that of those without."""
     assert job.diagnosis
     assert job.diagnosis.screening
-    losses = LossComparison(cures=["channels-last"], first=7.0, plain=[[5.0] * 20, [5.001] * 20], changed=[4.999] * 20)
+    losses = LossComparison(cures=["channels-last"], first=7.0, plain=[[5.0] * 20, [5.001] * 20], changed=[changed] * 20)
     job.diagnosis.screening = replace(job.diagnosis.screening, loss_comparison=losses)
-    return with_diff(job, ScriptDiff(text=FORMAT_DIFF, file=FILE, proof=PROOF))
+    judge_all(job)
+    return job
+
+
+def breaking() -> Job:
+    """What gains changes the losses."""
+    return with_losses(screened_diagnosis(cure("null"), cure("channels-last", 1.94)), 5.4)
+
+
+def at_the_limit() -> Job:
+    """Nothing gains on a GPU whose limits were measured."""
+    job = screened_diagnosis(cure("null"), cure("channels-last", 1.01))
+    passes = [Work(ms=2.0, flops=8e11, num_bytes=1e9, kernels=2), Work(ms=5.0, flops=16e11, num_bytes=2e9, kernels=4)]
+    layers = [LayerWork(name=name, kind=kind, forward=passes[0], backward=passes[1]) for name, kind in (("conv", "Conv2d"), ("(loss)", ""))]
+    limits = DeviceLimits(matmul_tflops=600.0, copy_gb_per_s=3900.0, launch_us=2.0)
+    next(each for each in job.records if each.role == COMPUTE_ONLY).roofline = Roofline(layers=layers, limits=limits)
+    return job
 
 
 def without_diff() -> Job:

@@ -61,7 +61,6 @@ REASONS: Mapping[RemedyCode, str] = {
     "even-batches": "not predicted; for example a sampler that sorts samples by length into the batches of one step",
     "without-loader": "upper limit: no batch is loaded or copied",
     "fast": "fused kernels move fewer bytes, and CUDA graphs launch all kernels of a step at once",
-    "fused-kernels": "BatchNorm, addition, ReLU and max-pool move fewer bytes in one kernel",
     "cuda-graphs": "CUDA graphs launch all kernels of a step at once",
     "larger-batch": "more work per launched kernel",
 }

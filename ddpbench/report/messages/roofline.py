@@ -18,7 +18,10 @@ ABOVE_ROOF = f"above the roof, or shorter than the limit: {_FASTER_THAN_LIMIT}"
 
 
 def reached_text(roofline: Roofline) -> str:
-    """``61% of the measured limits of this GPU: the layers take 21.3 ms of a step, and need 13.1``."""
-    step = sum_rows("step", layer_rows(roofline))
+    """``61% of the measured limits of this GPU: the layers take 21.3 ms of a step, and need 13.1``.
+
+    Layers are those of the model: what the rest of a step needs at least is not known.
+    """
+    step = sum_rows("model", [row for row in layer_rows(roofline) if row.kind])
     times = f"the layers take {step.ms:.3g} ms of a step, and need {step.limit_ms:.3g}"
     return f"{step.limit_ms / step.ms:.0%} of the measured limits of this GPU: {times}"

@@ -30,6 +30,7 @@ OBSTACLES: Mapping[Obstacle, str] = {
     "replicated": "nn.DataParallel replicates the model",
     "own-forward": "the script has replaced the forward of the model",
     "sparse-gradients": "gradients are sparse",
+    "unreadable": "an error of the model or the optimizer when they were inspected",
     "no-model": "the model, or its optimizer, has been freed",
     "needs-channels-last": "only in channels-last order",
     "nothing-to-fuse": "no BatchNorm before a ReLU",
@@ -71,16 +72,14 @@ def screened_gain_text(remedy: ScreenedRemedy) -> str:
     return f"{gain_text(gain.center, gain.low, gain.high)}{on_top}{doubt}{numbers}"
 
 
-def loss_comparison_text(steps: LossComparison) -> str:
-    """``losses of 20 steps are within 0.003% of the script's, whose own two runs are equal``; empty if they cannot be compared."""
-    found = loss_deviations(steps)
-    if found is None:
-        return ""
+def loss_comparison_text(losses: LossComparison | None) -> str:
+    """``with them within 0.003% over 20 updates, two runs without 0.001% (of the first loss)``."""
+    found = loss_deviations(losses) if losses else None
+    if losses is None or found is None:
+        return "not compared: no time or memory left, or they were not seen"
     changed, plain = (f"{100 * each:.2g}%" for each in found)
-    twice = f"whose own two runs differ by {plain}" if found[1] else "whose own two runs are equal"
-    if not is_within_rounding(steps):
-        return f"losses of {len(steps.changed)} steps are up to {changed} off the script's, {twice}: more than rounding"
-    return f"losses of {len(steps.changed)} steps are within {changed} of the script's, {twice}; says nothing of final accuracy"
+    limit = "; this finds mistakes, and says nothing of final accuracy" if is_within_rounding(losses) else ": more than rounding"
+    return f"differ by {changed} in {losses.updates} updates, two runs without by {plain}{limit}"
 
 
 def computing_gain_text(advice: Advice) -> str:

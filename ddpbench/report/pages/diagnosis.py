@@ -82,7 +82,7 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
         [*diagnosis_status_lines(baseline, job, page)],
         verdict,
     ]
-    summary, screening = summarize(baseline), job.diagnosis.screening if job.diagnosis else None
+    summary = summarize(baseline)
     if summary.step_ms is not None:
         inputs = AnalysisInput(baseline, summary, controls_of(job))
         sections += [
@@ -93,7 +93,7 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
                 *_loader_keeps_up_line(inputs, page),
                 *(remedy_lines(baseline, job.diagnosis, page, has_next=has_next) if job.diagnosis else ()),
             ],
-            [*screening_lines(screened_remedies(job.diagnosis), screening.loss_comparison if screening else None, page)],
+            [*(screening_lines(job.diagnosis, page) if job.diagnosis else ())],
         ]
     skipped = {skipped_name(each, job): skip_reason(each) for each in job.diagnosis.skipped} if job.diagnosis and verbose else {}
     hints = verbose or any(check.severity == "error" for check in baseline.checks)
@@ -129,7 +129,7 @@ def _reached_line(baseline: Record, job: Job, page: Page) -> list[Text]:
     is_limit = baseline.script is not None and baseline.verdict is not None and baseline.verdict.kind == "compute-bound"
     if not is_limit or (advice and advice.computing) or compute_only is None or compute_only.roofline is None:
         return []
-    return styled(wrap_text("  reaches  ", reached_text(compute_only.roofline), page), LABEL, len("  reaches"))
+    return styled(wrap_text("  limit ", reached_text(compute_only.roofline), page), LABEL, len("  limit"))
 
 
 def _pipeline(inputs: AnalysisInput, job: Job, diagnosis: Diagnosis, page: Page) -> Iterator[Sequence[Text]]:

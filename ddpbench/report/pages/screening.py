@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from ddpbench.analysis.screening import kept_cures, rounding_cures
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.remedy import ScreenedRemedy
-from ddpbench.record.screening import LossComparison
 from ddpbench.report.grid import Grid, GridColumn
 from ddpbench.report.layout import LABEL, Page, styled, wrap_text
 from ddpbench.report.messages.screening import loss_comparison_text, no_time_text, screened_gain_text
@@ -34,9 +34,9 @@ def screened_remedies(diagnosis: Diagnosis | None) -> list[ScreenedRemedy]:
     return [each for each in (diagnosis.remedies if diagnosis else None) or () if isinstance(each, ScreenedRemedy)]
 
 
-def screening_lines(remedies: Sequence[ScreenedRemedy], loss_comparison: LossComparison | None, page: Page) -> Iterator[Text]:
+def screening_lines(diagnosis: Diagnosis, page: Page) -> Iterator[Text]:
     """The trials, and why others were not tried; only a verbose page has the obvious reasons."""
-    shown = [each for each in remedies if page.verbose or each.obstacle not in OBVIOUS]
+    shown = [each for each in screened_remedies(diagnosis) if page.verbose or each.obstacle not in OBVIOUS]
     if not shown:
         return
     if all(each.obstacle == "no-time" for each in shown):
@@ -46,7 +46,8 @@ def screening_lines(remedies: Sequence[ScreenedRemedy], loss_comparison: LossCom
     yield from styled([f"{HEADING:{width}}  {MEASURED}"], LABEL)
     for each in shown:
         yield from styled(wrap_text(f"  {each.code:{width - 2}}  ", screened_gain_text(each), page), LABEL, len(each.code) + 2)
-    if loss_comparison and (text := loss_comparison_text(loss_comparison)):
+    if diagnosis.screening and rounding_cures(kept_cures(diagnosis.screening)):
+        text = loss_comparison_text(diagnosis.screening.loss_comparison)
         yield from styled(wrap_text(f"{'  losses':{width}}  ", text, page), LABEL, len("  losses"))
 
 

@@ -24,4 +24,9 @@ def obstacle(code: CureCode, training: Training) -> Obstacle | None:
     """Why the cure ``code`` is not tried in ``training``; None if it may be."""
     if not (training.models and training.optimizers):
         return "no-model"
-    return "captured" if training.replays_graphs else CURES[code].obstacle(training)
+    if training.replays_graphs:
+        return "captured"
+    try:
+        return CURES[code].obstacle(training)
+    except Exception:  # of an object of the script's own class, or of a library that is missing
+        return "unreadable"

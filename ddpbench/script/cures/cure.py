@@ -28,7 +28,7 @@ class Training:
         device: Where they are.
         precision: As observed before any cure: a name of ``PRECISIONS``.
         scaled: Those of the optimizers whose gradients a GradScaler scales.
-        scalers: Those.
+        scalers: The GradScalers that have scaled gradients.
         has_more_optimizers: The script has others, which are not known.
         replays_graphs: It replays CUDA graphs, whose kernels no cure reaches.
         differentiates_twice: It differentiates gradients again.

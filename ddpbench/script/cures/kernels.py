@@ -20,20 +20,18 @@ class FusedKernels:
     def obstacle(self, training: Training) -> Obstacle | None:
         if training.device.type != "cuda":
             return "no-device-kernel"
+        if not any(isinstance(each, nn.BatchNorm2d) for model in training.models for each in model.modules()):
+            return "nothing-to-fuse"
         if training.is_compiled:
             return "compiled"
         if torch.are_deterministic_algorithms_enabled():
             return "deterministic"
         if training.differentiates_twice:
             return "second-derivatives"
-        if not any(isinstance(each, nn.BatchNorm2d) for model in training.models for each in model.modules()):
-            return "nothing-to-fuse"
         from ddpbench.kernels.fusion import count_fusable_norms  # Triton, which it imports, takes a second
 
-        try:  # this traces forward methods of the script, without values
-            return None if any(map(count_fusable_norms, training.models)) else "nothing-to-fuse"
-        except Exception:
-            return "nothing-to-fuse"
+        # this traces forward methods of the script, without values
+        return None if any(map(count_fusable_norms, training.models)) else "nothing-to-fuse"
 
     @contextmanager
     def switched_on(self, training: Training) -> Iterator[None]:

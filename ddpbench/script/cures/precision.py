@@ -10,6 +10,7 @@ from weakref import ref
 
 import torch
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 
 from ddpbench.machine.fingerprint import emulates_bfloat16
 from ddpbench.record.screening import CureCode, Obstacle
@@ -24,12 +25,13 @@ class Tf32Products:
     def obstacle(self, training: Training) -> Obstacle | None:
         if training.device.type != "cuda" or torch.cuda.get_device_capability(training.device) < (8, 0):
             return "no-tf32"
-        if training.is_compiled:  # Dynamo guards on it
-            return "compiled"
         if training.precision != "torch-default" or any(each.dtype != torch.float32 for each in training.parameters):
             return "other-precision"
-        if 2 * sum(each.numel() for each in training.parameters if each.dim() > 2) > sum(each.numel() for each in training.parameters):
+        convolutions = (each for model in training.models for each in model.modules() if isinstance(each, _ConvNd))
+        if 2 * sum(each.weight.numel() for each in convolutions) > sum(each.numel() for each in training.parameters):
             return "mostly-convolutions"
+        if training.is_compiled:  # Dynamo guards on it
+            return "compiled"
         try:
             return None if torch.get_float32_matmul_precision() == "highest" else "already-on"
         except RuntimeError:  # the script has set it for one library, and not for another

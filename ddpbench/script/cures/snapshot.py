@@ -1,4 +1,4 @@
-"""The state of a training, kept in host memory, so that it can go the same steps several times."""
+"""The state of a training in host memory, from which the same steps can be repeated."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Snapshot:
 
     @property
     def has_drawn(self) -> bool:
-        """Whether random numbers of torch were drawn since the snapshot, or it was restored."""
+        """Whether torch has drawn random numbers since the snapshot was taken or restored. Those of Python and NumPy do not count."""
         *_, cpu, cuda = _random_states(self._training.device)
         *_, cpu_then, cuda_then = self._random
         return not torch.equal(cpu, cpu_then) or (cuda is not None and cuda_then is not None and not torch.equal(cuda, cuda_then))
@@ -71,6 +71,12 @@ class Snapshot:
     def _set_groups(self) -> None:
         for group, settings in self._groups:
             _restore(group, settings)
+
+
+def snapshot_bytes(training: Training) -> int:
+    """Host memory that a snapshot of ``training`` takes."""
+    state = (value for optimizer in training.optimizers for values in optimizer.state.values() for value in values.values())
+    return sum(each.nbytes for each in (*training.parameters, *training.buffers, *state) if isinstance(each, Tensor))
 
 
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:

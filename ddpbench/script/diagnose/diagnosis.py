@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from math import inf, isfinite
+from math import isfinite
 
 import msgspec
 
@@ -15,8 +15,10 @@ from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.model import more_workers_to_benchmark
 from ddpbench.analysis.remedies.predict import predict_remedies, scenarios_to_try
 from ddpbench.analysis.remedies.script import dataloader_change
+from ddpbench.analysis.screening import advised_cures
 from ddpbench.bench.launch import command_start
 from ddpbench.distributed.rank_store import open_store
+from ddpbench.machine.host import MAX_MEMORY_FRACTION, free_memory_bytes
 from ddpbench.machine.node_state import collect_node_state
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.config import Config
@@ -29,7 +31,8 @@ from ddpbench.record.roles import SkippedMeasurement
 from ddpbench.record.screening import CureCode, LossComparison, Obstacle, ScreenedCure, Screening
 from ddpbench.record.script_diff import ProofPlan
 from ddpbench.report.messages.verdict import explain_verdict, next_step_text, verdict_heading
-from ddpbench.script.ab.follow_up import MIN_LAUNCH_S, launches_s, plan_proof
+from ddpbench.script.ab.follow_up import plan_proof
+from ddpbench.script.cures.snapshot import snapshot_bytes
 from ddpbench.script.diagnose.channel import StageChannel
 from ddpbench.script.diagnose.deadline import Deadline
 from ddpbench.script.diagnose.job import build_records, update_diagnosis
@@ -235,20 +238,18 @@ class ScriptDiagnosis:
         with suppress(Exception):  # of the script's own classes: then there is no diff
             self.places = training_places(self._observation.training, self.windows.training_loader, self._observation.call_sites)
 
-    def is_compute_bound(self) -> bool:
-        verdict = self.records[0].verdict if self.records else None
-        return verdict is not None and verdict.kind == "compute-bound"
+    def needs_limits(self) -> bool:
+        verdict, screening = self.records[0].verdict if self.records else None, self.diagnosis.screening
+        return verdict is not None and verdict.kind == "compute-bound" and not (screening and advised_cures(screening))
 
     def has_gain(self) -> bool:
         self._update_records()
         judge_all(self._job)
         return self.diagnosis.advice is not None and self.diagnosis.advice.change is not None
 
-    def proof_s(self) -> float:
-        if not self.may_prove:
-            return 0.0
-        left_s, usual_s = self._begin_s + self._limit_s - time.monotonic(), launches_s(self._start_s)
-        return usual_s if usual_s <= left_s else launches_s(self._start_s, MIN_LAUNCH_S)
+    def proof_s(self, step_s: float) -> float:
+        plan = self.plan_of_proof(step_s)
+        return plan.seconds if plan else 0.0
 
     def plan_of_proof(self, step_s: float) -> ProofPlan | None:
         """That of launches in the time that is left; None without a proof."""
@@ -259,11 +260,16 @@ class ScriptDiagnosis:
         self.diagnosis.screening = msgspec.structs.replace(screening, cures=list(cures))
         self._save()
 
-    def keep_loss_comparison(self, cures: Sequence[CureCode]) -> None:
+    def has_room_for_snapshot(self) -> bool:
+        needed = snapshot_bytes(self._observation.training) * self._rank_env.local_world_size
+        return needed < MAX_MEMORY_FRACTION * free_memory_bytes()
+
+    def keep_loss_comparison(self, cures: Sequence[CureCode], updates: int) -> None:
         assert self.diagnosis.screening is not None, "it has kept the cures"
         plain, again, changed = ([each if isfinite(each) else None for each in losses] for losses in self.windows.cures.losses[-3:])
-        first = float(self.observer.first_loss) if self.observer.first_loss is not None else inf
-        loss_comparison = LossComparison(cures=list(cures), first=first if isfinite(first) else None, plain=[plain, again], changed=changed)
+        loss_comparison = LossComparison(
+            cures=list(cures), updates=updates, first=self._observation.first_loss, plain=[plain, again], changed=changed
+        )
         self.diagnosis.screening = msgspec.structs.replace(self.diagnosis.screening, loss_comparison=loss_comparison)
         self._save()
 

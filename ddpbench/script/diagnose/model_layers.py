@@ -17,6 +17,8 @@ from ddpbench.machine.peaks import measure_limits
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.roofline import Roofline
+from ddpbench.script.observe.fsdp import is_fully_sharded
+from ddpbench.script.observe.models import is_compiled
 from ddpbench.script.ranks.observation import Observation
 from ddpbench.training.fused_work import Fake, count_model
 from ddpbench.training.roofline import LayerTimer
@@ -27,10 +29,12 @@ class ModelLayers:
 
     @classmethod
     def of(cls, observation: Observation, batches: int) -> ModelLayers:
-        """Of the model that the script trains. Raises ConfigFailed if there are several, or it has been freed."""
+        """Of the model that the script trains. Raises ConfigFailed if there are several, it has been freed, is compiled, or sharded."""
         models, device = observation.models, observation.observer.device
         if len(models) != 1:
             raise ConfigFailed(f"the script trains {len(models)} models")
+        if is_compiled(models[0]) or is_fully_sharded(models[0]):  # hooks on its layers would break its graphs, or meet shards
+            raise ConfigFailed("the model is compiled, or sharded")
         model = models[0].module if isinstance(models[0], DistributedDataParallel) else models[0]
         return cls(model, device or torch.device("cpu"), PRECISIONS[observation.precision].compute_dtype, batches)
 
@@ -54,7 +58,7 @@ class ModelLayers:
         """The layers per batch. Takes three seconds, in which it measures the limits of the device.
 
         Raises:
-            ConfigFailed: The model was not called exactly once per batch.
+            ConfigFailed: The model was not called exactly once per batch, or the profiler saw no kernel of it.
             Exception: What fake tensors raise for a model that needs values.
         """
         if (self._training_calls, self._other_calls) != (self._batches, 0):
@@ -62,6 +66,8 @@ class ModelLayers:
                 f"{self._batches} batches, but {self._training_calls} calls of the model and {self._other_calls} in validation"
             )
         layers = self._timer.layers(count_model(self._model, self._device, self._loss), self._batches)
+        if not any(each.kind for each in layers):
+            raise ConfigFailed("torch.profiler saw no kernel of the layers")
         return Roofline(layers=layers, limits=measure_limits(describe_device(self._device), self._dtype))
 
     def _note_call(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -122,8 +122,8 @@ class Measured(MeasuredCures, Protocol):
     def candidates(self, whole_epochs: bool) -> Sequence[Scenario]:
         """The scenarios to try, in windows of whole epochs or not. All ranks have sent their measurements."""
 
-    def is_compute_bound(self) -> bool:
-        """Whether computing was the limit when ranks last sent their measurements, which settings may have changed since."""
+    def needs_limits(self) -> bool:
+        """Whether computing is the limit, and no setting makes it faster: then the limits of the device are worth measuring."""
 
     def has_gain(self) -> bool:
         """Whether a trial has gained. All ranks have sent their measurements."""
@@ -147,7 +147,9 @@ class Schedule:
     def __init__(self, facts: ScriptFacts, end_s: float, measured: Measured, last_s: float | None = None) -> None:
         self._facts, self._end_s, self._measured = facts, end_s, measured
         self._begin_s = monotonic()
-        self._screening = ScreeningSchedule(measured, self._cure_window, self._timed, end_s if last_s is None else last_s)
+        self._screening = ScreeningSchedule(
+            measured, self._cure_window, self._snapshot_window, self._timed, end_s if last_s is None else last_s
+        )
         self._last_end_s = end_s + OVERTIME_FRACTION * (end_s - self._begin_s)
         self._round_text = ""
         self._first = 0  # batch at which the next stage begins
@@ -209,13 +211,13 @@ class Schedule:
             yield from self._turns(trials, MIN_TRIAL_TURNS, MAX_TRIAL_TURNS, self._end_s)
         self._round_text = ""
         has_gain = False
-        if scenarios and self._measured.proof_s():
+        if scenarios and self._measured.proof_s(self._expected_step_s("own", BASELINE)):
             yield self._at_once(kind="collect")
             has_gain = self._measured.has_gain()
         yield from self._screening.stages(self._expected_step_s("repeated", COMPUTE_ONLY), has_gain)
         if self._facts.on_gpu:  # last, since a profiler slows down all launches that follow
-            batches, is_limit = self._rounded(MIN_PROFILED_STEPS), self._measured.is_compute_bound()
-            yield Stage(kind="window", first=self._first, batches=batches, source="repeated", is_profiled=True, times_layers=is_limit)
+            batches, times_layers = self._rounded(MIN_PROFILED_STEPS), self._measured.needs_limits()
+            yield Stage(kind="window", first=self._first, batches=batches, source="repeated", is_profiled=True, times_layers=times_layers)
         yield self.end(self._first)
 
     def _controls(self) -> list[Arm]:
@@ -359,19 +361,22 @@ class Schedule:
         workers = self._facts.workers if scenario.workers is None else scenario.workers
         return workers, scenario.prefetch or self._facts.prefetch
 
-    def _cure_window(self, batches: int, screened: CureCode | None, cures: Sequence[CureCode]) -> Stage:
-        """A window of about so many batches that are ready, with ``cures`` on; of so many updates from a snapshot without ``screened``."""
-        unmeasured = self._unmeasured if screened else 0
+    def _cure_window(self, batches: int, screened: CureCode, cures: Sequence[CureCode]) -> Stage:
+        """A window of about so many batches that are ready, with ``cures`` on."""
         return Stage(
             kind="window",
             first=self._first,
-            batches=unmeasured + self._rounded(batches) if screened else batches * self._facts.batches_per_update,
+            batches=self._unmeasured + self._rounded(batches),
             source="repeated",
-            unmeasured=unmeasured,
+            unmeasured=self._unmeasured,
             screened=screened,
             cures=list(cures),
-            from_snapshot=screened is None,
         )
+
+    def _snapshot_window(self, updates: int, cures: Sequence[CureCode]) -> Stage:
+        """A window from the snapshot on, on batches that are ready, with ``cures`` on."""
+        batches = updates * self._facts.batches_per_update
+        return Stage(kind="window", first=self._first, batches=batches, source="repeated", cures=list(cures), from_snapshot=True)
 
     def _timed(self, stage: Stage) -> Generator[Stage, None, float]:
         """One window; returns its mean step in seconds."""

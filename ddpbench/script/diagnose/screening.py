@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from ddpbench.analysis.screening import is_kept, kept_cures, noise_floor, rounding_cures
-from ddpbench.record.screening import NULL, CureCode, Obstacle, ScreenedCure, Screening
+from ddpbench.record.screening import CHANGES_NUMBERS, NULL, CureCode, Obstacle, ScreenedCure, Screening
 from ddpbench.script.diagnose.stage import Stage
 
 PAIRS = 6
@@ -20,8 +20,8 @@ WINDOW_S, MIN_STEPS, MIN_SLOW_STEPS, SLOW_STEP_S = 2.0, 30, 10, 0.2
 FIRST_USE_STEPS, FIRST_USE_S = 10, 10.0
 """Steps in which a cure is on for the first time, and what these may take longer than others: cuDNN looks for algorithms, say."""
 
-COMPARED_UPDATES = 20
-"""Updates of the windows whose losses are compared."""
+COMPARED_UPDATES, MIN_COMPARED_UPDATES, COMPARED_RUNS, MAX_COMPARISON_S = 20, 5, 4, 30.0
+"""Updates of the windows whose losses are compared, fewer if all would take longer than ``MAX_COMPARISON_S``."""
 
 MAX_REPEATS = 2
 """Windows of one trial that are measured again because something else disturbed them."""
@@ -31,6 +31,9 @@ FORMATS: tuple[CureCode, ...] = ("channels-last", "bf16-autocast")
 
 NEEDS: Mapping[CureCode, CureCode] = {"fused-kernels": "channels-last"}
 """Cures that do nothing without another, which must be kept, or be the script's own."""
+
+NOT_AGAIN: tuple[CureCode, ...] = (NULL, "tf32-products")
+"""Cures that gain nothing more on top of others: autocast leaves no products for TF32."""
 
 NEVER_TOGETHER: set[CureCode] = {"channels-last", "fused-optimizer"}
 """A fused optimizer reads the moments of a checkpoint in the order of the weights, whatever theirs is."""
@@ -51,11 +54,14 @@ class MeasuredCures(Protocol):
     def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
         """Record the trials so far."""
 
-    def keep_loss_comparison(self, cures: Sequence[CureCode]) -> None:
-        """Record the losses of the last three windows from one snapshot, of which the last had ``cures`` on."""
+    def has_room_for_snapshot(self) -> bool:
+        """Whether the host has memory for the snapshots of all its ranks."""
 
-    def proof_s(self) -> float:
-        """Seconds that a proof by fresh launches takes, shorter ones if the usual do not fit in; 0 if none follows."""
+    def keep_loss_comparison(self, cures: Sequence[CureCode], updates: int) -> None:
+        """Record the losses of the last three windows from one snapshot, of so many updates, of which the last had ``cures`` on."""
+
+    def proof_s(self, step_s: float) -> float:
+        """Seconds that a proof by fresh launches takes, of steps of about ``step_s``; 0 if none follows, or has time."""
 
 
 class ScreeningSchedule:
@@ -63,8 +69,8 @@ class ScreeningSchedule:
 
     Args:
         measured: What the windows show.
-        new_window: Makes one from its batches, the cure that is tried, and those that are on. Without one that is tried, it has so many
-            updates, from a snapshot.
+        new_window: Makes one from its batches, the cure that is tried, and those that are on.
+        new_snapshot_window: Makes one that begins with the snapshot, from its updates and the cures that are on.
         run: Yields a window, and returns its mean step in seconds.
         end_s: By when all trials must have ended, on the clock of time.monotonic.
     """
@@ -72,20 +78,23 @@ class ScreeningSchedule:
     def __init__(
         self,
         measured: MeasuredCures,
-        new_window: Callable[[int, CureCode | None, Sequence[CureCode]], Stage],
+        new_window: Callable[[int, CureCode, Sequence[CureCode]], Stage],
+        new_snapshot_window: Callable[[int, Sequence[CureCode]], Stage],
         run: Callable[[Stage], Generator[Stage, None, float]],
         end_s: float,
     ) -> None:
-        self._measured, self._new_window, self._run, self._end_s = measured, new_window, run, end_s
+        self._measured, self._new_window, self._new_snapshot_window = measured, new_window, new_snapshot_window
+        self._run, self._end_s = run, end_s
         self._tried: list[ScreenedCure] = []
-        self._step_s = 0.0  # with the cures that are kept
+        self._plain_s = self._step_s = 0.0  # a step without cures, and with those that are kept
         self._own: Sequence[CureCode] = ()  # that the script has already
         self._has_gain = False
         self.round_text = ""  # of the present trial: ``2 of 6``
 
     def stages(self, step_s: float, has_gain: bool = False) -> Iterator[Stage]:
         """The windows, of a training whose steps take about ``step_s`` on batches that are ready. ``has_gain``: its loader has one."""
-        self._step_s, self._has_gain = step_s, has_gain
+        self._plain_s = self._step_s = step_s
+        self._has_gain = has_gain
         cures = self._measured.cures()
         applicable = [code for code, obstacle in cures if obstacle is None]
         self._tried = [ScreenedCure(code=code, obstacle=obstacle) for code, obstacle in cures if obstacle]
@@ -100,28 +109,35 @@ class ScreeningSchedule:
                 for other in repeated:
                     yield from self._try(other, kept)
                     kept += [other] if self._is_kept() else []
-            elif code not in (NULL, "tf32-products") and self._tried[-1].obstacle is None:  # autocast leaves no products for TF32
+            elif code not in NOT_AGAIN and self._tried[-1].obstacle in (None, "needs-channels-last"):
                 again.append(code)
         self.round_text = ""
         self._measured.keep_screening(self._tried)
         yield from self._compare_losses()
 
     def _compare_losses(self) -> Iterator[Stage]:
-        """The same steps from one snapshot: as the script is, twice, and with all cures that are kept and should only round."""
-        cures = [each.code for each in rounding_cures(kept_cures(Screening(cures=self._tried)))]
-        if not cures or monotonic() + self._comparison_s > self._end_s:
-            return
-        on: Sequence[Sequence[CureCode]] = ([], [], cures)
-        for each in on:
-            yield from self._run(self._compared_window(each))
-        self._measured.keep_loss_comparison(cures)
+        """The same updates from one snapshot: plain, plain again, and with all kept cures that only round.
 
-    def _compared_window(self, cures: Sequence[CureCode]) -> Stage:
-        return self._new_window(COMPARED_UPDATES, None, cures)
+        A plain run comes first, and does not count: after it, what a script has fetched ahead is the same before each run.
+        """
+        cures = [each.code for each in rounding_cures(kept_cures(Screening(cures=self._tried)))]
+        updates = self._compared_updates
+        if not (cures and updates and self._measured.has_room_for_snapshot()) or monotonic() + self._comparison_s > self._end_s:
+            return
+        runs: Sequence[Sequence[CureCode]] = ([], [], [], cures)
+        for each in runs:
+            yield from self._run(self._new_snapshot_window(updates, each))
+        self._measured.keep_loss_comparison(cures, updates)
+
+    @property
+    def _compared_updates(self) -> int:
+        """Updates of each run; 0 if they take too long."""
+        fitting = int(MAX_COMPARISON_S / COMPARED_RUNS / (self._new_snapshot_window(1, []).batches * self._plain_s))
+        return min(COMPARED_UPDATES, fitting) if fitting >= MIN_COMPARED_UPDATES else 0
 
     @property
     def _comparison_s(self) -> float:
-        return 3 * self._compared_window([]).batches * self._step_s
+        return COMPARED_RUNS * self._new_snapshot_window(self._compared_updates, []).batches * self._plain_s
 
     def _is_kept(self) -> bool:
         last = self._tried[-1]
@@ -138,7 +154,9 @@ class ScreeningSchedule:
             self._tried.append(replace(trial, obstacle="fused-moments"))
             return
         needed_s = FIRST_USE_S + 2 * PAIRS * self._batches(self._step_s) * self._step_s
-        if monotonic() + needed_s + self._comparison_s > self._last_s(bool(kept)):
+        if kept or code not in (NULL, *CHANGES_NUMBERS):  # what is kept is compared
+            needed_s += self._comparison_s
+        if monotonic() + needed_s > self._last_s(bool(kept)):
             self._tried.append(replace(trial, obstacle="no-time", needed_s=needed_s))
             return
         begin_s, first = monotonic(), self._new_window(FIRST_USE_STEPS, code, [*kept, code])
@@ -162,7 +180,7 @@ class ScreeningSchedule:
 
     def _last_s(self, has_kept: bool) -> float:
         """By when a trial must have ended: once there is a gain, the time of its proof is set aside, as long as that fits in."""
-        proof_s = self._measured.proof_s() if has_kept or self._has_gain else 0.0
+        proof_s = self._measured.proof_s(self._plain_s) if has_kept or self._has_gain else 0.0
         return self._end_s - proof_s if monotonic() + proof_s <= self._end_s else self._end_s
 
     def _window(self, batches: int, screened: CureCode, cures: Sequence[CureCode]) -> Generator[Stage, None, float | None]:

@@ -57,9 +57,10 @@ class SwitchedCures:
     def restart(self, window: ExitStack, observation: Observation) -> None:
         """Set the training back to where the first call was, and keep its losses until the end of ``window``.
 
-        The second time, a training that draws random numbers draws others: dropout draws in the order of memory, which a cure may change.
+        In the second of the plain runs that count, a training that draws random numbers draws others: dropout draws in the order of
+        memory, which a cure may change.
         """
-        observer, is_second = observation.observer, len(self.losses) == 1
+        observer, is_second = observation.observer, len(self.losses) == 2
         with observer.paused():
             if self._snapshot is None:
                 self._snapshot = Snapshot(observation.training)

@@ -96,7 +96,7 @@ class ScriptEdit:
                 for model in self._places.models:
                     self._insert(model, OF_A_MODEL[code])
             elif code == "tf32-products":
-                self._insert(next(iter(self._places.models), None), TF32_PRODUCTS)
+                self._insert(next(iter(self._places.models), None), TF32_PRODUCTS, needs_model=False)
             elif code == "fused-optimizer":
                 for optimizer in self._places.optimizers:
                     self._fuse(optimizer)
@@ -149,21 +149,21 @@ class ScriptEdit:
 
     # computing
 
-    def _insert(self, place: ModelPlace | None, code: str) -> None:
+    def _insert(self, place: ModelPlace | None, code: str, needs_model: bool = True) -> None:
         """``code`` before a model is wrapped, and an optimizer gets its parameters."""
         if place is None:
             raise CannotEdit("no-source")
-        name = place.name if code != TF32_PRODUCTS else ""
-        if name is None or not place.site.torch_name:
+        torch = place.site.torch_name
+        if not torch or (needs_model and place.name is None):
             raise CannotEdit("no-name")
+        names = [torch.partition(".")[0], *([place.name] if needs_model and place.name else ())]
         source = self._source(place.site)
         statement = source.statement(place.site.line)
-        is_inner = statement is not None and binds(statement, name.partition(".")[0])
+        is_inner = statement is not None and any(binds(statement, each.partition(".")[0]) for each in names)
         if statement is None or is_inner or (code == AUTOCAST and place.is_of_torch):
             raise CannotEdit("no-safe-place")
-        source.insert_before(
-            source.before_branches(statement, name), code.format(name=name, torch=place.site.torch_name, device=place.device_type)
-        )
+        code = code.format(name=place.name, torch=torch, device=place.device_type)
+        source.insert_before(source.before_branches(statement, names), code)
 
     def _fuse(self, site: CallSite | None) -> None:
         if site is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -48,18 +48,31 @@ class Source:
         is_alone = len(found) == 1 and not self._lines[found[0].lineno - 1][: found[0].col_offset].strip()
         return found[0] if is_alone else None
 
-    def before_branches(self, statement: ast.stmt, name: str) -> ast.stmt:
-        """The outermost ``if`` around ``statement`` that does not set ``name``, so that all branches have what is before it.
+    def before_branches(self, statement: ast.stmt, names: Sequence[str]) -> ast.stmt:
+        """The outermost ``if`` around ``statement`` before which all ``names`` are bound, and in which none is.
 
-        ``statement`` itself without one. Nothing leaves ``if __name__ == "__main__"``, since processes that are spawned skip that.
+        All its branches have what is inserted before it. ``statement`` itself without one. Nothing leaves ``if __name__ == "__main__"``,
+        which spawned processes skip.
         """
         parents = {id(child): node for node in ast.walk(self._tree) for child in ast.iter_child_nodes(node)}
         place: ast.AST = statement
         found = statement
-        while isinstance(place := parents[id(place)], ast.If) and not _sets(place, name) and "__name__" not in ast.unparse(place.test):
+        while isinstance(place := parents[id(place)], ast.If) and "__name__" not in ast.unparse(place.test):
+            if not all(self._is_bound_before(place, name, parents) for name in names):
+                break
             if not self._lines[place.lineno - 1].lstrip().startswith("elif"):
                 found = place
         return found
+
+    def _is_bound_before(self, branch: ast.If, name: str, parents: Mapping[int, ast.AST]) -> bool:
+        """Whether ``name`` is bound in the function of ``branch`` before that, and not in it, or only by the module."""
+        scope: ast.AST = branch
+        while not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module):
+            scope = parents[id(scope)]
+        lines = [line for bound, line in _bindings(scope) if bound == name]
+        if not lines and "." not in name and not isinstance(scope, ast.Module):  # functions run after the module has bound its names
+            return any(bound == name for bound, _ in _bindings(self._tree))
+        return bool(lines) and max(lines) < branch.lineno
 
     def keyword(self, call: ast.Call, name: str) -> ast.expr | None:
         """What is written for the keyword ``name`` of ``call``; None if nothing is."""
@@ -159,10 +172,15 @@ def binds(statement: ast.stmt, name: str) -> bool:
     return name in arguments | {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
 
 
-def _sets(branch: ast.If, name: str) -> bool:
-    """Whether a statement in ``branch`` sets ``name``, or what ``name`` is an attribute of."""
-    stored = (each for each in ast.walk(branch) if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Store))
-    return any(f"{name}.".startswith(f"{ast.unparse(each)}.") for each in stored)
+def _bindings(scope: ast.AST) -> Iterator[tuple[str, int]]:
+    """The names, and attributes of names, that are assigned, imported, or arguments in ``scope``, with their lines."""
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield ast.unparse(node), node.lineno
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((each.asname or each.name.partition(".")[0], node.lineno) for each in node.names)
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
 
 
 def assigned_name(statement: ast.stmt, value: ast.expr) -> str | None:

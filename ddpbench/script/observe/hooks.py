@@ -69,6 +69,7 @@ class Hooks:
         self.has_more_optimizers = False  # than are known
         self._scaled: set[int] = set()  # ids of the optimizers whose gradients a GradScaler scales
         self._scalers: dict[int, ref[torch.amp.GradScaler]] = {}  # those, by their ids
+        self.first_scale = 1.0  # of the first loss
         self.replays_graphs = False  # CUDA graphs
         self.call_sites = CallSites()
         self._first_optimizer: int | None = None  # its id
@@ -253,10 +254,14 @@ class Hooks:
         return [scaler for each in self._scalers.values() if (scaler := each()) is not None]
 
     def _noted_scaler(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        observer = self.observer
+
         @wraps(step)
         def noted_step(scaler: Any, optimizer: Optimizer, *arguments: Any, **options: Any) -> Any:
             if scaler.is_enabled():
                 self._scaled.add(id(optimizer))
+                if not self._scalers and observer.steering:
+                    self.first_scale = scaler.get_scale()
                 self._scalers.setdefault(id(scaler), ref(scaler))
             return step(scaler, optimizer, *arguments, **options)
 

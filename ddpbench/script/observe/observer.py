@@ -313,7 +313,8 @@ class Observer:
     def note_backward(self, loss: object) -> None:
         """Gradients of ``loss`` are computed: the present iteration over the training loader trains."""
         self._last_loss = loss.detach() if isinstance(loss, torch.Tensor) and loss.numel() == 1 else None
-        self.first_loss = self._last_loss if self.first_loss is None else self.first_loss
+        if self.first_loss is None and self.steering:
+            self.first_loss = self._last_loss
         if self.losses is not None and self._last_loss is not None:
             self.losses.append(self._last_loss)
         self.steps.train()

@@ -188,9 +188,18 @@ class Observation:
             differentiates_twice=hooks.differentiates_twice,
         )
 
+    @property
+    def first_loss(self) -> float | None:
+        """The first loss of the training, at the present loss scale; None if unknown, or not finite. Waits for the device."""
+        loss, scalers = self.observer.first_loss, self._hooks.scalers
+        scale = scalers[0].get_scale() / self._hooks.first_scale if scalers else 1.0
+        return float(loss) * scale if loss is not None and bool(loss.isfinite()) else None
+
     def _look_for_settings(self) -> None:
+        """A diagnosis can try some if it can repeat batches of a DataLoader."""
         training = self.training
-        self._settings_to_try = [code for code in CURES if code not in NOT_NAMED and obstacle(code, training) is None]
+        if not self.observer.steps_are_updates:
+            self._settings_to_try = [code for code in CURES if code not in NOT_NAMED and obstacle(code, training) is None]
 
     @property
     def engine(self) -> str:

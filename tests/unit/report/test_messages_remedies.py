@@ -37,7 +37,6 @@ FIXED_WORKERS = records.record(
     config=replace(TORCH, loader="my_data:train", workers=8), data=replace(IMAGENET, loader="my_data:train", workers=2)
 )
 SCRIPT = records.watched_script()
-CHANNELS_FIRST_SCRIPT = records.watched_script(config=replace(SCRIPT.config, channels_last=False))
 TWO_NODES = records.record(environment=records.environment(4, nodes=2))
 
 WORDS: list[tuple[Remedy, Record, str, str]] = [

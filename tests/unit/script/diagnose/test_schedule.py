@@ -48,8 +48,10 @@ class Script:
             "is_stream": False,
         }
         self.speeds: dict[CureCode, float] = {}  # of cures that apply, by their factor
+        self.speeds_on_top: dict[tuple[CureCode, CureCode], float] = {}  # besides, of two cures that are on
         self.screened: Sequence[ScreenedCure] = ()
-        self.compared: Sequence[CureCode] | None = None  # over the same steps
+        self.compared: tuple[Sequence[CureCode], int] | None = None  # cures, over so many updates
+        self.has_room = True  # for a snapshot
         self.failing_cure, self.disturbed_windows = "", 0
         self.last_s: float | None = None  # by when cures must be screened
         self.computes = False  # and waits for nothing
@@ -77,13 +79,13 @@ class Script:
     def has_failed(self, scenario: Scenario) -> bool:
         return scenario in self.failing and scenario in self.tried
 
-    def is_compute_bound(self) -> bool:
+    def needs_limits(self) -> bool:
         return self.computes
 
     def has_gain(self) -> bool:
         return self.has_trial_gained
 
-    def proof_s(self) -> float:
+    def proof_s(self, step_s: float) -> float:
         return self.seconds_of_proof
 
     def num_updates(self) -> int:
@@ -105,13 +107,17 @@ class Script:
     def keep_screening(self, cures: Sequence[ScreenedCure]) -> None:
         self.screened = cures
 
-    def keep_loss_comparison(self, cures: Sequence[CureCode]) -> None:
-        self.compared = cures
+    def has_room_for_snapshot(self) -> bool:
+        return self.has_room
+
+    def keep_loss_comparison(self, cures: Sequence[CureCode], updates: int) -> None:
+        self.compared = cures, updates
 
     def step_s(self, stage: Stage) -> float:
         """The mean step, in windows of whole epochs with the starts of workers."""
         start_s = self.facts.epoch_start_s / (self.facts.epoch_batches or 1) if stage.whole_epochs and stage.source == "own" else 0.0
-        computing_s = self.compute_s / prod(self.speeds[each] for each in stage.cures)
+        pairs = prod(gain for pair, gain in self.speeds_on_top.items() if {*pair} <= {*stage.cures})
+        computing_s = self.compute_s / prod(self.speeds[each] for each in stage.cures) / pairs
         return start_s + (self.own_s if stage.source == "own" else computing_s)
 
     def stages(self) -> list[Stage]:

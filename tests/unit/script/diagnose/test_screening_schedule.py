@@ -9,7 +9,7 @@ from test_schedule import Script
 
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.screening import CureCode
-from ddpbench.script.diagnose.screening import COMPARED_UPDATES, MAX_REPEATS, MIN_SLOW_STEPS, MIN_STEPS, PAIRS, WINDOW_S
+from ddpbench.script.diagnose.screening import COMPARED_RUNS, COMPARED_UPDATES, MAX_REPEATS, MIN_SLOW_STEPS, MIN_STEPS, PAIRS, WINDOW_S
 from ddpbench.script.diagnose.stage import Stage
 
 
@@ -76,7 +76,7 @@ def test_cures_for_which_no_time_is_left_are_listed_with_what_they_need() -> Non
     script, windows = screened({"channels-last": 1.9, "bf16-autocast": 1.1}, last_s=100.0)
     left_out = [each for each in script.screened if each.obstacle == "no-time"]
     assert [each.code for each in left_out] == ["bf16-autocast"]
-    assert left_out[0].needed_s == pytest.approx(34, abs=1)
+    assert left_out[0].needed_s == pytest.approx(34 + COMPARED_RUNS * COMPARED_UPDATES * script.compute_s / 1.9, abs=2)
     assert {each.screened for each in windows} == {"null", "channels-last"}
 
 
@@ -137,21 +137,61 @@ def test_time_of_a_proof_is_set_aside_if_the_loader_gained() -> None:
     assert {each.obstacle for each in script.screened} == {"volumes", "no-time"}
 
 
-def test_losses_are_compared_with_all_kept_cures_that_only_round() -> None:
-    script = Script(limit_s=60.0, batches_per_update=2)
+def compared(script: Script) -> list[Stage]:
+    return [each for each in script.stages() if each.from_snapshot]
+
+
+def gaining(**facts: Any) -> Script:
+    script = Script(limit_s=60.0, **facts)
     script.speeds, script.last_s = {"null": 1.0, "channels-last": 1.9, "fused-kernels": 1.2, "bf16-autocast": 1.3}, 1000.0
-    windows = [each for each in script.stages() if each.from_snapshot]
-    assert [each.cures for each in windows] == [[], [], ["channels-last", "fused-kernels"]]
-    assert [each.batches for each in windows] == [2 * COMPARED_UPDATES] * 3
-    assert script.compared == ["channels-last", "fused-kernels"]
+    return script
 
 
-@pytest.mark.parametrize(("gain", "last_s"), [(1.0, 1000.0), (1.5, 30.0)])
-def test_no_losses_are_compared_without_a_gain_or_time(gain: float, last_s: float) -> None:
+def test_losses_are_compared_with_all_kept_cures_that_only_round() -> None:
+    script = gaining(batches_per_update=2)
+    windows = compared(script)
+    assert [each.cures for each in windows] == [[], [], [], ["channels-last", "fused-kernels"]]
+    assert [each.batches for each in windows] == [2 * COMPARED_UPDATES] * 4
+    assert script.compared == (["channels-last", "fused-kernels"], COMPARED_UPDATES)
+
+
+@pytest.mark.parametrize(("compute_s", "updates"), [(0.375, 20), (1.0, 7), (1.4, 5), (1.6, 0)])
+def test_fewer_updates_are_compared_if_they_are_slow(compute_s: float, updates: int) -> None:
+    script = gaining(compute_s=compute_s)
+    assert [each.batches for each in compared(script)] == [updates] * 4 * bool(updates)
+
+
+@pytest.mark.parametrize("group", [1, 8])
+def test_cures_are_tried_with_gradient_accumulation(group: int) -> None:
+    script = Script(limit_s=60.0, compute_s=0.25, batches_per_update=group)
+    script.speeds, script.last_s = {"null": 1.0, "channels-last": 1.0}, 190.0
+    script.stages()
+    assert tried_codes(script) == ["null", "channels-last"]
+
+
+def test_no_losses_are_compared_without_a_gain() -> None:
+    script = gaining()
+    script.speeds = dict.fromkeys(script.speeds, 1.0)
+    assert not compared(script)
+
+
+def test_no_losses_are_compared_without_memory() -> None:
+    script = gaining()
+    script.has_room = False
+    assert not compared(script)
+    assert script.screened[-1].on_top_of, "cures were kept"
+
+
+def test_what_needs_a_memory_format_is_tried_again_once_that_is_kept() -> None:
     script = Script(limit_s=60.0)
-    script.speeds, script.last_s = {"null": 1.0, "channels-last": gain}, last_s
-    assert not any(each.from_snapshot for each in script.stages())
-    assert script.compared is None
+    script.speeds, script.last_s = {"null": 1.0, "channels-last": 1.0, "fused-kernels": 1.3, "bf16-autocast": 1.3}, 1000.0
+    script.speeds_on_top = {("channels-last", "bf16-autocast"): 1.3}
+    script.stages()
+    assert [(each.code, each.on_top_of) for each in script.screened[-2:]] == [
+        ("channels-last", ["bf16-autocast"]),
+        ("fused-kernels", ["bf16-autocast", "channels-last"]),
+    ]
+    assert script.screened[-1].obstacle is None
 
 
 def test_kernels_of_another_memory_format_wait_for_it() -> None:

@@ -95,6 +95,41 @@ if True:
 made = net, optimizer
 """
 
+BUILT_IN_BRANCH = """
+import torch
+from torch import nn
+class Trainer:
+    def build(self):
+        self.net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
+
+    def __init__(self, train=True):
+        if train:
+            self.build()
+            self.optimizer = torch.optim.SGD(self.net.parameters(), 0.1)
+trainer = Trainer()
+made = trainer.net, trainer.optimizer
+"""
+
+IMPORTED_IN_BRANCH = """
+from torch.nn import Conv2d, Flatten, Linear, Sequential
+def main(net, train=True):
+    if train:
+        import torch
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    return net, optimizer
+made = main(Sequential(Conv2d(3, 8, 3), Flatten(), Linear(288, 5)))
+"""
+
+ARGUMENT = """
+import torch
+from torch import nn
+def main(net, train=True):
+    if train:
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    return net, optimizer
+made = main(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(288, 5)))
+"""
+
 MAIN_BRANCH = """
 import torch
 from torch import nn
@@ -118,8 +153,11 @@ KEEP = [
         (BRANCHES, '    if name == "adam":'),  # all optimizers get it
         (OWN_BRANCH, "    if net:"),  # not before the model is made
         (MAIN_BRANCH, "    optimizer = torch.optim.SGD(net.parameters(), 0.1)"),
+        (BUILT_IN_BRANCH, "            self.optimizer = torch.optim.SGD(self.net.parameters(), 0.1)"),
+        (IMPORTED_IN_BRANCH, "        optimizer = torch.optim.SGD(net.parameters(), 0.1)"),
+        (ARGUMENT, "    if train:"),
     ],
-    ids=["optimizers", "model", "main"],
+    ids=["optimizers", "model", "main", "built", "imported", "argument"],
 )
 def test_line_of_a_model_comes_before_the_branches_that_choose_an_optimizer(
     text: str, before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
