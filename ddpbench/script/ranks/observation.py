@@ -196,9 +196,10 @@ class Observation:
         return float(loss) * scale if loss is not None and bool(loss.isfinite()) else None
 
     def _look_for_settings(self) -> None:
-        """A diagnosis can try some if it can repeat batches of a DataLoader."""
+        """A diagnosis can try some if it can repeat batches of a DataLoader. Nothing may be allocated while a CUDA graph is captured."""
         training = self.training
-        if not self.observer.steps_are_updates:
+        is_capturing = training.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        if not (self.observer.steps_are_updates or is_capturing):
             self._settings_to_try = [code for code in CURES if code not in NOT_NAMED and obstacle(code, training) is None]
 
     @property
