@@ -19,6 +19,8 @@ EditObstacle = Literal[
 ]
 """Why there is no diff."""
 
+Part = Literal["loader", "computing"]
+
 
 class ProofPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A proof that fits into the time of a diagnosis."""
@@ -28,11 +30,12 @@ class ProofPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScriptDiff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One of ``text``, ``arguments`` and ``obstacle`` is set, or both of the first two."""
+    """``text``, ``arguments``, or both; or why there are none. With ``missing`` they are a part of what is advised."""
 
     text: SourceText = ""  # a unified diff; paths are relative to the working directory of the script
     arguments: SourceText = ""  # of the script, in place of those that it had, or besides them: --workers 14
     obstacle: EditObstacle | None = None
+    missing: Part | None = None  # what ``obstacle`` prevents, if the other part is there
     file: FileMessage = ""  # that holds the diff, and the arguments in a line above it
     command: SourceText = ""  # the script with the arguments; here and in ``proof``, what may be a password is masked
     proof: SourceText = ""  # the command of ddpbench that proves the change

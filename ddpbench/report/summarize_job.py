@@ -238,7 +238,7 @@ def _advice(advice: Advice, diff: ScriptDiff, price: float | None) -> SummaryAdv
         saved_money_per_day=worth.saved_hours_per_day * price if worth and price is not None else None,
         diff_file=diff.file if diff.text else "",
         script_arguments=diff.arguments,
-        no_diff=diff.obstacle,
+        no_diff=None if diff.missing else diff.obstacle,
         proof_command=diff.proof,
     )
 

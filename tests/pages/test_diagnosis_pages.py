@@ -17,7 +17,7 @@ from diagnoses import DIAGNOSES, benchmark_of, diagnosis
 from msgspec.structs import replace
 from page_jobs import job_of_arms
 from records import BUSY, RESNET50, next_command
-from screened import at_the_limit, breaking, computing, waiting, without_diff, without_time
+from screened import at_the_limit, breaking, computing, half_edited, waiting, without_diff, without_time
 from script_diagnoses import SCRIPT_DIAGNOSES
 
 from ddpbench.analysis.summary import summarize
@@ -50,6 +50,7 @@ OF_SCRIPTS = {
     "script-screened-without-diff": without_diff,
     "script-screened-without-time": without_time,
     "script-screened-while-waiting": waiting,
+    "script-screened-half-edited": half_edited,
     "script-screened-other-losses": breaking,
     "script-screened-at-the-limit": at_the_limit,
 }

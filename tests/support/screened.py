@@ -136,3 +136,10 @@ def waiting() -> Job:
     cures = cure("null"), cure("channels-last", 1.015), cure("fused-optimizer", 1.08), left
     diff = ScriptDiff(text=FUSED_DIFF, arguments="--workers 6", file=FILE, command="train.py --epochs 90 --workers 6", proof=PROOF)
     return with_diff(screened_diagnosis(*cures, data_bound=True), diff)
+
+
+def half_edited() -> Job:
+    """A library makes its loader."""
+    job = screened_diagnosis(cure("null"), cure("channels-last", 1.94), data_bound=True)
+    proof = PROOF.replace("--diff", "--compute-only --diff")
+    return with_diff(job, ScriptDiff(text=FORMAT_DIFF, file=FILE, obstacle="no-source", missing="loader", proof=proof))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ddpbench.record.script_diff import EditObstacle
+from ddpbench.record.script_diff import EditObstacle, Part
 
 NO_DIFF: Mapping[EditObstacle, str] = {
     "by-hand": "more is to do than lines of this script",
@@ -16,6 +16,7 @@ NO_DIFF: Mapping[EditObstacle, str] = {
 }
 
 
-def no_diff_text(obstacle: EditObstacle) -> str:
-    """Why what is advised must be written by hand."""
-    return f"none: {NO_DIFF[obstacle]}"
+def no_diff_text(obstacle: EditObstacle, missing: Part | None = None) -> str:
+    """Why what is advised must be written by hand, or the ``missing`` part of it."""
+    name = {"loader": "not of the DataLoader", "computing": "of the DataLoader alone", None: "none"}[missing]
+    return f"{name}: {NO_DIFF[obstacle]}"

@@ -19,17 +19,17 @@ FOLD = "    "
 
 
 def diff_lines(diff: ScriptDiff | None, page: Page) -> Iterator[Text]:
-    """The diff, the command with the script's own arguments, and how to prove both; or why there is no diff."""
+    """The diff, the command with the script's own arguments, and how to prove both; and why a part, or all, is missing."""
     if diff is None:
         return
-    if diff.obstacle:
-        yield from styled(wrap_text("  diff  ", no_diff_text(diff.obstacle), page), LABEL, len("  diff"))
     if diff.command:
         yield from styled(wrap_command("  run   ", diff.command, page), LABEL, len("  run"))
     if diff.text:
         yield from styled([f"  diff  {diff.file}"], LABEL, len("  diff"))
         lines = [Text(part, style) for line in diff.text.split("\n")[:-1] for part, style in _folded(line, page.width)]
         yield from lines if len(lines) <= MAX_LINES else ()
+    if diff.obstacle:
+        yield from styled(wrap_text("  diff  ", no_diff_text(diff.obstacle, diff.missing), page), LABEL, len("  diff"))
     if diff.proof:
         yield from styled(wrap_command("  prove ", diff.proof, page), LABEL, len("  prove"))
 
@@ -38,7 +38,8 @@ def diff_texts(diff: ScriptDiff | None) -> dict[str, str]:
     """The same, without the text of the diff, by their labels."""
     if diff is None:
         return {}
-    file = no_diff_text(diff.obstacle) if diff.obstacle else diff.file if diff.text else ""
+    missing = no_diff_text(diff.obstacle, diff.missing) if diff.obstacle else ""
+    file = "; ".join(filter(None, (diff.file if diff.text else "", missing)))
     return {"run": diff.command, "diff": file, "prove": diff.proof}
 
 

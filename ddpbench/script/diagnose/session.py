@@ -159,7 +159,7 @@ class DiagnoseSession(ProtectedSession):
 
         try:
             diff = advised_diff(diagnosis.advice, self._diagnosis.places, self._cwd)
-            if diff is not None and diff.obstacle is None:
+            if diff is not None and (diff.text or diff.arguments):
                 write_diff_file(diff, file := journal.path.with_suffix(".diff"))
                 diff = self._with_commands(diff, file, journal.job.records[0], diagnosis.advice)
             diagnosis.diff = diff
@@ -179,7 +179,8 @@ class DiagnoseSession(ProtectedSession):
         assert self._diagnosis is not None, "it has advised something"
         program, env, step_ms = self._program, self._rank_env, summarize(baseline).step_ms
         changed = replace(program, arguments=tuple(with_arguments(program.arguments, shlex.split(diff.arguments))))
-        still_waits = advice.code != "screened" and advice.change is None  # for data: the change does not show
+        without_loader = advice.change is None or diff.missing == "loader"
+        still_waits = advice.code != "screened" and without_loader  # for data: the change does not show
         plan = self._diagnosis.plan_of_proof(step_ms / 1000) if step_ms else None
         diff = msgspec.structs.replace(diff, file=self._shown(file), compute_only=still_waits, plan=plan)
         flags = proof_flags(diff, env.world_size if env.launched else None)

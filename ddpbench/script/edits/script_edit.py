@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from ddpbench.record.remedy import Advice
 from ddpbench.record.screening import CureCode
-from ddpbench.record.script_diff import EditObstacle, ScriptDiff
+from ddpbench.record.script_diff import EditObstacle, Part, ScriptDiff
 from ddpbench.record.verdict import ChangeDataLoader
 from ddpbench.script.edits.arguments import own_arguments
 from ddpbench.script.edits.places import LOADER_ARGUMENTS, LoaderPlace, ModelPlace, TrainingPlaces
@@ -88,24 +90,25 @@ class ScriptEdit:
         self._has_literal_workers = False
 
     def found(self, loader: ChangeDataLoader | None, cures: Sequence[CureCode]) -> ScriptDiff:
-        """The diff, the arguments of the script, or both, that make ``loader`` and ``cures`` of it. Raises CannotEdit."""
-        if loader is not None:
-            self._change_loader(loader)
-        for code in cures:
-            if code in OF_A_MODEL:
-                for model in self._places.models:
-                    self._insert(model, OF_A_MODEL[code])
-            elif code == "tf32-products":
-                self._insert(next(iter(self._places.models), None), TF32_PRODUCTS, needs_model=False)
-            elif code == "fused-optimizer":
-                for optimizer in self._places.optimizers:
-                    self._fuse(optimizer)
-            else:
-                raise CannotEdit("by-hand")
-        found = ScriptDiff(text="".join(each.diff() for each in self._sources.values()), arguments=shlex.join(self._arguments))
-        if not (found.text or found.arguments):  # what it would change is gone
-            raise CannotEdit("no-source")
-        return found
+        """The diff, the arguments of the script, or both, that make ``loader`` and ``cures`` of it, or one of the two.
+
+        Raises CannotEdit if neither has a safe place.
+        """
+        parts: list[tuple[Part, Callable[[], None]]] = [("loader", partial(self._change_loader, loader))] if loader is not None else []
+        parts += [("computing", partial(self._switch_on, cures))] if cures else []
+        failed: dict[Part, EditObstacle] = {}
+        for part, edit in parts:
+            sources, arguments = copy.deepcopy(self._sources), [*self._arguments]
+            try:
+                edit()
+            except CannotEdit as problem:
+                self._sources, self._arguments = sources, arguments
+                failed[part] = problem.reason
+        missing, obstacle = next(iter(failed.items()), (None, None))
+        text = "".join(each.diff() for each in self._sources.values())
+        if not (text or self._arguments):  # or what they would change is gone
+            raise CannotEdit(obstacle or "no-source")
+        return ScriptDiff(text=text, arguments=shlex.join(self._arguments), obstacle=obstacle, missing=missing)
 
     # the loader
 
@@ -148,6 +151,19 @@ class ScriptEdit:
         return f"{text} > 0" if value is True else f"{value!r} if {text} else None"
 
     # computing
+
+    def _switch_on(self, cures: Sequence[CureCode]) -> None:
+        for code in cures:
+            if code in OF_A_MODEL:
+                for model in self._places.models:
+                    self._insert(model, OF_A_MODEL[code])
+            elif code == "tf32-products":
+                self._insert(next(iter(self._places.models), None), TF32_PRODUCTS, needs_model=False)
+            elif code == "fused-optimizer":
+                for optimizer in self._places.optimizers:
+                    self._fuse(optimizer)
+            else:
+                raise CannotEdit("by-hand")
 
     def _insert(self, place: ModelPlace | None, code: str, needs_model: bool = True) -> None:
         """``code`` before a model is wrapped, and an optimizer gets its parameters."""

@@ -403,3 +403,27 @@ def test_loader_of_a_subclass_has_arguments_of_its_own(tmp_path: Path, monkeypat
     monkeypatch.setattr(sys.modules[__name__], "LOADER", text)
     with pytest.raises(CannotEdit, match="no-safe-place"):
         loader_edit("data, 2", tmp_path, monkeypatch, ChangeDataLoader(num_workers=3))
+
+
+@pytest.mark.parametrize(
+    ("text", "cures", "missing", "lines"),
+    [
+        (FUNCTION, ["channels-last"], "loader", ["    net.to(memory_format=torch.channels_last)"]),
+        (FUNCTION.replace("        lr=1e-2,", "        **{'lr': 1e-2},"), ["channels-last", "fused-optimizer"], None, None),
+    ],
+    ids=["model", "neither"],
+)
+def test_part_with_a_safe_place_is_edited_without_the_other(
+    text: str, cures: list[CureCode], missing: str | None, lines: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library makes the loader, and of settings of computing all are edited, or none."""
+    (tmp_path / "train.py").write_text(text)
+    training, sites = made_by(tmp_path / "train.py", monkeypatch)
+    edit = ScriptEdit(training_places(training, None, sites), str(tmp_path))
+    if lines is None:
+        with pytest.raises(CannotEdit, match="no-source"):
+            edit.found(ChangeDataLoader(num_workers=3), cures)
+        return
+    found = edit.found(ChangeDataLoader(num_workers=3), cures)
+    assert (found.missing, found.obstacle) == (missing, "no-source")
+    assert [line[1:] for line in found.text.splitlines() if line.startswith("+") and not line.startswith("+++")] == lines
