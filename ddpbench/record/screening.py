@@ -36,7 +36,7 @@ Obstacle = Literal[
     "many-optimizers",
     "own-implementation",  # the script has chosen one: foreach, differentiable
     "loss-scaler",  # a GradScaler leaves its work to a fused optimizer, which one of an older checkpoint is not
-    "fused-moments",  # a fused optimizer would misread moments of an older checkpoint, which are in another memory format
+    "fused-moments",  # the script's own fused optimizer would misread moments of an older checkpoint, in another memory format
     "bucket-views",  # gradients are views of DDP's buckets, whose memory format is that of the start
     "other-precision",  # the model computes in another precision than float32
     "no-bfloat16",  # the device has no instructions for it

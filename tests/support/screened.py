@@ -87,7 +87,7 @@ def computing() -> Job:
     job = screened_diagnosis(
         cure("null"),
         cure("channels-last", 1.94),
-        ScreenedCure(code="fused-optimizer", on_top_of=["channels-last"], obstacle="fused-moments"),
+        left_out("fused-optimizer", "loss-scaler"),
         ScreenedCure(code="bf16-autocast", on_top_of=["channels-last"], failure="RuntimeError: expected scalar type Float"),
     )
     return with_diff(with_losses(job, 4.999), ScriptDiff(text=FORMAT_DIFF, file=FILE, proof=PROOF))

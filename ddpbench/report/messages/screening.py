@@ -21,7 +21,7 @@ OBSTACLES: Mapping[Obstacle, str] = {
     "many-optimizers": "too many optimizers",
     "own-implementation": "the script has chosen an implementation",
     "loss-scaler": "a GradScaler would fail after resuming from an older checkpoint",
-    "fused-moments": "a fused optimizer would misread an older checkpoint of a model in another memory format",
+    "fused-moments": "the fused optimizer of the script would misread an older checkpoint in another memory format",
     "bucket-views": "gradients are views of DDP's buckets, in the memory format of the start",
     "other-precision": "the model computes in another precision already",
     "no-bfloat16": "the device has no instructions for bfloat16",

@@ -35,9 +35,6 @@ NEEDS: Mapping[CureCode, CureCode] = {"fused-kernels": "channels-last"}
 NOT_AGAIN: tuple[CureCode, ...] = (NULL, "tf32-products")
 """Cures that gain nothing more on top of others: autocast leaves no products for TF32."""
 
-NEVER_TOGETHER: set[CureCode] = {"channels-last", "fused-optimizer"}
-"""A fused optimizer reads the moments of a checkpoint in the order of the weights, whatever theirs is."""
-
 
 class MeasuredCures(Protocol):
     """What the windows show, on rank 0."""
@@ -149,9 +146,6 @@ class ScreeningSchedule:
         needed = NEEDS.get(code)
         if needed and needed not in (*kept, *self._own):
             self._tried.append(replace(trial, obstacle="needs-channels-last"))
-            return
-        if {code, *kept} >= NEVER_TOGETHER:
-            self._tried.append(replace(trial, obstacle="fused-moments"))
             return
         needed_s = FIRST_USE_S + 2 * PAIRS * self._batches(self._step_s) * self._step_s
         if kept or code not in (NULL, *CHANGES_NUMBERS):  # what is kept is compared

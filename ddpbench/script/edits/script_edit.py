@@ -31,7 +31,14 @@ KEEP_FUSED = """\
 def keep_fused(_, state):  # an older checkpoint says that it is not
     for group in state["param_groups"]:
         group["fused"] = True
-{name}.register_load_state_dict_pre_hook(keep_fused)"""
+{moments}{name}.register_load_state_dict_pre_hook(keep_fused)"""
+
+CHANNELS_LAST_MOMENTS = """\
+    for moments in state["state"].values():  # in the order of the weights, as the fused kernel reads them
+        for name, moment in moments.items():
+            if getattr(moment, "ndim", 0) == 4:
+                moments[name] = moment.contiguous(memory_format={torch}.channels_last)
+"""
 
 AUTOCAST = """\
 def in_bfloat16(forward):  # of a class, so that copies of the model train so, too
@@ -161,7 +168,7 @@ class ScriptEdit:
                 self._insert(next(iter(self._places.models), None), TF32_PRODUCTS, needs_model=False)
             elif code == "fused-optimizer":
                 for optimizer in self._places.optimizers:
-                    self._fuse(optimizer)
+                    self._fuse(optimizer, "channels-last" in cures)
             else:
                 raise CannotEdit("by-hand")
 
@@ -181,15 +188,18 @@ class ScriptEdit:
         code = code.format(name=place.name, torch=torch, device=place.device_type)
         source.insert_before(source.before_branches(statement, names), code)
 
-    def _fuse(self, site: CallSite | None) -> None:
+    def _fuse(self, site: CallSite | None, channels_last: bool) -> None:
         if site is None:
             raise CannotEdit("no-source")
+        if channels_last and not site.torch_name:
+            raise CannotEdit("no-name")
         source = self._source(site)
         call, statement = source.call(site.line, site.class_name), source.statement(site.line)
         name = assigned_name(statement, call) if statement and call else None
         if call is None or statement is None or name is None or not source.set_keyword(call, "fused", "True"):
             raise CannotEdit("no-safe-place")
-        source.insert_after(statement, KEEP_FUSED.format(name=name))
+        moments = CHANNELS_LAST_MOMENTS.format(torch=site.torch_name) if channels_last else ""
+        source.insert_after(statement, KEEP_FUSED.format(name=name, moments=moments))
 
     def _source(self, site: CallSite) -> Source:
         if site.has_changed:

@@ -141,6 +141,18 @@ def test_nothing_is_left_of_a_cure(name: str, code: CureCode) -> None:
     assert state_of(loop) == before
 
 
+def test_nothing_is_left_of_cures_on_top_of_each_other() -> None:
+    loop, plain = LOOPS["momentum"](), LOOPS["momentum"]()
+    loop.step()
+    plain.step()
+    before = state_of(loop)
+    with CURES["channels-last"].switched_on(loop.training), CURES["fused-optimizer"].switched_on(loop.training):
+        loop.step()
+    plain.step()
+    assert state_of(loop) == before
+    assert distance(loop, plain) < 1e-5
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("name", LOOPS)
@@ -286,7 +298,7 @@ def distance(loop: Loop, other: Loop) -> float:
 
 @pytest.mark.parametrize(("fused", "is_misread"), [(False, False), (True, True)])
 def test_fused_optimizer_misreads_an_older_checkpoint_of_a_model_in_another_memory_format(fused: bool, is_misread: bool) -> None:
-    """The reason for ``fused-moments``: once torch reads it right, or raises an error, both cures may be on."""
+    """The reason for ``fused-moments``, and for the lines of a diff with both: once torch reads it right, neither is needed."""
 
     def loop(channels_last: bool, **options: bool) -> Loop:
         model = convolutions().to(memory_format=torch.channels_last if channels_last else torch.contiguous_format)

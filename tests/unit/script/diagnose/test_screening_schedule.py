@@ -48,12 +48,6 @@ def test_each_cure_is_tried_on_top_of_those_that_are_kept() -> None:
     ]
 
 
-def test_fused_optimizer_is_not_tried_on_top_of_another_memory_format() -> None:
-    script, windows = screened({"channels-last": 1.9, "fused-optimizer": 1.1})
-    assert (script.screened[-1].code, script.screened[-1].obstacle) == ("fused-optimizer", "fused-moments")
-    assert all(each.screened != "fused-optimizer" for each in windows)
-
-
 def test_cure_that_gained_nothing_is_tried_again_once_another_precision_is_kept() -> None:
     script, _ = screened({"channels-last": 1.0, "fused-optimizer": 1.0, "bf16-autocast": 1.3})
     tried = [(each.code, each.on_top_of) for each in script.screened if each.obstacle is None]
