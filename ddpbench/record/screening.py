@@ -35,7 +35,7 @@ Obstacle = Literal[
     "other-optimizer",  # of a class that is not torch's own, or that has no fused implementation
     "many-optimizers",
     "own-implementation",  # the script has chosen one: foreach, differentiable
-    "loss-scaler",  # a GradScaler leaves its work to a fused optimizer, which one of an older checkpoint is not
+    "loss-scaler",  # fused SGD under a GradScaler: the first step overflows, and leaves a momentum that is not initialised
     "fused-moments",  # the script's own fused optimizer would misread moments of an older checkpoint, in another memory format
     "bucket-views",  # gradients are views of DDP's buckets, whose memory format is that of the start
     "other-precision",  # the model computes in another precision than float32

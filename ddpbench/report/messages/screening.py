@@ -20,7 +20,7 @@ OBSTACLES: Mapping[Obstacle, str] = {
     "other-optimizer": "an optimizer of another class than those of torch that have it",
     "many-optimizers": "too many optimizers",
     "own-implementation": "the script has chosen an implementation",
-    "loss-scaler": "a GradScaler would fail after resuming from an older checkpoint",
+    "loss-scaler": "under a GradScaler, the first fused step of SGD would leave its momentum uninitialised",
     "fused-moments": "the fused optimizer of the script would misread an older checkpoint in another memory format",
     "bucket-views": "gradients are views of DDP's buckets, in the memory format of the start",
     "other-precision": "the model computes in another precision already",

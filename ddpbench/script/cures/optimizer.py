@@ -21,8 +21,8 @@ class FusedOptimizer:
     """``fused=True``, with what the constructor sets besides.
 
     By one of its attributes a GradScaler leaves unscaling to the update. A checkpoint that was written before makes the optimizer unfused
-    again, but keeps that attribute: the step then raises an error. With SGD's momentum, a fresh start that overflows leaves a buffer that
-    is not initialised. So it is not tried where gradients are scaled.
+    again, but keeps that attribute: the step then raises an error, unless the script keeps it fused as the lines of the diff do. With SGD
+    under a GradScaler, a fresh start that overflows leaves a momentum buffer that is not initialised.
     """
 
     code: CureCode = "fused-optimizer"
@@ -39,7 +39,7 @@ class FusedOptimizer:
             return "already-on"
         if any(group.get("fused") or group.get("foreach") or group.get("differentiable") for group in groups):
             return "own-implementation"
-        if training.scaled:
+        if not all(type(each) in (Adam, AdamW) for each in training.scaled):
             return "loss-scaler"
         if training.has_bucket_views and any(each.dim() == 4 for each in training.parameters):
             return "bucket-views"

@@ -317,12 +317,27 @@ def test_fused_optimizer_misreads_an_older_checkpoint_of_a_model_in_another_memo
 
 
 def test_scaler_fails_after_an_older_checkpoint_was_loaded_into_a_fused_optimizer() -> None:
-    """The reason for ``loss-scaler``."""
+    """The reason why the lines of a diff keep an optimizer fused."""
     older = LOOPS["scaled"]()
     older.step()
     edited = Loop(convolutions(), lambda parameters: AdamW(parameters, fused=True), scaled=True)
     with pytest.raises(AssertionError, match="grad_scale"):
         resumed(older, edited).step()
+
+
+@pytest.mark.parametrize("kind", [Adam, AdamW])
+def test_optimizer_that_is_kept_fused_trains_on_under_a_scaler_from_an_older_checkpoint(kind: type[Optimizer]) -> None:
+    older = Loop(convolutions(), kind, scaled=True)
+    older.step()
+    edited = Loop(convolutions(), lambda parameters: kind(parameters, fused=True), scaled=True)  # type: ignore[call-arg]
+    edited.optimizer.register_load_state_dict_pre_hook(
+        lambda _, state: [each.update(fused=True) for each in state["param_groups"]] and None
+    )
+    edited = resumed(older, edited)
+    for _ in range(200):
+        outputs, plain = edited.step(), older.step()
+    assert nn.functional.cross_entropy(outputs, older.labels) < 0.1
+    torch.testing.assert_close(outputs, plain, rtol=0.05, atol=0.05)
 
 
 @pytest.mark.parametrize("code", ["channels-last", "fused-optimizer"])
@@ -399,7 +414,8 @@ OBSTACLES: list[tuple[str, Callable[[], Training], CureCode, Obstacle | None]] =
     ("RMSprop", lambda: Loop(convolutions(), RMSprop).training, "channels-last", None),
     ("fused", lambda: LOOPS["already fused"]().training, "fused-optimizer", "already-on"),
     ("foreach", lambda: Loop(linear(), lambda each: Adam(each, foreach=True)).training, "fused-optimizer", "own-implementation"),
-    ("scaled", lambda: LOOPS["scaled"]().training, "fused-optimizer", "loss-scaler"),
+    ("scaled", lambda: LOOPS["scaled"]().training, "fused-optimizer", None),
+    ("scaled SGD", lambda: Loop(convolutions(), SGD, scaled=True).training, "fused-optimizer", "loss-scaler"),
     ("scaled", lambda: LOOPS["scaled"]().training, "channels-last", None),
     ("fused", lambda: LOOPS["already fused"]().training, "channels-last", "fused-moments"),
     ("compiled", compiled, "channels-last", "compiled"),
@@ -432,7 +448,7 @@ def test_cure_is_not_tried_where_it_may_harm(training: Callable[[], Training], c
         torch.use_deterministic_algorithms(False)
 
 
-def test_nothing_but_autocast_is_tried_with_sharded_weights_or_flat_buffers() -> None:
+def test_sharded_weights_and_flat_buffers_keep_their_memory_format_and_their_optimizer() -> None:
     with single_rank():
         zero = Loop(DistributedDataParallel(convolutions()), flat_zero)
         sharded = Loop(fully_shard(convolutions(), mesh=init_device_mesh("cpu", (1,))), Adam)
