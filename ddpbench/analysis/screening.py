@@ -42,7 +42,7 @@ def kept_cures(screening: Screening) -> list[ScreenedCure]:
 
 
 def advised_cures(screening: Screening) -> list[ScreenedCure]:
-    """Those of them that only round differently, or all of them if other numbers are allowed; none if their steps end elsewhere."""
+    """Those of them that only round differently, or all of them if other numbers are allowed; none if they change the losses."""
     if screening.loss_comparison and not is_within_rounding(screening.loss_comparison):
         return []
     kept = kept_cures(screening)
@@ -54,24 +54,24 @@ def rounding_cures(kept: Sequence[ScreenedCure]) -> list[ScreenedCure]:
     return [each for each in kept if not {each.code, *each.on_top_of} & {*CHANGES_NUMBERS}]
 
 
-def loss_deviations(steps: LossComparison) -> tuple[float, float] | None:
+def loss_deviations(losses: LossComparison) -> tuple[float, float] | None:
     """Maximum deviation of the losses with cures from the nearer of the two plain runs, and of these from each other.
 
     As fractions of their mean, or of the first loss of the training: repeated batches are soon memorized, and losses nearly 0.
     None if losses are missing, or those of the script as it is are not finite. Infinite if only those with cures are not.
     """
-    first, second = ([each for each in losses if each is not None] for losses in steps.plain)
-    scale = max(abs(steps.first or 0.0), sum(map(abs, (*first, *second))) / max(1, len(first) + len(second)))
-    if not scale or {len(first), len(second), *map(len, steps.plain)} != {len(steps.changed)}:
+    first, second = ([each for each in run if each is not None] for run in losses.plain)
+    scale = max(abs(losses.first or 0.0), sum(map(abs, (*first, *second))) / max(1, len(first) + len(second)))
+    if not scale or {len(first), len(second), *map(len, losses.plain)} != {len(losses.changed)}:
         return None
-    changed = [inf if each is None else each for each in steps.changed]
+    changed = [inf if each is None else each for each in losses.changed]
     nearest = max(min(abs(each - a), abs(each - b)) for a, b, each in zip(first, second, changed, strict=True))
     return nearest / scale, max(abs(a - b) for a, b in zip(first, second, strict=True)) / scale
 
 
-def is_within_rounding(steps: LossComparison) -> bool:
+def is_within_rounding(losses: LossComparison) -> bool:
     """Whether cures change the losses no more than the spread of two runs without, which is none on a CPU. Unknown counts as such."""
-    found = loss_deviations(steps)
+    found = loss_deviations(losses)
     return found is None or found[0] <= max(MAX_SPREADS * found[1], MAX_ROUNDING)
 
 

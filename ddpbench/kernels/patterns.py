@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import copy
 import operator
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
 
-import numpy as np
 import torch
 from torch import fx, nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ddpbench.machine.random_states import kept_random_states
 
 RELU_FUNCTIONS = (functional.relu, torch.relu, torch.relu_)
 ADD_FUNCTIONS = (operator.add, operator.iadd, torch.add)
@@ -70,22 +69,12 @@ def trace(module: nn.Module) -> fx.Graph:
             {name: copy.copy(value) if isinstance(value, dict | list | set) else value for name, value in vars(module).items()}
         )
         twin.training = True
-        with _restored_random_states(), _NoTensorWork(), redirect_stdout(StringIO()):  # type: ignore[no-untyped-call]
+        with kept_random_states(), _NoTensorWork(), redirect_stdout(StringIO()):  # type: ignore[no-untyped-call]
             return _ChildTracer().trace(twin)
     except CannotTrace:
         raise
     except Exception as problem:  # whatever the forward method does with a proxy
         raise CannotTrace(f"torch.fx cannot trace it: {problem}".partition("\n")[0]) from problem
-
-
-@contextmanager
-def _restored_random_states() -> Iterator[None]:
-    states = random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
 
 
 class Finder:

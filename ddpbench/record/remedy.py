@@ -209,7 +209,7 @@ AdviceCode = Literal[
     "keep-nothing-faster",  # no trial is measurably faster
     "keep-too-noisy",  # the trials vary too much
     "keep-changes-numbers",  # only settings that compute in another precision are faster
-    "keep-other-losses",  # with settings that should only round, the same steps end elsewhere
+    "keep-other-losses",  # settings that should only round change the losses
     "keep-no-gain-predicted",
     "undecided-no-trial-worked",
     "undecided-other-samples",  # more workers would read other samples, and nothing else can be tried

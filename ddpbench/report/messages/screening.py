@@ -73,7 +73,7 @@ def screened_gain_text(remedy: ScreenedRemedy) -> str:
 
 
 def loss_comparison_text(losses: LossComparison | None) -> str:
-    """``with them within 0.003% over 20 updates, two runs without 0.001% (of the first loss)``."""
+    """``differ by 0.003% in 20 updates, two runs without by 0.001%``, and what that shows; or that they were not compared."""
     found = loss_deviations(losses) if losses else None
     if losses is None or found is None:
         return "not compared: no time or memory left, or they were not seen"

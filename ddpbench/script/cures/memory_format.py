@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ddpbench.machine.host import MAX_MEMORY_FRACTION
 from ddpbench.record.screening import CureCode, Obstacle
 from ddpbench.script.cures.cure import Training, free_bytes, owns_its_memory
 from ddpbench.script.observe.models import is_channels_last
-
-MAX_FREE_FRACTION = 0.5
-"""Fraction of the free memory of the device that the second copy of weights, gradients and moments may take."""
 
 BUCKET_WARNING = "Grad strides do not match bucket view strides"
 """What DDP says of a model that was converted after it was wrapped, as only here."""
@@ -47,7 +45,7 @@ class ChannelsLast:
             return "many-optimizers"
         if not all(is_torchs_own(each) for each in training.optimizers):
             return "other-optimizer"
-        if _converted_bytes(training, weights) > MAX_FREE_FRACTION * free_bytes(training.device):
+        if _converted_bytes(training, weights) > MAX_MEMORY_FRACTION * free_bytes(training.device):
             return "no-memory"
         is_fused = any(group.get("fused") for each in training.optimizers for group in each.param_groups)
         return "fused-moments" if is_fused else None
@@ -76,6 +74,7 @@ def is_torchs_own(optimizer: Optimizer) -> bool:
 
 
 def _converted_bytes(training: Training, weights: Sequence[Tensor]) -> int:
+    """Memory of the second copy, while both exist."""
     return sum(tensor.nbytes for weight in weights for tensor in _with_state(weight, training))
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
+from ddpbench.machine.random_states import RandomStates
 from ddpbench.script.cures.cure import Training
 
 
@@ -29,7 +28,7 @@ class Snapshot:
         ]
         self._groups = [(group, _settings(group)) for optimizer in training.optimizers for group in optimizer.param_groups]
         self._scalers = [(each, copy.deepcopy(each.state_dict())) for each in training.scalers]
-        self._random = _random_states(training.device)
+        self.random_states = RandomStates(training.device)
 
     def restore(self) -> None:
         """Set all of it again, in place. What an optimizer has for other parameters since then stays."""
@@ -41,19 +40,7 @@ class Snapshot:
         self._set_groups()
         for scaler, state in self._scalers:
             scaler.load_state_dict(state)
-        python, numpy, cpu, cuda = self._random
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(cpu)
-        if cuda is not None:
-            torch.cuda.set_rng_state(cuda, self._training.device)
-
-    @property
-    def has_drawn(self) -> bool:
-        """Whether torch has drawn random numbers since the snapshot was taken or restored. Those of Python and NumPy do not count."""
-        *_, cpu, cuda = _random_states(self._training.device)
-        *_, cpu_then, cuda_then = self._random
-        return not torch.equal(cpu, cpu_then) or (cuda is not None and cuda_then is not None and not torch.equal(cuda, cuda_then))
+        self.random_states.restore()
 
     @contextmanager
     def settings_held(self) -> Iterator[None]:
@@ -81,12 +68,6 @@ def snapshot_bytes(training: Training) -> int:
 
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _kept(value) for name, value in group.items() if name not in ("params", "fused")}
-
-
-def _random_states(device: torch.device) -> tuple[Any, Any, Tensor, Tensor | None]:
-    """Those of Python, NumPy, torch's CPU and ``device`` if it is a GPU."""
-    cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda
 
 
 def _kept(value: Any) -> Any:

@@ -32,6 +32,7 @@ from msgspec.structs import replace
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from ddpbench.data.loaders.start_workers import is_forked, no_torch_sigchld_handler, suppress_worker_count_warning
+from ddpbench.machine.random_states import kept_random_states
 from ddpbench.record.script import SampleComparison
 from ddpbench.script.diagnose.descriptors import positions
 from ddpbench.script.diagnose.main_guard import check_spawned_workers
@@ -269,18 +270,3 @@ def seed_random_states(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)
     torch.default_generator.manual_seed(seed)
-
-
-@contextmanager
-def kept_random_states(generator: torch.Generator | None) -> Iterator[None]:
-    """Restore the global random states afterwards, and that of ``generator``."""
-    python, numpy, of_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    own = generator.get_state() if generator is not None else None
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(of_torch)
-        if generator is not None and own is not None:
-            generator.set_state(own)

@@ -64,7 +64,7 @@ class SwitchedCures:
         with observer.paused():
             if self._snapshot is None:
                 self._snapshot = Snapshot(observation.training)
-            has_drawn = self._snapshot.has_drawn
+            has_drawn = self._snapshot.random_states.torch_has_drawn
             self._snapshot.restore()
             if is_second and has_drawn:
                 torch.manual_seed(torch.initial_seed() + 1)

@@ -75,9 +75,9 @@ def test_drawn_random_numbers_are_noticed(p: float) -> None:
     loop.model[4].p = p
     snapshot = Snapshot(loop.training)
     snapshot.restore()
-    assert not snapshot.has_drawn
+    assert not snapshot.random_states.torch_has_drawn
     loop.step()
-    assert snapshot.has_drawn is (p > 0)
+    assert snapshot.random_states.torch_has_drawn is (p > 0)
 
 
 def test_learning_rate_is_held_and_then_the_scheduler_s_again() -> None:
