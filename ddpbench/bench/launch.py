@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -27,8 +26,8 @@ from ddpbench.distributed.exit_status import (
 from ddpbench.machine.gpu import gpu_names
 from ddpbench.machine.host import usable_cores
 from ddpbench.machine.rank_env import from_env
-from ddpbench.machine.read_text import read_text
 from ddpbench.machine.signals import HANDLED_SIGNALS, set_parent_death_signal
+from ddpbench.machine.start_time import PROGRAM_START_S
 from ddpbench.machine.streams import print_error
 from ddpbench.machine.variables import EnvVar
 from ddpbench.record.errors import BenchError, ExitCode, UsageError
@@ -136,8 +135,7 @@ def run_child(
 ) -> ExitStatus:
     """Run ``command``, which starts the ranks of ``request``, like ``run_launch``; with ``log``, it has all that they print."""
     output, variables = request.output, dict(os.environ)
-    if began_s := process_start_s(os.getpid()):
-        variables[EnvVar.DDPBENCH_BEGAN] = str(began_s)
+    variables[EnvVar.DDPBENCH_BEGAN] = str(PROGRAM_START_S)
     if TORCHRUN_MODULE in command:
         if not (output.redact or log):
             print(printable(shlex.join(["torchrun", *mask_command(command[3:])])), file=sys.stderr, flush=True)
@@ -235,24 +233,3 @@ class SignalForwarder:
             self._forward(self.received)
         else:
             os._exit(self.report_interrupted())
-
-
-START_TIME_FIELD = 19
-"""Index of a process's start time, in clock ticks since boot, among the fields of /proc/PID/stat after the program's name."""
-
-
-def command_start(variables: Mapping[str, str] = os.environ) -> float:
-    """Start of the command on the ``perf_counter`` clock; under a foreign launcher, that of this process or its torchrun parent."""
-    now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-    if variable := variables.get(EnvVar.DDPBENCH_BEGAN):
-        began_s = float(variable)
-    else:
-        pids = [os.getpid(), *([os.getppid()] if EnvVar.TORCHELASTIC_RUN_ID in variables else [])]
-        began_s = min(process_start_s(pid) or now_s for pid in pids)
-    return time.perf_counter() - max(0.0, now_s - began_s)
-
-
-def process_start_s(pid: int) -> float | None:
-    """Seconds from boot to the start of the process; None if the kernel does not report it."""
-    fields = read_text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    return int(fields[START_TIME_FIELD]) / os.sysconf("SC_CLK_TCK") if len(fields) > START_TIME_FIELD else None

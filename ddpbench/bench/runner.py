@@ -16,7 +16,6 @@ from ddpbench.bench.failure import FailureMonitor
 from ddpbench.bench.gate import gate_error
 from ddpbench.bench.job_spec import JobContext, JobSpec
 from ddpbench.bench.journal import Journal, print_and_write_json
-from ddpbench.bench.launch import command_start
 from ddpbench.bench.preflight import RENDEZVOUS_TIMEOUT_FACTOR, new_record, prepare_job, startup_warnings
 from ddpbench.bench.progress_text import log_round, with_arm_name
 from ddpbench.bench.resume import ResumeState
@@ -29,6 +28,7 @@ from ddpbench.distributed.rank_store import FailureReport
 from ddpbench.distributed.world import World
 from ddpbench.machine.garbage import gc_freeze
 from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.machine.start_time import command_start
 from ddpbench.machine.streams import print_error, print_note
 from ddpbench.record.errors import BenchError, ExitCode, OutOfMemory
 from ddpbench.record.record import Fault, Job, Record

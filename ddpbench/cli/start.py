@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ddpbench.distributed.exit_status import exit_on_early_signal
 from ddpbench.machine.garbage import collect_rarely
 from ddpbench.machine.signals import SignalReceived, handle_signals
+from ddpbench.machine.start_time import PROGRAM_START_S as PROGRAM_START_S  # taken before the slow imports
 
 
 def main(argv: Sequence[str] | None = None) -> int:

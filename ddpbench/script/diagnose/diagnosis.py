@@ -16,11 +16,11 @@ from ddpbench.analysis.pipeline.model import more_workers_to_benchmark
 from ddpbench.analysis.remedies.predict import predict_remedies, scenarios_to_try
 from ddpbench.analysis.remedies.script import dataloader_change
 from ddpbench.analysis.screening import advised_cures
-from ddpbench.bench.launch import command_start
 from ddpbench.distributed.rank_store import open_store
 from ddpbench.machine.host import MAX_MEMORY_FRACTION, free_memory_bytes
 from ddpbench.machine.node_state import collect_node_state
 from ddpbench.machine.rank_env import RankEnv
+from ddpbench.machine.start_time import command_start
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis, NodeState
 from ddpbench.record.environment import RankPlacement

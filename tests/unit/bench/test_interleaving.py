@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from math import inf
-from time import perf_counter
 
 import pytest
 from training import world_of_one
 
 from ddpbench.bench import time_budget as pace_module
-from ddpbench.bench.launch import command_start, process_start_s
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.bench.scheduler import abba_schedule, interleave
 from ddpbench.bench.time_budget import RoundDeadline, RoundTimer
-from ddpbench.machine.variables import EnvVar
 from ddpbench.record.config import Config
 
 
@@ -172,13 +168,3 @@ def test_parking_time_counts_towards_the_deadline(monkeypatch: pytest.MonkeyPatc
 def test_round_spans_several_batches_per_worker_if_time_allows(step_s: float, workers: int, longest_s: float, steps: int) -> None:
     assert RoundPlan(1.5, 3.0, max_round_s=longest_s).steps_per_round(step_s, workers) == steps
     assert RoundPlan(1.5, 3.0, min_step_s=step_s, max_round_s=longest_s).steps_per_round(0.0, workers) == steps, "from the loader benchmark"
-
-
-def test_command_start_precedes_the_python_process() -> None:
-    before = perf_counter()
-    assert command_start({}) < before
-    assert command_start({"TORCHELASTIC_RUN_ID": "none"}) <= command_start({}) + 0.1, "the launcher started first"
-    here_s = process_start_s(os.getpid())
-    assert here_s is not None
-    assert command_start({EnvVar.DDPBENCH_BEGAN: str(here_s - 100)}) == pytest.approx(command_start({}) - 100, abs=0.1)
-    assert process_start_s(2**30) is None
