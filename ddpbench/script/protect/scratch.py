@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddpbench.bench.launch import process_start_s
 from ddpbench.machine.rank_env import RankEnv
+from ddpbench.machine.start_time import process_start_s
 from ddpbench.machine.variables import EnvVar
 from ddpbench.record.errors import UsageError
 
