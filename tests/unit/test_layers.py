@@ -15,7 +15,7 @@ LAYERS = [
     ["record"],
     ["machine"],
     ["distributed", "analysis"],
-    ["data", "workloads", "kernels"],
+    ["data", "workloads", "kernels", "loaders"],
     ["report", "training"],
     ["bench"],
     ["published", "script"],

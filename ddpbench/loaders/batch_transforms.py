@@ -1,0 +1,125 @@
+"""torchvision's transforms of single images, applied to whole batches on any device.
+
+Pixels are the same, bit for bit. Random transforms draw for each image, as the originals do, but from a generator of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+from ddpbench.loaders.errors import NotSupportedError
+
+BatchTransform = Callable[[Tensor, torch.Generator], Tensor]
+"""Takes images of N x C x H x W, and what to draw from; returns new or the same images."""
+
+_AS_TENSORS = (v1.PILToTensor, v2.PILToTensor, v2.ToImage)
+"""Images are tensors of uint8 already."""
+
+_TO_FLOATS = (v1.ToTensor, v2.ToTensor)
+
+
+def batch_transforms(transform: Any) -> list[BatchTransform]:
+    """What ``transform`` does to one image, for batches. Raises NotSupportedError if part of it is unknown, or leaves no tensors."""
+    steps = _flattened(transform)
+    if not any(type(each) in (*_AS_TENSORS, *_TO_FLOATS) for each in steps):
+        raise NotSupportedError("its transform returns no tensors")
+    return [batch for each in steps for batch in _batch_transform(each)]
+
+
+def _flattened(transform: Any) -> list[Any]:
+    if type(transform) in (v1.Compose, v2.Compose):
+        return [step for each in transform.transforms for step in _flattened(each)]
+    return [transform]
+
+
+def _batch_transform(transform: Any) -> Sequence[BatchTransform]:
+    kind = type(transform)
+    if kind in _AS_TENSORS:
+        return ()
+    if kind in _TO_FLOATS:
+        return (_to_unit_range,)
+    if kind in (v1.RandomHorizontalFlip, v2.RandomHorizontalFlip):
+        return (partial(_flip, transform.p, -1),)
+    if kind in (v1.RandomVerticalFlip, v2.RandomVerticalFlip):
+        return (partial(_flip, transform.p, -2),)
+    if kind in (v1.RandomCrop, v2.RandomCrop):
+        return (_random_crop(transform),)
+    if (kind is v1.ConvertImageDtype and transform.dtype == torch.float32) or (kind is v2.ToDtype and _is_to_float(transform)):
+        return (_to_unit_range if kind is v1.ConvertImageDtype else partial(_deterministic, transform),)
+    if kind in (v1.Normalize, v2.Normalize):
+        return (partial(_deterministic, transform),)
+    raise NotSupportedError(f"its transform {kind.__name__} is not known for batches")
+
+
+def _is_to_float(transform: v2.ToDtype) -> bool:
+    return bool(transform.scale) and transform.dtype == torch.float32
+
+
+def _to_unit_range(images: Tensor, _: torch.Generator) -> Tensor:
+    """Divides by a tensor: on a GPU, the quotient by a number is a product with its reciprocal, which rounds otherwise."""
+    if images.dtype != torch.uint8:
+        return images
+    return images.to(torch.get_default_dtype()).div_(torch.full((), 255.0, device=images.device))
+
+
+def _deterministic(transform: Callable[[Tensor], Tensor], images: Tensor, _: torch.Generator) -> Tensor:
+    return transform(images)
+
+
+def _flip(probability: float, dim: int, images: Tensor, generator: torch.Generator) -> Tensor:
+    is_flipped = torch.rand(len(images), generator=generator, device=images.device) < probability
+    return torch.where(is_flipped.view(-1, 1, 1, 1), images.flip(dim), images)
+
+
+def _random_crop(transform: v1.RandomCrop | v2.RandomCrop) -> BatchTransform:
+    """Padding with a constant value, then a crop at a random place."""
+    height, width = transform.size
+    sides, fill = _sides(transform), _fill_value(transform.fill)
+    if transform.padding_mode != "constant" or transform.pad_if_needed or fill is None:
+        raise NotSupportedError("its RandomCrop pads with other than one value")
+
+    def crop(images: Tensor, generator: torch.Generator) -> Tensor:
+        padded = pad(images, sides, value=fill)
+        number, channels, rows, columns = padded.shape
+        if rows < height or columns < width:
+            raise ValueError(f"Required crop size {(height, width)} is larger than input image size {(rows, columns)}")
+        device = images.device
+        first_row = torch.randint(rows - height + 1, (number, 1), generator=generator, device=device)
+        first_column = torch.randint(columns - width + 1, (number, 1), generator=generator, device=device)
+        row = (first_row + torch.arange(height, device=device)).view(number, 1, height, 1)
+        column = (first_column + torch.arange(width, device=device)).view(number, 1, 1, width)
+        image = torch.arange(number, device=device).view(number, 1, 1, 1)
+        return padded[image, torch.arange(channels, device=device).view(1, channels, 1, 1), row, column]
+
+    return crop
+
+
+def _sides(transform: v1.RandomCrop | v2.RandomCrop) -> list[int]:
+    """The widths of padding at the left, right, top and bottom."""
+    padding = transform.padding
+    if padding is None or isinstance(padding, int):
+        return [padding or 0] * 4
+    if isinstance(transform, v2.RandomCrop):
+        return list(padding)
+    left, top, right, bottom = list(padding) * (4 // len(padding))
+    return [left, right, top, bottom]
+
+
+def _fill_value(fill: Any) -> float | None:
+    """The only value of ``fill``; None if there are several."""
+    if isinstance(fill, dict):
+        fill = next(iter(fill.values())) if len(fill) == 1 else None
+    if fill is None:
+        return 0.0
+    if isinstance(fill, int | float):
+        return float(fill)
+    values = {float(each) for each in fill}
+    return values.pop() if len(values) == 1 else None
