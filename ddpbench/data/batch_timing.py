@@ -44,6 +44,11 @@ class BatchTimings:
 
     def __init__(self) -> None:
         self._timings: list[BatchTiming] = []
+        self._sampler_s: float | None = None
+
+    def add_sampler_time(self, seconds: float) -> None:
+        """The trainer has drawn indices for so many seconds."""
+        self._sampler_s = (self._sampler_s or 0.0) + seconds
 
     def record(self, requested_s: float, samples: int, worker_timing: WorkerTiming) -> None:
         """Record a batch of ``samples`` images that has just arrived."""
@@ -52,10 +57,11 @@ class BatchTimings:
     def pop_stats(self) -> LoaderStats | None:
         """Stats of the batches since the last call, then reset; None if there were no batches."""
         timings, self._timings = self._timings, []
-        return to_stats(timings) if timings else None
+        sampler_s, self._sampler_s = self._sampler_s, None
+        return to_stats(timings, sampler_s) if timings else None
 
 
-def to_stats(timings: Sequence[BatchTiming]) -> LoaderStats:
+def to_stats(timings: Sequence[BatchTiming], sampler_s: float | None = None) -> LoaderStats:
     """LoaderStats of the received batches, in order of arrival."""
     worker_timings = [timing.worker_timing for timing in timings]
     handoffs_s = [timing.handoff_s for timing in timings if timing.wait_s]
@@ -67,6 +73,7 @@ def to_stats(timings: Sequence[BatchTiming]) -> LoaderStats:
         if any(each.runqueue_wait_s is None for each in worker_timings)
         else sum(each.runqueue_wait_s or 0.0 for each in worker_timings),
         batch_ms=[1e3 * (each.end_s - each.start_s) for each in worker_timings],
+        sampler_s=sampler_s,
         num_waits=len(handoffs_s),
         waited_ms=1e3 * sum(timing.wait_s for timing in timings),
         handoff_ms=1e3 * fmean(handoffs_s) if handoffs_s else None,

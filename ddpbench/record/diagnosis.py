@@ -138,6 +138,7 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     loader_benchmarks: list[LoaderBenchmark] = []  # one per rank, all ranks at once
     single_rank_loader_benchmark: LoaderBenchmark | None = None  # rank 0 while the others idle
     all_cores_loader_benchmarks: list[LoaderBenchmark] = []  # one per rank, all ranks at once, with a worker for every core, or more
+    resident_loader_benchmarks: list[LoaderBenchmark] = []  # one per rank, all ranks at once, of the script's data on the device
     worker_memory: WorkerMemory | None = None  # of rank 0's node; of a script only
     stage_cpu_s: dict[str, Seconds] = {}  # CPU seconds per image by stage, if measured separately from the loader (DALI)
     storage: Storage | None = None

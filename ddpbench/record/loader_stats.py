@@ -34,6 +34,7 @@ class LoaderStats(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: dict[str, Seconds] = {}  # stage -> wall seconds in the workers; more than cpu_s if they waited for storage or a core
     runqueue_wait_s: Seconds | None = None  # part of wall_s in which workers were runnable but had no core; None if unknown
     batch_ms: list[Milliseconds] = []  # wall time of each batch in its worker; only one of every n batches above 64 ranks
+    sampler_s: Seconds | None = None  # in which the trainer drew the indices of batches; None if it was not timed
     num_waits: Count | None = None  # batches that the trainer waited for; None in records of earlier versions
     waited_ms: Milliseconds | None = None  # sum of these waits
     handoff_ms: Difference | None = None  # mean wait after a batch was ready, over the batches that the trainer waited for

@@ -44,6 +44,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     persistent_workers: Annotated[
         bool | None, Flag(DATA, "keep the workers from one epoch to the next (scripts)", automatic=UNCHANGED, sweep=False)
     ] = None
+    resident: Annotated[
+        bool | None, Flag(DATA, "data in the memory of the device, read a batch at a time (scripts)", automatic=UNCHANGED, sweep=False)
+    ] = None
+    ready_indices: Annotated[
+        bool | None, Flag(DATA, "draw the indices of batches before the batches are wanted (scripts)", automatic=UNCHANGED, sweep=False)
+    ] = None
     data_in_memory: Annotated[
         bool | None, Flag(DATA, "read files from memory, without waiting for storage", automatic=UNCHANGED, sweep=False)
     ] = None

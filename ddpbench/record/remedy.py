@@ -25,6 +25,8 @@ RemedyCode = Literal[
     "other-loader",  # the one of the scenario
     "more-hw-decoding",
     "data-in-memory",
+    "resident-data",
+    "ready-indices",
     "pinned-memory",
     "pinned-memory-and-worker",
     "decode-on-device",

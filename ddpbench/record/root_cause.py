@@ -16,6 +16,8 @@ Cause = Literal[
     "decode",  # decoding takes most of an image's cost
     "augment",  # augmentation takes most of an image's cost
     "collate",  # putting batches together takes most of an image's cost
+    "one-by-one",  # samples that lie in memory are fetched one by one, and collated
+    "slow-sampler",  # the trainer process draws the indices of batches too slowly
     "handoff",  # the trainer process takes batches over too slowly: collate, pickling or the pin thread
     "head-of-line",  # batches are ready, but not the one whose turn it is
     "one-rank",  # one rank's loader is slow, and the others wait for it
@@ -35,6 +37,20 @@ class CpuQuota(Evidence, frozen=True, kw_only=True, tag="cpu-quota"):
     usable_cores: Amount  # what the quota leaves
     cores: Count
     throttled_fraction: Fraction  # of the CPU time that the job asked for
+
+
+class OneByOne(Evidence, frozen=True, kw_only=True, tag="one-by-one"):
+    """One by one: samples that lie in memory are fetched singly, and collated. Rates are per rank, without training."""
+
+    samples_per_s: Amount
+    resident_samples_per_s: Amount  # of ``ddpbench.loaders.resident``
+
+
+class SlowSampler(Evidence, frozen=True, kw_only=True, tag="slow-sampler"):
+    """Slow sampler: the trainer waits while its own process draws indices, which no worker takes over."""
+
+    sampler_fraction: Fraction  # of the wait for data
+    batch_ms: Milliseconds  # to draw the indices of a batch
 
 
 class SlowHandoff(Evidence, frozen=True, kw_only=True, tag="slow-handoff"):
@@ -220,6 +236,8 @@ class UndecidedCause(Evidence, frozen=True, kw_only=True, tag="undecided-cause")
 
 CauseEvidence = (
     CpuQuota
+    | OneByOne
+    | SlowSampler
     | SlowHandoff
     | HandoffOrWorkers
     | HeadOfLine

@@ -89,6 +89,7 @@ class WatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""  # class of the outermost model, and of the model in DDP: "DistributedDataParallel(ResNet)"; empty if unknown
     optimizers: list[str] = []  # classes, in the order of their first steps
     dataset: str = ""  # class, and that of the dataset in it: "Subset of CIFAR10"
+    sampler: str = ""  # class of what chooses its samples; empty if unknown
     num_samples: Count | None = None  # of the dataset; None if it has no length
     in_order: bool = True  # its DataLoader returns batches in the order of the sampler
     step: StepKind = "batch"

@@ -46,6 +46,8 @@ class ChangeDataLoader(msgspec.Struct, frozen=True, kw_only=True, tag_field="cod
     pin_memory: bool | None = None
     persistent_workers: bool | None = None
     in_order: bool | None = None
+    resident: bool | None = None  # ``ddpbench.loaders.resident`` takes its place
+    ready_indices: bool | None = None  # its sampler draws the indices of an epoch at once
     shared_handles: list[SharedHandle] = []  # that each worker must open for itself first
     divide_samples: bool = False  # among the workers of a stream, first
 

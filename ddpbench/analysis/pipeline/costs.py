@@ -126,3 +126,10 @@ def _load_factor(stages_s: float, benchmarks: Sequence[LoaderBenchmark]) -> floa
     """
     samples, cpu_s = sum(each.samples for each in benchmarks), fsum(each.loader_cpu_s for each in benchmarks)
     return cpu_s / samples / stages_s if samples and cpu_s and stages_s else 1.0
+
+
+def sampler_batch_s(record: Record) -> float:
+    """Seconds in which a trainer draws the indices of a batch; 0 if that was not timed."""
+    timed = [stats for trace in record.traces if (stats := trace.loader_stats) and stats.sampler_s is not None]
+    samples = sum(each.samples for each in timed)
+    return record.config.batch_size * fsum(each.sampler_s or 0.0 for each in timed) / samples if samples else 0.0

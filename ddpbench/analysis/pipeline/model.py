@@ -14,7 +14,7 @@ from ddpbench.analysis.cpu_demand import all_cores_workers, cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import NodeCpuUsage, busiest_node
 from ddpbench.analysis.pipeline import rates
-from ddpbench.analysis.pipeline.costs import LoaderCost, loader_cost, loader_cost_of_run, loader_costs_of_ranks
+from ddpbench.analysis.pipeline.costs import LoaderCost, loader_cost, loader_cost_of_run, loader_costs_of_ranks, sampler_batch_s
 from ddpbench.analysis.summary import compute_phases_ms, samples_per_step
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.loader_stats import LoaderStats
@@ -54,9 +54,12 @@ class PipelineModel:
     training_cpu_s: float  # CPU seconds per image to train on it, if these cores do that; 0 with a GPU
     cpu_usage: NodeCpuUsage | None
     data_wait_fraction: float  # fraction of a step
+    sampler_fraction: float | None  # fraction of the wait for a batch in which the trainer draws indices
+    sampler_batch_s: float  # for the indices of a batch; 0 if unknown
     handoff_fraction: float | None  # fraction of the wait for a batch after its worker has finished it
     head_of_line_fraction: float | None  # fraction of the wait for data in which a later batch was ready
     measured_loader_rate: float | None  # from the loader benchmark, the slowest rank
+    resident_rate: float | None  # of the data on the device, without training; None if they cannot be there
     storage_rate: float | None
     single_rank_speedup: float | None  # loader rate with one rank loading, over its rate with all ranks loading
     more_workers: WorkersTrial | None  # what more workers gained in a trial
@@ -227,10 +230,13 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
         training_cpu_s=node.threads_per_rank * (measured_s or compute_s) / batch if on_cpu else 0.0,
         cpu_usage=busiest_node(record),
         data_wait_fraction=inputs.data_wait_ms / inputs.step_ms,
+        sampler_fraction=_fraction_of_waits(record, lambda stats, _: stats.sampler_s and 1000 * stats.sampler_s),
+        sampler_batch_s=sampler_batch_s(record),
         handoff_fraction=_handoff_fraction(record),
         head_of_line_fraction=_head_of_line_fraction(record),
         measured_loader_rate=slowest_rate(diagnosis.loader_benchmarks) if diagnosis else None,
         single_rank_speedup=_single_rank_speedup(diagnosis),
+        resident_rate=slowest_rate(diagnosis.resident_loader_benchmarks) if diagnosis else None,
         storage_rate=_storage_rate(diagnosis, node.ranks),
         more_workers=inputs.controls.more_workers,
         benchmark_gain=_benchmark_gain(diagnosis, node.workers),

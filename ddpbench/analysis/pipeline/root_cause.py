@@ -28,12 +28,14 @@ from ddpbench.record.root_cause import (
     HeadOfLine,
     HeadOfLineOrWorkers,
     IdleWorkers,
+    OneByOne,
     OversubscribedWorkers,
     ReadAndDecodeWait,
     ReadWait,
     ReadWaitOrCores,
     SharedBusyCores,
     SlowHandoff,
+    SlowSampler,
     StorageRate,
     TimeOutsideSamples,
     TooFewCores,
@@ -93,6 +95,22 @@ def cpu_quota(pipeline: PipelineModel) -> RootCause | None:
     if usage is None or usage.throttled_fraction < MIN_THROTTLED_FRACTION:
         return None
     return RootCause("quota", CpuQuota(usable_cores=usage.usable_cores, cores=usage.cores, throttled_fraction=usage.throttled_fraction))
+
+
+def one_by_one(pipeline: PipelineModel) -> RootCause | None:
+    """Data that could stay on the device, and would be read there in a fraction of the time."""
+    rate, resident_rate = pipeline.measured_loader_rate, pipeline.resident_rate
+    if rate is None or resident_rate is None or rate > EXPLAINED_FRACTION * resident_rate:
+        return None
+    return RootCause("one-by-one", OneByOne(samples_per_s=rate, resident_samples_per_s=resident_rate))
+
+
+def slow_sampler(pipeline: PipelineModel) -> RootCause | None:
+    """Indices that the trainer draws while it waits."""
+    fraction = pipeline.sampler_fraction
+    if fraction is None or fraction < EXPLAINED_FRACTION:
+        return None
+    return RootCause("slow-sampler", SlowSampler(sampler_fraction=min(1.0, fraction), batch_ms=1000 * pipeline.sampler_batch_s))
 
 
 def slow_handoff(pipeline: PipelineModel) -> RootCause | None:
@@ -351,6 +369,8 @@ def _limit_of_more_workers(pipeline: PipelineModel, core_bound_rate: float, work
 
 CAUSE_RULES: tuple[Callable[[PipelineModel], RootCause | None], ...] = (
     cpu_quota,
+    one_by_one,
+    slow_sampler,
     slow_handoff,
     outside_samples,
     head_of_line,

@@ -264,6 +264,21 @@ def _persistent_workers_of_script(script: WatchedScript, context: LoaderContext)
     )
 
 
+def resident_data(context: LoaderContext) -> Remedy | None:
+    """For a script whose data could stay on the device, as a benchmark has shown."""
+    diagnosis = context.inputs.controls.diagnosis
+    if diagnosis is None or not diagnosis.resident_loader_benchmarks:
+        return None
+    return Remedy(code="resident-data", scenario=Scenario(resident=True))
+
+
+def ready_indices(context: LoaderContext) -> Remedy | None:
+    """For a script whose sampler takes as long as a good part of the wait: it could draw the indices of an epoch at once."""
+    if context.record.script is None or not context.has_measured_costs:
+        return None
+    return Remedy(code="ready-indices", scenario=Scenario(ready_indices=True))
+
+
 def dataloader_with_workers(context: LoaderContext) -> Remedy | None:
     """For a user-defined loader whose batches the trainer process itself makes."""
     record = context.record

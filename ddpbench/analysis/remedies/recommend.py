@@ -26,6 +26,8 @@ from ddpbench.analysis.remedies.loader_rules import (
     out_of_order,
     persistent_workers,
     pinned_memory,
+    ready_indices,
+    resident_data,
     without_loader,
 )
 from ddpbench.analysis.remedies.training_rules import (
@@ -53,6 +55,8 @@ SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
     "more-prefetch",
     "out-of-order",
     "persistent-workers",
+    "resident-data",
+    "ready-indices",
     "pinned-memory",
     "pinned-memory-and-worker",
     "decode-on-device",
@@ -68,6 +72,7 @@ SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
 GENERAL_RULES: tuple[LoaderRule, ...] = (
     other_loader("tensor"),
     more_hw_decoding,
+    resident_data,
     dataloader_with_workers,
     more_workers,
     persistent_workers,
@@ -84,15 +89,18 @@ RULES_BY_CAUSE: Mapping[Cause, tuple[LoaderRule, ...]] = {
     "too-few-workers": (more_workers,),
     "oversubscribed": (fewer_workers,),
     "storage": (data_in_memory, more_workers, more_prefetch),
+    "one-by-one": (resident_data,),
+    "slow-sampler": (ready_indices,),
     "handoff": (other_loader("tensor"), other_loader("torch-uint8"), other_loader("dali-cpu")),
     "head-of-line": (out_of_order, more_prefetch, more_workers),
 }
 """Rules for a data-bound run, by its cause; they come before ``GENERAL_RULES``."""
 
 RULES_BY_BOTTLENECK: Mapping[Bottleneck, tuple[LoaderRule, ...]] = {
-    "epoch-start-bound": (persistent_workers, more_workers),
+    "epoch-start-bound": (resident_data, persistent_workers, more_workers),
     "loader-contends-cpu": (
         other_loader("tensor"),
+        resident_data,
         fewer_workers,
         no_workers,
         other_loader("dali-gpu"),
@@ -101,7 +109,7 @@ RULES_BY_BOTTLENECK: Mapping[Bottleneck, tuple[LoaderRule, ...]] = {
         more_cores,
     ),
     "loader-contends-gpu": (more_hw_decoding, other_loader("dali-cpu")),
-    "host-to-device-bound": (pinned_memory, other_loader("torch-uint8"), without_loader),
+    "host-to-device-bound": (resident_data, pinned_memory, other_loader("torch-uint8"), without_loader),
 }
 """Rules for the other bottlenecks that concern the loader."""
 

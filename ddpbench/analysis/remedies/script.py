@@ -18,7 +18,7 @@ def is_script_change(scenario: Scenario) -> bool:
 
 def shared_in_workers(scenario: Scenario, record: Record) -> list[SharedHandle]:
     """What workers would share with ``scenario``, unless each opened its own; empty without workers."""
-    workers = record.workers if scenario.workers is None else scenario.workers
+    workers = 0 if scenario.resident else record.workers if scenario.workers is None else scenario.workers
     return record.script.shared_handles if record.script and workers else []
 
 
@@ -56,6 +56,8 @@ def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
         pin_memory=scenario.pin_memory,
         persistent_workers=True if scenario.keeps_workers and not record.rebuilds_loader else None,
         in_order=scenario.in_order,
+        resident=scenario.resident,
+        ready_indices=scenario.ready_indices,
         shared_handles=shared_in_workers(scenario, record),
         divide_samples=compared is not None and compared.repeats_samples,
     )

@@ -10,8 +10,9 @@ from statistics import fmean
 import msgspec
 
 from ddpbench.analysis.controls import step_time_ratio
+from ddpbench.analysis.pipeline.costs import sampler_batch_s
 from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
-from ddpbench.analysis.whatif.batches import scale_times
+from ddpbench.analysis.whatif.batches import round_robin_times, scale_times
 from ddpbench.analysis.whatif.context import WhatIfContext
 from ddpbench.analysis.whatif.loader_changes import with_handoff, with_hw_decoder_load, with_loader, with_pin_memory
 from ddpbench.analysis.whatif.state import PipelineState
@@ -54,6 +55,8 @@ def _present_value(name: str, state: PipelineState, context: WhatIfContext) -> o
         "fused_kernels": state.fused,
         "batch_size": state.batch_size,
         "data_in_memory": False,
+        "resident": False,
+        "ready_indices": False,
         "pin_memory": config.pin_memory if context.on_gpu else None,
         "workers": state.workers,
         "prefetch": state.prefetch,
@@ -79,6 +82,44 @@ def with_data_in_memory(state: PipelineState, wanted: bool, context: WhatIfConte
         blocked_curve=None,
         files_per_s=storage.warm_files_per_s if storage and state.files_per_s else None,
     ).with_assumptions(Assumption(code="no-read-wait"))
+
+
+def with_resident(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
+    """The trainer asks the device for a batch, as in the benchmark; nothing is copied, and no worker starts."""
+    diagnosis = context.inputs.controls.diagnosis
+    benchmarks = diagnosis.resident_loader_benchmarks if diagnosis else []
+    if not benchmarks:
+        raise UsageError("the data of this training cannot stay on the device, or that was not measured", "drop --resident")
+    times = round_robin_times(benchmarks, 1)
+    return replace(
+        state,
+        workers=0,
+        batch_times_s=times.times_s,
+        read_wait_fraction=times.read_wait_fraction,
+        interference_s=0.0,
+        handoff_s=0.0,
+        background_handoff=False,
+        cores=None,
+        sample_cpu_curve=None,
+        trainer_cpu_curve=None,
+        blocked_curve=None,
+        files_per_s=None,
+        epoch_start_s=0.0,
+        cpu_loss=0.0,
+    )
+
+
+def with_ready_indices(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
+    """The trainer finds the indices of every batch drawn."""
+    sampler_s = sampler_batch_s(context.inputs.record)
+    if not sampler_s:
+        raise UsageError("how long the sampler of this training takes was not measured", "drop --ready-indices")
+    trainer_cpu = state.trainer_cpu_curve
+    return replace(
+        state,
+        handoff_s=max(0.0, state.handoff_s - sampler_s),
+        trainer_cpu_curve=trainer_cpu.shifted(-min(sampler_s, *(cpu_s for _, cpu_s in trainer_cpu.points))) if trainer_cpu else None,
+    )
 
 
 def with_workers(state: PipelineState, number: int, context: WhatIfContext) -> PipelineState:
@@ -173,6 +214,8 @@ SETTERS: Mapping[str, Callable[..., PipelineState]] = {
     "fused_kernels": with_fused_kernels,
     "batch_size": with_batch_size,
     "data_in_memory": with_data_in_memory,
+    "resident": with_resident,
+    "ready_indices": with_ready_indices,
     "workers": with_workers,
     "persistent_workers": with_persistent_workers,
     "pin_memory": with_pin_memory,

@@ -12,7 +12,7 @@ from ddpbench.analysis.controls import extra_step_s, step_s
 from ddpbench.analysis.cpu_demand import cpu_demand, worker_cpu_s
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import busiest_node
-from ddpbench.analysis.pipeline.costs import loader_cost
+from ddpbench.analysis.pipeline.costs import loader_cost, sampler_batch_s
 from ddpbench.analysis.pipeline.rates import storage_rate
 from ddpbench.analysis.ranks import COMPUTE_PHASES, drop_none, mean_or_none
 from ddpbench.analysis.simulation.simulator import core_bound_step_s, simulate
@@ -246,9 +246,11 @@ def _producer_times(inputs: AnalysisInput) -> ProducerTimes:
 
 
 def _handoff_s(inputs: AnalysisInput) -> float:
+    """Without workers, the trainer itself has what it loads at once, but for the indices, which are no part of the time of a batch."""
     handoffs_ms = [trace.loader_stats.handoff_ms for trace in inputs.record.traces if trace.loader_stats]
+    sampler_s = 0.0 if inputs.record.workers else sampler_batch_s(inputs.record)
     if drop_none(handoffs_ms):
-        return fmean(drop_none(handoffs_ms)) / 1000
+        return fmean(drop_none(handoffs_ms)) / 1000 + sampler_s
     benchmarks = inputs.controls.diagnosis.loader_benchmarks if inputs.controls.diagnosis else []
     return (mean_or_none(each.loader_stats.handoff_ms for each in benchmarks if each.loader_stats) or 0.0) / 1000
 

@@ -21,12 +21,14 @@ from ddpbench.record.root_cause import (
     HeadOfLine,
     HeadOfLineOrWorkers,
     IdleWorkers,
+    OneByOne,
     OversubscribedWorkers,
     ReadAndDecodeWait,
     ReadWait,
     ReadWaitOrCores,
     SharedBusyCores,
     SlowHandoff,
+    SlowSampler,
     StorageRate,
     TimeOutsideSamples,
     TooFewCores,
@@ -52,6 +54,13 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
                 f"a CPU quota of {format_3sig(evidence.usable_cores)} of {evidence.cores} cores withholds "
                 f"{evidence.throttled_fraction:.0%} of the CPU time that the job needs"
             )
+        case OneByOne():
+            rates = f"{_rate(evidence.samples_per_s, record)}, whole batches {_rate(evidence.resident_samples_per_s, record)}"
+            return f"the data fit into memory, but are fetched one by one and collated: {rates}"
+        case SlowSampler():
+            sampler = record.script.sampler if record.script and record.script.sampler else "the sampler"
+            draws = f"{sampler} draws the indices of a batch in {format_3sig(evidence.batch_ms)} ms in the trainer process"
+            return f"{draws}, {evidence.sampler_fraction:.0%} of the data wait: workers do not help"
         case SlowHandoff():
             busy = evidence.worker_busy_fraction
             idle = f", with workers {busy:.0%} busy" if busy is not None else ""

@@ -56,6 +56,8 @@ REASONS: Mapping[RemedyCode, str] = {
     "out-of-order": "a late batch holds up no other; the order of the batches is no longer reproducible",
     "dataloader-with-workers": "the trainer process loads each batch itself and prefetches none while it trains",
     "more-hw-decoding": "the GPU's JPEG unit decodes nearly all images and frees the SMs for training",
+    "ready-indices": "the trainer process draws the indices of every batch while it waits for it, and workers take nothing of that over",
+    "resident-data": "data stay in the memory of the device, where a batch is read at once, without workers",
     "pinned-memory": "copies from pinned memory overlap training",
     "pinned-memory-and-worker": "not predicted; without workers, the trainer process would pin each batch itself and wait for it",
     "even-batches": "not predicted; for example a sampler that sorts samples by length into the batches of one step",

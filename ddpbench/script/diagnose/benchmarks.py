@@ -15,6 +15,8 @@ from ddpbench.analysis.worker_memory import workers_that_fit
 from ddpbench.bench.loader_bench import BenchmarkedLoader, measure_delivery
 from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.distributed.bandwidth import h2d_bytes_per_s
+from ddpbench.loaders.errors import NotSupportedError
+from ddpbench.loaders.resident import check_resident
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.storage import benchmark_storage
 from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark
@@ -26,7 +28,7 @@ from ddpbench.script.diagnose.own_loader import SteeredIterator
 from ddpbench.script.diagnose.sample_comparison import probe_shared_files
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import RankResults, Stage, first_line
-from ddpbench.script.diagnose.trial_loader import open_trial
+from ddpbench.script.diagnose.trial_loader import open_resident, open_trial
 from ddpbench.script.diagnose.worker_memory import make_room, measure_worker_memory
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
@@ -52,6 +54,8 @@ class Benchmarks:
                 results.has_forked |= probe_shared_files(iterator.loader, self._shared_files)
             results.shared_handles = self._shared_files.shared(iterator.loader)
             results.benchmarks = [self._benchmark_own(stage, iterator, observer)]
+            with suppress(NotSupportedError):
+                results.resident_benchmark = benchmark_resident(iterator, device or torch.device("cpu"), self._rank, stage.seconds)
         elif stage.kind == "benchmark" and self._rank == 0:
             results.single_rank_benchmark = self._benchmark_own(stage, iterator, observer)
         elif stage.kind == "copies" and device is not None:
@@ -99,6 +103,23 @@ def benchmark_own(iterator: SteeredIterator, rank: int, seconds: float) -> Loade
     parallel = max(1, source.workers)
     loader = BenchmarkedLoader(steered, rank, parallel, parallel, source.prefetched)
     return measure_delivery(loader, iterator.drop_own, steered.first_batch_s, seconds)
+
+
+def benchmark_resident(iterator: SteeredIterator, device: torch.device, rank: int, seconds: float) -> LoaderBenchmark:
+    """Drain the script's data on ``device``, as ``ddpbench.loaders.resident`` reads them. Raises NotSupportedError where it does not."""
+    check_resident(iterator.loader)
+    begin_s = perf_counter()
+    batches: Any = iter(open_resident(iterator.loader, device))  # timed
+
+    def drop_next() -> int:
+        batch = next(batches)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return iterator.source.num_samples_in(batch, batches.samples)
+
+    drop_next()
+    loader = BenchmarkedLoader(batches, rank, producers=1, burst_size=1, prefetched=0)
+    return msgspec.structs.replace(measure_delivery(loader, drop_next, perf_counter() - begin_s, seconds), workers=0)
 
 
 def benchmark_with_workers(copied: DataLoader[Any], iterator: SteeredIterator, rank: int, seconds: float) -> LoaderBenchmark:

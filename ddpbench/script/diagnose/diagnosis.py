@@ -317,6 +317,7 @@ class ScriptDiagnosis:
         """Publish this rank's results; on rank 0 receive those of the others."""
         own = self.windows.results
         own.stage, own.state = stage, self._observation.state(RankProgress(), has_ended=True)
+        own.reads_on_host = self.windows.reads_on_host
         own.own_rows, own.epoch_starts_s = self.windows.own_rows.tobytes(), self.windows.epoch_starts_s
         if self._rank_env.is_rank0:
             others = self._channel.receive_results(stage, *([timeout_s] if timeout_s else [])) if self._channel else {}

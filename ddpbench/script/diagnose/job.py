@@ -79,6 +79,8 @@ def update_diagnosis(diagnosis: Diagnosis, results: Sequence[RankResults]) -> No
     diagnosis.all_cores_loader_benchmarks = all_cores if len(all_cores) == len(results) else []
     problems = [each.all_cores_problem for each in results if each.all_cores_problem]
     diagnosis.skipped = [SkippedMeasurement("all_cores_loader_benchmarks", "failed", error=each) for each in problems[:1]]
+    resident = [each.resident_benchmark for each in results if each.resident_benchmark and not each.reads_on_host]
+    diagnosis.resident_loader_benchmarks = resident if len(resident) == len(results) else []
     diagnosis.storage, diagnosis.worker_memory = results[0].storage, results[0].worker_memory
     if bandwidths := [each.h2d_bandwidth for each in results if each.h2d_bandwidth]:
         diagnosis.h2d_bandwidth = min(bandwidths, key=lambda each: each.pinned_bytes_per_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import wraps
 from time import perf_counter
@@ -72,6 +72,28 @@ def _create_iterator(get_iterator: Callable[[Any], Any], loader: DataLoader[Any]
         loader.worker_init_fn = user_init
 
 
+class TimedIndices:
+    """The indices that a DataLoader draws, and how long it takes for them."""
+
+    def __init__(self, indices: Iterator[Any]) -> None:
+        self._indices, self._seconds = indices, 0.0
+
+    def __iter__(self) -> TimedIndices:
+        return self
+
+    def __next__(self) -> Any:
+        begin_s = perf_counter()
+        try:
+            return next(self._indices)
+        finally:
+            self._seconds += perf_counter() - begin_s
+
+    def pop_seconds(self) -> float:
+        """Seconds since the last call."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
+
 MIN_TIMED_BATCHES_PER_WORKER = 2
 """In shorter epochs, the first batch of each worker is timed like the others: there are too few of those."""
 
@@ -88,6 +110,19 @@ class TimedIterator:
         self._length, self._received = _length(iterator), 0
         self.first_batch_s: float | None = None  # that the script waited for its workers to start and load one
         self.samples: int | None = None  # in the last batch; None if unknown
+        self._time_indices()
+
+    def _time_indices(self) -> None:
+        """Torch has no public way."""
+        indices = getattr(self._iterator, "_sampler_iter", None)
+        self._indices = None if indices is None else TimedIndices(indices)
+        if self._indices is not None:
+            self._iterator._sampler_iter = self._indices
+
+    def _reset(self, *arguments: Any) -> None:
+        """A DataLoader that keeps its workers begins another epoch."""
+        self._iterator._reset(*arguments)
+        self._time_indices()
 
     def __iter__(self) -> TimedIterator:
         return self
@@ -95,6 +130,8 @@ class TimedIterator:
     def __next__(self) -> Any:
         requested_s = perf_counter()
         found = next(self._iterator)
+        if self._indices is not None:
+            self.timings.add_sampler_time(self._indices.pop_seconds())
         if self.first_batch_s is None:
             self.first_batch_s = self._creation_s + perf_counter() - requested_s
             requested_s = perf_counter()  # the start of workers is no wait of a step

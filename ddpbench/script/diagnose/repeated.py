@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ddpbench.machine.host import free_memory_bytes
 from ddpbench.record.errors import BenchError
+from ddpbench.script.diagnose.batch_use import BatchUse
 from ddpbench.script.diagnose.opened_batch import CannotOpen, OpenedBatch
 from ddpbench.script.observe.source import num_samples
 
@@ -67,12 +68,12 @@ class RepeatedBatches:
         self._is_full = len(self._batches) + 1 >= MAX_BATCHES or (2 * kept.num_bytes + kept.array_bytes) * (len(self._batches) + 2) > room
         self._batches.append(kept)
 
-    def next_batch(self) -> Any:
-        """The next of the batches, in host memory; beside a GPU it is page-locked."""
+    def next_batch(self, use: BatchUse | None = None) -> Any:
+        """The next of the batches, in host memory; beside a GPU it is page-locked. ``use`` watches its tensors."""
         kept = self._batches[self._next % len(self._batches)]
         self._next += 1
         self.samples = kept.samples
-        return kept.hand_out()
+        return kept.hand_out() if use is None else kept.hand_out(use.watched)
 
     def rewind(self) -> None:
         """The next batch is the first one."""
@@ -132,12 +133,12 @@ class KeptBatch:
     def num_bytes(self) -> int:
         return sum(map(_num_bytes, self.handed_out))
 
-    def hand_out(self) -> Any:
-        """The batch as it was kept, in a new structure."""
+    def hand_out(self, wrapped: Callable[[Tensor], Tensor] | None = None) -> Any:
+        """The batch as it was kept, in a new structure, with each tensor ``wrapped``."""
         for index in range(len(self.handed_out)):
             if not self.is_unchanged(index):
                 self._restore(index)
-        return self.build(self.handed_out)
+        return self.build([wrapped(each) for each in self.handed_out] if wrapped else self.handed_out)
 
     def is_unchanged(self, index: int) -> bool:
         """Whether the script has left the tensor at ``index`` as it was handed out."""

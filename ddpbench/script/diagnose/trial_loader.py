@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import cycle, islice
 from time import monotonic
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ddpbench.analysis.worker_memory import memory_limit
 from ddpbench.data.loaders.start_workers import is_forked, suppress_worker_count_warning
+from ddpbench.loaders.resident import resident_parts
 from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.loader_stats import LoaderStats
@@ -30,6 +32,10 @@ Spawned workers import the script before their first batch.
 
 MAX_SKIP_S = 1.0
 """Seconds that a trial may take to reach the middle of an epoch: some samplers draw slowly."""
+
+
+MAX_DRAW_S = 2.0
+"""Seconds in which indices are drawn before a trial in which they are ready."""
 
 
 class OpenTrial:
@@ -118,9 +124,15 @@ def open_trial(
             collate_fn=loader.collate_fn,
             pin_memory=loader.pin_memory if scenario.pin_memory is None else scenario.pin_memory,
             generator=_copied(loader.generator),
-            **_order(loader, whole_epochs),
+            **_order(loader, whole_epochs, bool(scenario.ready_indices)),
             **worker_arguments,
         )
+
+
+def open_resident(loader: DataLoader[Any], device: torch.device, whole_epochs: bool = False) -> DataLoader[Any]:
+    """The data of ``loader`` on ``device``, as ``ddpbench.loaders.resident`` reads them, in an order as of ``open_trial``."""
+    dataset, collate = resident_parts(loader, device)
+    return DataLoader(dataset, collate_fn=collate, generator=_copied(loader.generator), **_order(loader, whole_epochs))
 
 
 def batch_timeout_s(loader: DataLoader[Any]) -> float:
@@ -129,9 +141,9 @@ def batch_timeout_s(loader: DataLoader[Any]) -> float:
     return min(loader.timeout or timeout_s, timeout_s)
 
 
-def _order(loader: DataLoader[Any], whole_epochs: bool) -> dict[str, Any]:
-    """The arguments that set which samples are in a batch."""
-    copied = _copied_sampler if whole_epochs else EndlessSampler
+def _order(loader: DataLoader[Any], whole_epochs: bool, is_ready: bool = False) -> dict[str, Any]:
+    """The arguments that set which samples are in a batch. If it ``is_ready``, their indices are drawn here."""
+    copied: Callable[[Any], Any] = ReadyIndices if is_ready else _copied_sampler if whole_epochs else EndlessSampler
     if isinstance(loader.dataset, IterableDataset):
         return {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
     if loader.batch_sampler is None:
@@ -166,6 +178,25 @@ class EndlessSampler:
             if is_empty and not is_first_epoch:
                 return  # a sampler that can be used once
             is_first_epoch = False
+
+
+class ReadyIndices:
+    """Batches, or samples, that a copy of ``sampler`` has drawn in ``MAX_DRAW_S``, again and again; in epochs if it has a length."""
+
+    def __init__(self, sampler: Any) -> None:
+        end_s = monotonic() + MAX_DRAW_S
+        self._drawn = []
+        for each in _copied_sampler(sampler):
+            self._drawn.append(each)
+            if monotonic() > end_s:
+                break
+        self._length = _length(sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(cycle(self._drawn), self._length or None)
+
+    def __len__(self) -> int:
+        return self._length
 
 
 def _length(sampler: Any) -> int:

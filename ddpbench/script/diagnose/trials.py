@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch.utils.data import DataLoader
+
 from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.record.prediction import Scenario
 from ddpbench.report.messages.sample_comparison import comparison_text
@@ -14,7 +17,7 @@ from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader
 from ddpbench.script.diagnose.sample_comparison import compare_samples
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import FailedTrial, RankResults, Stage, first_line
-from ddpbench.script.diagnose.trial_loader import OpenTrial, open_trial
+from ddpbench.script.diagnose.trial_loader import OpenTrial, open_resident, open_trial
 from ddpbench.script.diagnose.worker_memory import make_room, measure_worker_memory
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.source import LoaderSource
@@ -55,15 +58,21 @@ class Trials:
         if (present is None or present.whole_epochs != stage.whole_epochs) and not self.has_failed(scenario):
             try:
                 with _quietly(observer):
-                    memory = measure_worker_memory(loader, self._ranks_per_node)
-                    is_rebuilt = iterator.source.is_rebuilt
-                    trial = open_trial(iterator.loader, scenario, memory, self._files, is_rebuilt, stage.whole_epochs)
-                    self._take_turns |= make_room(iterator, trial, memory)
-                    self._results.has_forked |= trial.num_workers > 0
+                    if scenario.resident:
+                        trial = open_resident(iterator.loader, observer.device or torch.device("cpu"), stage.whole_epochs)
+                    else:
+                        trial = self._open_copy(iterator, scenario, stage.whole_epochs)
                     loader.trials[scenario] = OpenTrial(trial, stage.whole_epochs)
             except Exception as problem:
                 self._fail(scenario, problem)
         return loader.trials.get(scenario)
+
+    def _open_copy(self, iterator: SteeredIterator, scenario: Scenario, whole_epochs: bool) -> DataLoader[Any]:
+        memory = measure_worker_memory(iterator.steered, self._ranks_per_node)
+        copied = open_trial(iterator.loader, scenario, memory, self._files, iterator.source.is_rebuilt, whole_epochs)
+        self._take_turns |= make_room(iterator, copied, memory)
+        self._results.has_forked |= copied.num_workers > 0
+        return copied
 
     def leave_room(self, loader: SteeredLoader) -> None:
         """The script's own workers are wanted: end those of trials if both do not fit."""

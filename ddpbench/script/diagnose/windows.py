@@ -19,6 +19,7 @@ from ddpbench.machine.streams import print_note
 from ddpbench.record.errors import BenchError
 from ddpbench.record.roles import BASELINE
 from ddpbench.record.script import OnlyWatchedReason
+from ddpbench.script.diagnose.batch_use import BatchUse
 from ddpbench.script.diagnose.benchmarks import Benchmarks
 from ddpbench.script.diagnose.dataset_files import dataset_files
 from ddpbench.script.diagnose.measurement import DrainedLoader, LoaderInUse, Measurement, NoLoader
@@ -95,6 +96,7 @@ class Windows:
         self._training: tuple[LoaderSource, SteeredLoader] | None = None  # of the last batch
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
+        self._use: BatchUse | None = None  # that the script makes of a batch
         self._layers: ModelLayers | None = None  # on rank 0, after they were timed
         self._has_failed = False
 
@@ -112,6 +114,15 @@ class Windows:
         """The DataLoader of the script that it trains on, while it iterates over it."""
         iterator = self._training[1].iterator if self._training else None
         return iterator.loader if iterator else None
+
+    @property
+    def reads_on_host(self) -> bool:
+        """Whether the script, which trains on a GPU, does more with a batch than to move it there; or may do so, as far as is known."""
+        return self._is_on_gpu and (self._use is None or self._use.reads_on_host)
+
+    @property
+    def _is_on_gpu(self) -> bool:
+        return self.observer.device is not None and self.observer.device.type == "cuda"
 
     def epoch_position(self) -> int:
         """Batches of the present epoch that the script has got from the training loader."""
@@ -332,9 +343,16 @@ class Windows:
             batch = iterator.next_own(may_end=False)
             self._keep(batch, iterator)
             return batch
-        batch = repeated.next_batch()
+        batch = repeated.next_batch(self._new_use())
         iterator.samples = repeated.samples
         return batch
+
+    def _new_use(self) -> BatchUse | None:
+        """For the first batch that is repeated, if the data of the script could be on the GPU from the start; else None."""
+        if self._use is not None or self.results.resident_benchmark is None or not self._is_on_gpu:
+            return None
+        self._use = BatchUse()
+        return self._use
 
     def _keep(self, batch: Any, iterator: SteeredIterator) -> None:
         try:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
@@ -35,12 +36,14 @@ class ModelPlace:
 class LoaderPlace:
     """Where the DataLoader that is trained on gets its arguments, whose names begin with ``prefix``, and its present ``settings``.
 
-    That is its own call, or that of the arguments of a Trainer; None if another library makes it.
+    That is its own call, or that of the arguments of a Trainer; None if another library makes it. The training ``avoids_gpu`` if it is on
+    the CPU although there is one.
     """
 
     site: CallSite | None
     settings: Mapping[str, Any]
     prefix: str = ""
+    avoids_gpu: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def training_places(training: Training, loader: DataLoader[Any] | None, sites: C
     return TrainingPlaces(
         models=[_model_place(each, training.optimizers, sites) for each in training.models],
         optimizers=direct,
-        loader=_loader_place(loader, sites) if loader is not None else None,
+        loader=_loader_place(loader, sites, training.device.type == "cpu") if loader is not None else None,
         arguments=list(sites.arguments),
     )
 
@@ -84,8 +87,8 @@ def _users(model: nn.Module, own: nn.Module, optimizers: Sequence[Optimizer]) ->
             yield optimizer
 
 
-def _loader_place(loader: DataLoader[Any], sites: CallSites) -> LoaderPlace:
+def _loader_place(loader: DataLoader[Any], sites: CallSites, on_cpu: bool) -> LoaderPlace:
     settings = {name: getattr(loader, name, None) for name in LOADER_ARGUMENTS}
     own = sites.of_loader(loader)
     trainer = sites.of_trainer(loader.num_workers) if own is None else None
-    return LoaderPlace(trainer or own, settings, TRAINER_PREFIX if trainer else "")
+    return LoaderPlace(trainer or own, settings, TRAINER_PREFIX if trainer else "", on_cpu and torch.cuda.is_available())

@@ -122,16 +122,33 @@ class ScriptEdit:
     def _change_loader(self, change: ChangeDataLoader) -> None:
         """By the script's own arguments where it has some, else in the call of its DataLoader."""
         place = self._places.loader
-        if change.shared_handles or change.divide_samples:
+        if change.shared_handles or change.divide_samples or change.ready_indices:
             raise CannotEdit("by-hand")
         if place is None:
             raise CannotEdit("no-source")
         if place.site and place.site.is_of_subclass:  # whose arguments are its own
             raise CannotEdit("no-safe-place")
+        if change.resident:
+            self._keep_resident(place)
         for name in LOADER_ARGUMENTS:
             value = getattr(change, name)
             if value is not None and value != place.settings[name]:
                 self._set(name, value, place)
+
+    def _keep_resident(self, place: LoaderPlace) -> None:
+        """A line after the loader is made or, where it gets no name, a call around that of the DataLoader."""
+        if place.site is None or place.prefix:
+            raise CannotEdit("no-source")
+        source = self._source(place.site)
+        call, statement = source.call(place.site.line, place.site.class_name), source.statement(place.site.line)
+        if call is None or statement is None:
+            raise CannotEdit("no-safe-place")
+        device = ', "cpu"' if place.avoids_gpu else ""
+        if name := assigned_name(statement, call):
+            source.insert_after(statement, f"import ddpbench.loaders\n{name} = ddpbench.loaders.resident({name}{device})")
+        else:
+            source.insert_before(statement, "import ddpbench.loaders")
+            source.wrap(call, "ddpbench.loaders.resident(", f"{device})")
 
     def _set(self, name: str, value: Any, place: LoaderPlace) -> None:
         source = self._source(place.site) if place.site else None

@@ -105,6 +105,12 @@ class Source:
         self._replace(place, place, f", {name}={value}")
         return True
 
+    def wrap(self, expression: ast.expr, before: str, after: str) -> None:
+        """Put ``before`` and ``after`` around an expression."""
+        start, end = self._span(expression)
+        self._replace(start, start, before)
+        self._replace(end, end, after)
+
     def insert_before(self, statement: ast.stmt, code: str) -> None:
         """Lines of ``code`` before ``statement``, indented like that."""
         start = self._starts[statement.lineno - 1]

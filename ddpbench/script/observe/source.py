@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import BatchSampler, Dataset, IterableDataset
 
 DEFAULT_PREFETCH = 2
 """What a DataLoader prefetches per worker by default."""
@@ -20,6 +20,7 @@ class LoaderSource:
 
     name: str  # class of the loader
     dataset: str  # class of its dataset, and of the one in it
+    sampler: str  # class of what chooses samples, also inside of torch's BatchSampler; empty without one
     num_samples: int | None  # of the dataset; None if it has no length
     batch_size: int | None  # None if the loader does not know it
     workers: int
@@ -45,6 +46,7 @@ class LoaderSource:
         return cls(
             name=type(loader).__name__,
             dataset=dataset_name(dataset),
+            sampler=_sampler_name(loader),
             num_samples=_length(dataset),
             batch_size=_batch_size(loader),
             workers=workers,
@@ -90,6 +92,13 @@ class LoaderSource:
         sizes = {_size_at(batch, place) for place in self._places}
         (size,) = sizes if len(sizes) == 1 else (None,)
         return size if size is not None and size < full else full
+
+
+def _sampler_name(loader: Any) -> str:
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    sampler = getattr(loader, "sampler", None) if batch_sampler is None else batch_sampler
+    sampler = sampler.sampler if type(sampler) is BatchSampler else sampler
+    return "" if sampler is None else type(sampler).__name__
 
 
 MAX_PLACES = 4

@@ -224,6 +224,7 @@ class Observation:
             model=self._hooks.models.name,
             optimizers=list(observer.optimizers),
             dataset=training.dataset if training else "",
+            sampler=training.sampler if training else "",
             num_samples=training.num_samples if training else None,
             in_order=training.in_order if training else True,
             step="update" if observer.steps_are_updates else "batch",

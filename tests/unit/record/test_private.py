@@ -38,7 +38,7 @@ ObservedPrecision.first_layer_dtype ObservedPrecision.last_layer_dtype ObservedP
 PrecisionMismatch.layer_dtypes PrecisionMismatch.batch_norm_dtypes PrecisionMismatch.parameter_dtypes PrecisionMismatch.gradient_dtypes
 PeakThroughput.matmul_tflops Health.throttle_reasons Throttled.reasons NoInfiniband.disabled_by
 Trace.phases_ms Trace.totals_ms LoaderStats.cpu_s LoaderStats.wall_s Diagnosis.stage_cpu_s
-WatchedScript.dataset WatchedScript.model WatchedScript.observed_settings WatchedScript.optimizers
+WatchedScript.dataset WatchedScript.sampler WatchedScript.model WatchedScript.observed_settings WatchedScript.optimizers
 ChangeTraining.optimizers ChangeTraining.device_type
 SharedHandle.name LayerWork.name LayerWork.kind
 """

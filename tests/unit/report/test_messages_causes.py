@@ -21,12 +21,14 @@ from ddpbench.record.root_cause import (
     HeadOfLine,
     HeadOfLineOrWorkers,
     IdleWorkers,
+    OneByOne,
     OversubscribedWorkers,
     ReadAndDecodeWait,
     ReadWait,
     ReadWaitOrCores,
     SharedBusyCores,
     SlowHandoff,
+    SlowSampler,
     StorageRate,
     TimeOutsideSamples,
     TooFewCores,
@@ -47,6 +49,14 @@ WORDED: list[tuple[CauseEvidence, str]] = [
     (
         CpuQuota(usable_cores=16.0, cores=64, throttled_fraction=0.39),
         "a CPU quota of 16 of 64 cores withholds 39% of the CPU time that the job needs",
+    ),
+    (
+        OneByOne(samples_per_s=1500.0, resident_samples_per_s=60_000.0),
+        "the data fit into memory, but are fetched one by one and collated: 1,500 images/s, whole batches 60,000 images/s",
+    ),
+    (
+        SlowSampler(sampler_fraction=0.8, batch_ms=6.54),
+        "the sampler draws the indices of a batch in 6.54 ms in the trainer process, 80% of the data wait: workers do not help",
     ),
     (
         SlowHandoff(handoff_fraction=0.9),

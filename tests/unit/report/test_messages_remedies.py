@@ -171,6 +171,18 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
         "copies from pinned memory overlap training",
     ),
     (
+        Remedy(code="resident-data", scenario=Scenario(resident=True)),
+        SCRIPT,
+        "ddpbench.loaders.resident(loader)",
+        "data stay in the memory of the device, where a batch is read at once, without workers",
+    ),
+    (
+        Remedy(code="ready-indices", scenario=Scenario(ready_indices=True)),
+        SCRIPT,
+        "a sampler that draws the indices of an epoch at once",
+        "the trainer process draws the indices of every batch while it waits for it, and workers take nothing of that over",
+    ),
+    (
         Remedy(code="all-cores-workers", scenario=Scenario(workers=8)),
         SCRIPT,
         "DataLoader(..., num_workers=8, persistent_workers=True)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from itertools import islice
+from time import sleep
 from typing import Any
 
 import psutil
@@ -245,3 +246,28 @@ def test_worker_that_hangs_in_its_fork_is_started_again(timed_loaders: None, mon
 @pytest.mark.parametrize(("context", "expected"), [(None, sys.version_info < (3, 14)), ("fork", True), ("spawn", False)])
 def test_start_method_of_a_loader_is_known(context: str | None, expected: bool) -> None:
     assert is_forked(DataLoader(Numbers(), num_workers=1, multiprocessing_context=context)) == expected
+
+
+class SlowSampler:
+    def __len__(self) -> int:
+        return 4
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for number in range(4):
+            sleep(0.02)
+            yield [number]
+
+
+@pytest.mark.usefixtures("timed_loaders")
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}])
+def test_time_to_draw_indices_is_counted_in_every_epoch(options: dict[str, Any]) -> None:
+    """Workers get the indices of their first two batches while an epoch begins, off the clock."""
+    loader = DataLoader(Numbers(), batch_sampler=SlowSampler(), **options)
+    drawn = 2 if options else 4
+    for _ in range(2):
+        iterator = iter(loader)
+        assert len(list(iterator)) == 4
+        stats = iterator.pop_stats()
+        assert stats is not None
+        assert stats.sampler_s is not None
+        assert stats.sampler_s >= drawn * 0.02

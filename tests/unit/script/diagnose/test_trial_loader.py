@@ -15,8 +15,9 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.prediction import Scenario
+from ddpbench.script.diagnose import trial_loader
 from ddpbench.script.diagnose.shared_files import SharedFiles
-from ddpbench.script.diagnose.trial_loader import BATCH_TIMEOUT_S, EndlessSampler, OpenTrial, open_trial
+from ddpbench.script.diagnose.trial_loader import BATCH_TIMEOUT_S, EndlessSampler, OpenTrial, open_resident, open_trial
 
 NUMBERS, FILES = TensorDataset(torch.arange(12)), SharedFiles()
 ROOM = WorkerMemory(batch_bytes=0, shm_bytes=2**30, memory_bytes=2**40)
@@ -128,3 +129,48 @@ def test_batches_must_fit_in_shared_memory() -> None:
 def test_workers_must_fit_in_memory() -> None:
     with pytest.raises(ConfigFailed, match="GiB of memory; half of what is free is"):
         open_trial(DataLoader(NUMBERS), Scenario(workers=8), msgspec.structs.replace(ROOM, worker_bytes=2**50), FILES)
+
+
+class CountingSampler:
+    """Draws slowly, and counts."""
+
+    drawn = 0
+
+    def __init__(self, length: int | None) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        if self._length is None:
+            raise TypeError
+        return self._length
+
+    def __iter__(self) -> Iterator[list[int]]:
+        while True:
+            for number in range(self._length or 4):
+                CountingSampler.drawn += 1
+                yield [number]
+            if self._length:
+                return
+
+
+def test_ready_indices_are_drawn_before_and_given_again_and_again() -> None:
+    CountingSampler.drawn = 0
+    own = DataLoader(NUMBERS, batch_sampler=CountingSampler(5))
+    trial = open_trial(own, Scenario(ready_indices=True), ROOM, FILES)
+    assert CountingSampler.drawn == 5
+    assert [taken(trial, 9) for _ in range(2)] == [[[0], [1], [2], [3], [4]]] * 2
+    assert CountingSampler.drawn == 5
+
+
+def test_ready_indices_without_end_are_drawn_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_loader, "MAX_DRAW_S", 0.0)
+    trial = open_trial(DataLoader(NUMBERS, batch_sampler=CountingSampler(None)), Scenario(ready_indices=True), ROOM, FILES)
+    assert taken(trial, 3) == [[0], [0], [0]]
+
+
+def test_resident_data_begin_in_the_middle_like_any_trial() -> None:
+    own = DataLoader(NUMBERS, batch_size=3, num_workers=2)
+    trial = open_resident(own, torch.device("cpu"))
+    assert trial.num_workers == 0
+    assert taken(trial, 6) == [[6, 7, 8], [9, 10, 11], [0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+    assert taken(open_resident(own, torch.device("cpu"), whole_epochs=True), 6) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]

@@ -15,6 +15,7 @@ import torch
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from ddpbench.loaders.resident import ResidentDataset
 from ddpbench.record.screening import CureCode
 from ddpbench.record.script_diff import EditObstacle, ScriptDiff
 from ddpbench.record.verdict import ChangeDataLoader
@@ -362,6 +363,45 @@ def test_loader_changes_by_its_call_or_by_the_arguments_of_the_script(
     assert [each[1:].strip() for each in found.text.splitlines() if each.startswith("+    ")] == ([after] if after else [])
 
 
+RETURNED = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+class Loaders:
+    def build(self):
+        if True:
+            return DataLoader(
+                TensorDataset(torch.randn(8, 2)),
+                batch_size=2,  # rows
+            )
+made = Loaders().build()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "avoids_gpu", "lines"),
+    [
+        (LOADER.replace("CALL", "data, 2"), False, ["import ddpbench.loaders", "made = ddpbench.loaders.resident(made)"]),
+        (LOADER.replace("CALL", "data, 2"), True, ["import ddpbench.loaders", 'made = ddpbench.loaders.resident(made, "cpu")']),
+        (RETURNED, False, ["import ddpbench.loaders", "return ddpbench.loaders.resident(DataLoader(", "))"]),
+    ],
+    ids=["assigned", "on the CPU", "returned"],
+)
+def test_resident_data_take_the_place_of_the_loader(
+    text: str, avoids_gpu: bool, lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "LOADER", text)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: avoids_gpu)
+    found = loader_edit("", tmp_path, monkeypatch, ChangeDataLoader(resident=True))
+    monkeypatch.undo()
+    assert [each[1:].strip() for each in found.text.splitlines() if each.startswith("+") and not each.startswith("+++")] == lines
+    (tmp_path / "cure.diff").write_text(found.text)
+    subprocess.run(["git", "apply", "cure.diff"], cwd=tmp_path, check=True)
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    made = runpy.run_path(str(tmp_path / "train.py"))["made"]
+    assert isinstance(made.dataset, ResidentDataset)
+    assert len(list(made)) == 4
+
+
 @pytest.mark.parametrize(
     ("call", "change", "reason"),
     [
@@ -369,6 +409,7 @@ def test_loader_changes_by_its_call_or_by_the_arguments_of_the_script(
         ("data, 2, False, None, None, 1", ChangeDataLoader(num_workers=3), "no-safe-place"),
         ("data, **options", ChangeDataLoader(persistent_workers=True), "no-safe-place"),
         ("data", ChangeDataLoader(num_workers=3, divide_samples=True), "by-hand"),
+        ("data", ChangeDataLoader(ready_indices=True), "by-hand"),
     ],
 )
 def test_loader_that_cannot_be_edited_is_left_to_the_user(
