@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import exp, log, sqrt
 from statistics import fmean, variance
 
@@ -17,6 +18,10 @@ MIN_HALF_WIDTH = 0.015
 
 SAME_BATCH = 1e-3
 """Relative difference of the samples per step that a last, smaller batch may make."""
+
+
+MIN_EXTRA_S = 1.0
+"""Seconds that a first step takes longer before anyone waits for them."""
 
 
 def judged(proof: Proof) -> Proof:
@@ -42,6 +47,23 @@ def launch_gain(plain: Sequence[SideLaunch], changed: Sequence[SideLaunch]) -> M
     center = fmean(logs[1]) - fmean(logs[0])
     low, high = center - max(half, -log(1 - MIN_HALF_WIDTH)), center + max(half, log(1 + MIN_HALF_WIDTH))
     return MeasuredGain(center=exp(center), low=exp(low), high=exp(high), pairs=min(map(len, logs)), has_interval=True)
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """What the first step takes longer with the change, and after how long a training as it is has lost as much."""
+
+    extra_s: float
+    payback_s: float
+
+
+def longer_first_step(proof: Proof) -> FirstStep | None:
+    """None if it does not take noticeably longer, or if nothing is gained."""
+    plain, changed = ([each.first_step_s for each in proof.launches if each.is_changed == side] for side in (False, True))
+    if proof.code != "proved" or proof.gain is None or None in (*plain, *changed):
+        return None
+    extra_s = min(each or 0.0 for each in changed) - max(each or 0.0 for each in plain)
+    return FirstStep(extra_s, extra_s / (1 - 1 / proof.gain.center)) if extra_s >= MIN_EXTRA_S else None
 
 
 def _problems(plain: Sequence[SideLaunch], changed: Sequence[SideLaunch]) -> Iterator[ProofProblem]:

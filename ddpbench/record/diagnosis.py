@@ -150,4 +150,5 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     remedies: list[AnyRemedy] | None = None  # those that were tried first, then by gain; None until they are judged
     advice: Advice | None = None  # None until something has been tried, unless nothing can be
     diff: ScriptDiff | None = None  # of a script, that does what ``advice`` says
+    compile_diff: ScriptDiff | None = None  # the same, and the model compiled, which only fresh launches can try; None where it may not be
     skipped: list[SkippedMeasurement] = []

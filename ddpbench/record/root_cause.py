@@ -199,6 +199,7 @@ class TooFewCores(Evidence, frozen=True, kw_only=True, tag="too-few-cores"):
     core_samples_per_s: Amount | None  # of the cores; None if the trainers leave none
     cores_needed: Amount
     handoff_samples_per_s: Amount | None = None  # the most that a trainer process takes over, if that is less than its device trains
+    samples_per_s_per_core: Amount | None = None  # that one more core for each device would load; None in older records
 
 
 class TooFewWorkers(Evidence, frozen=True, kw_only=True, tag="too-few-workers"):
@@ -210,6 +211,7 @@ class TooFewWorkers(Evidence, frozen=True, kw_only=True, tag="too-few-workers"):
     more_samples_per_s: Amount
     limited_by: WorkerLimit
     usable_cores: Amount  # of the node
+    samples_per_s_per_core: Amount | None = None  # as in ``TooFewCores``
 
 
 class BusyCoresUnexplained(Evidence, frozen=True, kw_only=True, tag="busy-cores-unexplained"):

@@ -90,6 +90,9 @@ def computing() -> Job:
         left_out("fused-optimizer", "loss-scaler"),
         ScreenedCure(code="bf16-autocast", on_top_of=["channels-last"], failure="RuntimeError: expected scalar type Float"),
     )
+    assert job.diagnosis
+    compile_proof = PROOF.replace(".diff", ".compile.diff")
+    job.diagnosis.compile_diff = ScriptDiff(text=FORMAT_DIFF, file=FILE.replace(".diff", ".compile.diff"), proof=compile_proof)
     return with_diff(with_losses(job, 4.999), ScriptDiff(text=FORMAT_DIFF, file=FILE, proof=PROOF))
 
 

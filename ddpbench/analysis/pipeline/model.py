@@ -98,6 +98,11 @@ class PipelineModel:
         return rate and max(rate, self.achieved_rate)
 
     @property
+    def rate_per_core(self) -> float | None:
+        """Images/s that one more core for each rank would load, as long as nothing else is the limit."""
+        return 1 / (self.all_cores_sample_cpu_s + self.training_cpu_s) if self.all_cores_sample_cpu_s else None
+
+    @property
     def loader_rate(self) -> float | None:
         """Images/s of the loader without training: as measured, else from the cores."""
         return self.measured_loader_rate or (

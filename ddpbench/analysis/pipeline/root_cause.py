@@ -317,6 +317,7 @@ def too_few_cores(pipeline: PipelineModel) -> RootCause | None:
             core_samples_per_s=pipeline.core_bound_rate or None,
             cores_needed=pipeline.whole_cores_needed or 0.0,
             handoff_samples_per_s=pipeline.max_rate if pipeline.is_handoff_bound else None,
+            samples_per_s_per_core=pipeline.rate_per_core,
         ),
     )
 
@@ -343,6 +344,7 @@ def too_few_workers(pipeline: PipelineModel) -> RootCause | None:
             more_samples_per_s=rate,
             limited_by=limited_by,
             usable_cores=pipeline.usable_cores,
+            samples_per_s_per_core=pipeline.rate_per_core,
         ),
     )
 

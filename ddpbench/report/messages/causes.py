@@ -127,7 +127,7 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
         case TooFewWorkers():
             compared = record.script.sample_comparison if record.script else None
             condition = ", if they read the same samples as now" if compared and compared.changes_samples else ""
-            return f"{_more_workers(evidence)}{condition}"
+            return f"{_more_workers(evidence, record)}{condition}"
         case BusyCoresUnexplained():
             return f"all {format_3sig(evidence.usable_cores)} usable cores are busy, more than loading needs: cause unknown"
         case EnoughWorkers():
@@ -194,7 +194,14 @@ def _too_few_cores(evidence: TooFewCores, record: Record) -> str:
     demand = f"keeping up needs {needed} per {on}"
     if evidence.handoff_samples_per_s is not None:
         demand = f"{needed} would deliver {_rate(evidence.handoff_samples_per_s, record)}, the most a trainer process receives"
-    return f"{pluralize(evidence.usable_cores, 'core')} cannot feed {devices} with any number of workers: {supply}; {demand}"
+    worth = _worth_of_a_core(evidence.samples_per_s_per_core, record)
+    return f"{pluralize(evidence.usable_cores, 'core')} cannot feed {devices} with any number of workers: {supply}; {demand}{worth}"
+
+
+def _worth_of_a_core(samples_per_s: float | None, record: Record) -> str:
+    if samples_per_s is None or is_no_limit(samples_per_s, record):
+        return ""
+    return f"; one more core per {device_noun(record.environment)} adds {_rate(samples_per_s, record)}"
 
 
 def _worker_rate(evidence: EnoughWorkers | ComparedWorkers, record: Record) -> str:
@@ -203,7 +210,7 @@ def _worker_rate(evidence: EnoughWorkers | ComparedWorkers, record: Record) -> s
     return f"{pluralize(evidence.workers, 'worker')} per {on} {verb} {_rate(evidence.samples_per_s, record)}"
 
 
-def _more_workers(evidence: TooFewWorkers) -> str:
+def _more_workers(evidence: TooFewWorkers, record: Record) -> str:
     more = f"{pluralize(evidence.more_workers, 'worker')} instead of {evidence.workers}"
     would_deliver = f"{more} would deliver {format_3sig(evidence.more_samples_per_s)}"
     match evidence.limited_by:
@@ -214,6 +221,7 @@ def _more_workers(evidence: TooFewWorkers) -> str:
         case "memory":
             return f"{would_deliver}; more than {MAX_WORKERS_PER_CORE} per core would exhaust memory"
         case "cores":
-            return f"{would_deliver}, the limit of {pluralize(evidence.usable_cores, 'core')}"
+            worth = _worth_of_a_core(evidence.samples_per_s_per_core, record)
+            return f"{would_deliver}, the limit of {pluralize(evidence.usable_cores, 'core')}{worth}"
         case _:
             assert_never(evidence.limited_by)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ddpbench.analysis.proof import longer_first_step
 from ddpbench.record.proof import Proof, ProofCode, ProofProblem
 from ddpbench.report.format import format_rounded
 from ddpbench.report.messages.predictions import gain_text
@@ -42,6 +43,14 @@ def proof_gain_text(proof: Proof) -> str:
     alone = ", computing alone, on batches that are ready" if proof.compute_only else ""
     launches = f"{proof.gain.pairs} launches of each side, {proof.steps} batches each"
     return f"{gain_text(proof.gain.center, proof.gain.low, proof.gain.high)}, 95%, from {launches}{alone}"
+
+
+def first_step_text(proof: Proof) -> str:
+    """What the first step takes longer, and when that has paid; empty if it does not."""
+    found = longer_first_step(proof)
+    if found is None:
+        return ""
+    return f"takes {format_rounded(found.extra_s, 2)} s longer, which pays after {format_rounded(found.payback_s, 2)} s of training"
 
 
 def unchanged_text(proof: Proof) -> str:

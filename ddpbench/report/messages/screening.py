@@ -44,6 +44,9 @@ OBSTACLES: Mapping[Obstacle, str] = {
 }
 
 
+COMPILE_TEXT = "only a fresh start shows what it gains, and how long it compiles first:"
+
+
 def obstacle_text(remedy: ScreenedRemedy) -> str:
     """Why it was not tried; empty if it was."""
     if remedy.obstacle is None:

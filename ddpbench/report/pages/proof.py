@@ -15,7 +15,7 @@ from ddpbench.report.console import page_for, print_lines, print_sections, recor
 from ddpbench.report.format import MISSING, format_gib, format_rounded
 from ddpbench.report.grid import Grid, GridColumn
 from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, align_columns, styled, wrap_text
-from ddpbench.report.messages.proof import HEADINGS, proof_claim, proof_gain_text, unchanged_text
+from ddpbench.report.messages.proof import HEADINGS, first_step_text, proof_claim, proof_gain_text, unchanged_text
 from ddpbench.report.pages.script_header import script_header_lines
 
 
@@ -36,7 +36,8 @@ def render_proof(job: Job, console: Console, path: Path | None, *, verbose: bool
 def _verdict_lines(proof: Proof, page: Page) -> Iterator[Text]:
     kind = HEADINGS[proof.code]
     yield from styled(wrap_text(f"{kind}   ", proof_claim(proof), page), GOOD if proof.code == "proved" else CAUTION, len(kind))
-    for label, text in (("gain", proof_gain_text(proof)), ("same", unchanged_text(proof)), ("diff", proof.diff)):
+    texts = {"gain": proof_gain_text(proof), "first step": first_step_text(proof), "same": unchanged_text(proof), "diff": proof.diff}
+    for label, text in texts.items():
         if text:
             yield from styled(wrap_text(f"  {label}  ", text, page), LABEL, len(label) + 2)
 
@@ -65,5 +66,11 @@ def proof_findings(job: Job) -> list[str]:
     """What the launches show, one sentence each."""
     if job.proof is None:
         return []
-    found = [f"{HEADINGS[job.proof.code].lower()}: {proof_claim(job.proof)}", proof_gain_text(job.proof), unchanged_text(job.proof)]
+    first = first_step_text(job.proof)
+    found = [
+        f"{HEADINGS[job.proof.code].lower()}: {proof_claim(job.proof)}",
+        proof_gain_text(job.proof),
+        first and f"the first step {first}",
+        unchanged_text(job.proof),
+    ]
     return [each for each in found if each]

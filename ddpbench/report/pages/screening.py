@@ -10,8 +10,8 @@ from ddpbench.analysis.screening import kept_cures, rounding_cures
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.remedy import ScreenedRemedy
 from ddpbench.report.grid import Grid, GridColumn
-from ddpbench.report.layout import LABEL, Page, styled, wrap_text
-from ddpbench.report.messages.screening import loss_comparison_text, no_time_text, screened_gain_text
+from ddpbench.report.layout import LABEL, Page, styled, wrap_command, wrap_text
+from ddpbench.report.messages.screening import COMPILE_TEXT, loss_comparison_text, no_time_text, screened_gain_text
 
 HEADING, MEASURED = "settings of computing", "measured (95%), on batches that are ready"
 
@@ -49,6 +49,9 @@ def screening_lines(diagnosis: Diagnosis, page: Page) -> Iterator[Text]:
     if diagnosis.screening and rounding_cures(kept_cures(diagnosis.screening)):
         text = loss_comparison_text(diagnosis.screening.loss_comparison)
         yield from styled(wrap_text(f"{'  losses':{width}}  ", text, page), LABEL, len("  losses"))
+    if diagnosis.compile_diff is not None and diagnosis.compile_diff.proof:
+        yield from styled(wrap_text(f"{'  torch.compile':{width}}  ", COMPILE_TEXT, page), LABEL, len("  torch.compile"))
+        yield from styled(wrap_command("    ", diagnosis.compile_diff.proof, page))
 
 
 def screening_grid(remedies: Sequence[ScreenedRemedy]) -> Grid:

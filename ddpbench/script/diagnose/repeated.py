@@ -56,6 +56,11 @@ class RepeatedBatches:
         images = (each for each in self._batches[0].tensors if each.ndim == 4 and not each.is_nested)
         return next(((each.shape[2], each.shape[3]) for each in images), None)
 
+    @property
+    def num_shapes(self) -> int:
+        """How many shapes the tensors of a batch have."""
+        return len({tuple(tuple(tensor.shape) if not tensor.is_nested else None for tensor in each.tensors) for each in self._batches})
+
     def keep(self, batch: Any, samples: int | None = None) -> None:
         """Copy ``batch``, which the script has not seen yet, if there is room. Raises BenchError if it cannot be copied.
 

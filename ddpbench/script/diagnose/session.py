@@ -155,14 +155,20 @@ class DiagnoseSession(ProtectedSession):
         diagnosis = journal.job.diagnosis
         if self._diagnosis is None or diagnosis is None or diagnosis.advice is None or self._request.output.redact:
             return journal
-        from ddpbench.script.edits.script_edit import advised_diff
+        from ddpbench.script.edits.script_edit import advised_diff, compiled_diff
 
+        advice, places, baseline = diagnosis.advice, self._diagnosis.places, journal.job.records[0]
         try:
-            diff = advised_diff(diagnosis.advice, self._diagnosis.places, self._cwd)
+            diff = advised_diff(advice, places, self._cwd)
             if diff is not None and (diff.text or diff.arguments):
                 write_diff_file(diff, file := journal.path.with_suffix(".diff"))
-                diff = self._with_commands(diff, file, journal.job.records[0], diagnosis.advice)
+                diff = self._with_commands(diff, file, baseline, advice)
             diagnosis.diff = diff
+            compiled = compiled_diff(advice, places, self._cwd) if diagnosis.screening and self._diagnosis.has_steady_shapes else None
+            if compiled is not None:
+                write_diff_file(compiled, file := journal.path.with_suffix(".compile.diff"))
+                compiled = msgspec.structs.replace(self._with_commands(compiled, file, baseline, advice), plan=None)
+            diagnosis.compile_diff = compiled
         except Exception as problem:  # the page must not miss for it
             self.print_line(f"ddpbench: note: cannot write a diff of {self._program.name}: {problem}")
         journal.save()

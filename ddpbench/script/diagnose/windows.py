@@ -116,6 +116,11 @@ class Windows:
         return iterator.loader if iterator else None
 
     @property
+    def num_shapes(self) -> int:
+        """How many shapes the tensors have in the batches of the training loader that were kept."""
+        return self._training[1].repeated.num_shapes if self._training else 0
+
+    @property
     def reads_on_host(self) -> bool:
         """Whether the script, which trains on a GPU, does more with a batch than to move it there; or may do so, as far as is known."""
         return self._is_on_gpu and (self._use is None or self._use.reads_on_host)

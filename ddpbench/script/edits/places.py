@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
@@ -54,6 +54,7 @@ class TrainingPlaces:
     optimizers: Sequence[CallSite | None] = ()
     loader: LoaderPlace | None = None
     arguments: Sequence[ParsedArguments] = ()
+    can_compile: bool = False  # on one GPU, where no all-reduce overlaps the backward
 
 
 def training_places(training: Training, loader: DataLoader[Any] | None, sites: CallSites) -> TrainingPlaces:
@@ -64,7 +65,14 @@ def training_places(training: Training, loader: DataLoader[Any] | None, sites: C
         optimizers=direct,
         loader=_loader_place(loader, sites, training.device.type == "cpu") if loader is not None else None,
         arguments=list(sites.arguments),
+        can_compile=_can_compile(training),
     )
+
+
+def _can_compile(training: Training) -> bool:
+    is_plain = not (training.is_compiled or training.replays_graphs or torch.are_deterministic_algorithms_enabled())
+    is_alone = not distributed.is_initialized() or distributed.get_world_size() == 1
+    return training.device.type == "cuda" and is_plain and is_alone and bool(training.models)
 
 
 def _model_place(model: nn.Module, optimizers: Sequence[Optimizer], sites: CallSites) -> ModelPlace | None:

@@ -58,6 +58,8 @@ OF_A_MODEL: Mapping[CureCode, str] = {
 }
 """Lines that each model needs."""
 
+COMPILE = "{name}.compile()"
+
 TF32_PRODUCTS = '{torch}.set_float32_matmul_precision("high")'
 
 POSITIONS = {name: place - 1 for place, name in enumerate(inspect.signature(DataLoader.__init__).parameters)}
@@ -85,6 +87,20 @@ def advised_diff(advice: Advice, places: TrainingPlaces, folder: str) -> ScriptD
         return ScriptDiff(obstacle=problem.reason)
     except SyntaxError:  # in what the edits made
         return ScriptDiff(obstacle="no-safe-place")
+
+
+def compiled_diff(advice: Advice, places: TrainingPlaces, folder: str) -> ScriptDiff | None:
+    """What ``advice`` says, and the models compiled, in place of fused kernels; None where that has no safe place, or may harm."""
+    loader, computing = advice.change, advice.computing
+    if not places.can_compile:
+        return None
+    cures = [each for each in (computing.cures if computing else ()) if each != "fused-kernels"]
+    try:
+        edit = ScriptEdit(places, folder)
+        edit.compile_models()
+        return edit.found(loader if isinstance(loader, ChangeDataLoader) else None, cures)
+    except (CannotEdit, SyntaxError):
+        return None
 
 
 class ScriptEdit:
@@ -175,6 +191,11 @@ class ScriptEdit:
         return f"{text} > 0" if value is True else f"{value!r} if {text} else None"
 
     # computing
+
+    def compile_models(self) -> None:
+        """When they are called first, so that what else is done to them comes before. Raises CannotEdit."""
+        for model in self._places.models:
+            self._insert(model, COMPILE)
 
     def _switch_on(self, cures: Sequence[CureCode]) -> None:
         for code in cures:

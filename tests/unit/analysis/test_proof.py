@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from ddpbench.analysis.proof import MIN_HALF_WIDTH, judged
+from ddpbench.analysis.proof import MIN_HALF_WIDTH, judged, longer_first_step
 from ddpbench.record.proof import Proof, ProofCode, ProofProblem, SideLaunch
+from ddpbench.report.messages.proof import first_step_text
 
 
 def launch(samples_per_s: float, is_changed: bool = False, **changes: Any) -> SideLaunch:
@@ -75,3 +76,29 @@ def test_skipped_updates_of_both_sides_are_none_of_the_change() -> None:
     launches = [launch(100, updates=100), launch(101, updates=100)]
     launches += [launch(200, is_changed=True, updates=99), launch(201, is_changed=True, updates=100)]
     assert judged(Proof(diff="faster.diff", steps=200, launches=launches)).code == "proved"
+
+
+@pytest.mark.parametrize(
+    ("changed", "first_step_s", "extra_s", "payback_s"),
+    [
+        ([200.0, 200.0], (31.0, 36.0), 30.0, 60.0),
+        ([125.0, 125.0], (31.0, 31.0), 30.0, 150.0),
+        ([200.0, 200.0], (1.5, 36.0), None, None),
+        ([80.0, 80.0], (31.0, 31.0), None, None),
+        ([200.0, 200.0], (None, 31.0), None, None),
+    ],
+    ids=["twice as fast", "a quarter", "once slow", "slower", "unknown"],
+)
+def test_longer_first_step_pays_once_the_gain_has_saved_as_much(
+    changed: list[float], first_step_s: tuple[float | None, float], extra_s: float | None, payback_s: float | None
+) -> None:
+    plain = [launch(100.0, first_step_s=each) for each in (0.9, 1.0)]
+    other = [launch(rate, is_changed=True, first_step_s=each) for rate, each in zip(changed, first_step_s, strict=True)]
+    judgement = judged(Proof(diff="compile.diff", steps=200, launches=[*plain, *other]))
+    found = longer_first_step(judgement)
+    assert (found and found.extra_s, found and found.payback_s) == (
+        extra_s and pytest.approx(extra_s),
+        payback_s and pytest.approx(payback_s),
+    )
+    assert first_step_text(judgement).startswith("takes 30 s longer, which pays after" if extra_s else "")
+    assert bool(first_step_text(judgement)) is bool(extra_s)

@@ -71,7 +71,17 @@ def test_trainers_on_all_cores_leave_no_core_bound_rate(cores: float) -> None:
     assert isinstance(found.cause_evidence, TooFewCores)
     assert (found.cause_evidence.core_samples_per_s, found.cause_evidence.trainer_cores) == (None, 4)
     assert found.cause_evidence.cores_needed == pytest.approx(53.5)
+    assert found.cause_evidence.samples_per_s_per_core == pipeline_of(job).rate_per_core
     assert verdict_of(diagnosis(300.0, cores=cores, busy=0.1)).cause is None, "the rate of idle cores is unknown"
+
+
+@pytest.mark.parametrize("job", [diagnosis(900.0, cores=16.0), cpu_diagnosis(None, busy=0.9)], ids=["GPUs", "CPU ranks"])
+def test_one_more_core_for_each_rank_adds_what_it_loads(job: Job) -> None:
+    given = pipeline_of(job)
+    cost = given.all_cores_sample_cpu_s
+    assert cost is not None
+    more = dataclasses.replace(given, usable_cores=given.usable_cores + given.ranks_per_node)
+    assert (more.rate_from_cores(cost) or 0.0) - (given.rate_from_cores(cost) or 0.0) == pytest.approx(given.rate_per_core)
 
 
 def test_core_ceiling_is_at_least_the_achieved_rate() -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
-from script_diagnoses import BATCH, STEPS, benchmark, rates, script_diagnosis
+from script_diagnoses import drawn, resident
 
-from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.remedies.predict import predict_remedies, scenarios_to_try
-from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job
 from ddpbench.record.root_cause import OneByOne, SlowSampler
@@ -18,34 +14,6 @@ from ddpbench.record.verdict import ChangeDataLoader
 from ddpbench.report.messages.verdict import explain_verdict, next_step_text
 
 RESIDENT, READY = Scenario(resident=True), Scenario(ready_indices=True)
-
-
-def resident(samples_per_s: float | None, **changes: Any) -> Job:
-    """A script that waits 80% of the time for a loader without workers, whose data are read at ``samples_per_s`` on the device."""
-    stats = LoaderStats(samples=STEPS * BATCH, cpu_s={"sample": 0.8}, wall_s={"sample": 0.8}, num_waits=STEPS, waited_ms=820.0)
-    common: dict[str, Any] = {"wait": 0.8, "workers": 0, "loader": benchmark(1500.0, cpu_ms=0.65), "stats": stats}
-    job = script_diagnosis(rates(1200.0), rates(6000.0), **{**common, **changes})
-    assert job.diagnosis is not None
-    if samples_per_s:
-        job.diagnosis.resident_loader_benchmarks = [benchmark(samples_per_s, workers=0, cpu_ms=0.01)]
-    judge_all(job)
-    return job
-
-
-def drawn(sampler_ms: float | None, workers: int = 1, wait_ms: float = 40.0) -> Job:
-    """A script that waits for ``wait_ms`` per batch, in which its own process draws indices for ``sampler_ms``."""
-    stats = LoaderStats(
-        samples=STEPS * BATCH,
-        cpu_s={"sample": 0.05},
-        wall_s={"sample": 0.05},
-        batch_ms=[2.5] * STEPS,
-        sampler_s=None if sampler_ms is None else STEPS * sampler_ms / 1000,
-        num_waits=STEPS,
-        waited_ms=STEPS * wait_ms,
-        handoff_ms=wait_ms if workers else 0.2,
-    )
-    loader = benchmark(1400.0, cpu_ms=0.04)
-    return script_diagnosis(rates(1200.0), rates(5500.0), wait=wait_ms * 1200 / BATCH / 1000, workers=workers, stats=stats, loader=loader)
 
 
 def predicted(job: Job) -> dict[Scenario, Prediction]:

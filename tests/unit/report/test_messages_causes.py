@@ -145,7 +145,16 @@ WORDED: list[tuple[CauseEvidence, str]] = [
         "16 cores cannot feed 4 GPUs with any number of workers: at most 329 images/s per GPU; 53.5 cores would deliver 4,800 "
         "images/s, the most a trainer process receives",
     ),
+    (
+        replace(CORES, samples_per_s_per_core=109.6),
+        "16 cores cannot feed 4 GPUs with any number of workers: at most 329 images/s per GPU; keeping up needs 53.5 cores per GPU; "
+        "one more core per GPU adds 110 images/s",
+    ),
     (WORKERS, "15 workers instead of 2 would deliver 3,260, the limit of 64 cores"),
+    (
+        replace(WORKERS, samples_per_s_per_core=109.6),
+        "15 workers instead of 2 would deliver 3,260, the limit of 64 cores; one more core per GPU adds 110 images/s",
+    ),
     (
         replace(WORKERS, workers=1, limited_by="device"),
         "15 workers instead of 1 would keep up on these cores",

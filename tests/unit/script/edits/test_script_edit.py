@@ -8,6 +8,7 @@ import inspect
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,13 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from ddpbench.loaders.resident import ResidentDataset
+from ddpbench.record.remedy import Advice
 from ddpbench.record.screening import CureCode
 from ddpbench.record.script_diff import EditObstacle, ScriptDiff
-from ddpbench.record.verdict import ChangeDataLoader
+from ddpbench.record.verdict import ChangeDataLoader, ChangeTraining
 from ddpbench.script.cures.cure import Training
-from ddpbench.script.edits.places import training_places
-from ddpbench.script.edits.script_edit import CannotEdit, ScriptEdit
+from ddpbench.script.edits.places import TrainingPlaces, training_places
+from ddpbench.script.edits.script_edit import CannotEdit, ScriptEdit, compiled_diff
 from ddpbench.script.observe.call_sites import CallSites
 
 FUNCTION = """
@@ -472,3 +474,24 @@ def test_part_with_a_safe_place_is_edited_without_the_other(
     found = edit.found(ChangeDataLoader(num_workers=3), cures)
     assert (found.missing, found.obstacle) == (missing, "no-source")
     assert [line[1:] for line in found.text.splitlines() if line.startswith("+") and not line.startswith("+++")] == lines
+
+
+def advice(*cures: CureCode) -> Advice:
+    return Advice(code="screened", computing=ChangeTraining(cures=[*cures]))
+
+
+def test_models_are_compiled_besides_what_is_advised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler fuses kernels by itself."""
+    (tmp_path / "train.py").write_text(FUNCTION)
+    training, sites = made_by(tmp_path / "train.py", monkeypatch)
+    places = training_places(training, None, sites)
+    assert compiled_diff(advice(), places, str(tmp_path)) is None, "on a CPU"
+    found = compiled_diff(advice("channels-last", "fused-kernels"), replace(places, can_compile=True), str(tmp_path))
+    assert found is not None
+    added = [each for each in found.text.splitlines() if each.startswith("+ ")]
+    assert added == ["+    net.compile()", "+    net.to(memory_format=torch.channels_last)"]
+    (tmp_path / "cure.diff").write_text(found.text)
+    subprocess.run(["git", "apply", "cure.diff"], cwd=tmp_path, check=True)
+    changed, _ = made_by(tmp_path / "train.py", monkeypatch)
+    assert changed.is_compiled
+    assert compiled_diff(advice(), replace(TrainingPlaces(models=[None]), can_compile=True), str(tmp_path)) is None, "no safe place"
