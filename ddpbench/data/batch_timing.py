@@ -69,6 +69,7 @@ def to_stats(timings: Sequence[BatchTiming], sampler_s: float | None = None) -> 
         samples=sum(timing.samples for timing in timings),
         cpu_s=sum_by_stage(each.cpu_s for each in worker_timings),
         wall_s=sum_by_stage(each.wall_s for each in worker_timings),
+        parts_s=sum_by_stage(each.parts_s for each in worker_timings),
         runqueue_wait_s=None
         if any(each.runqueue_wait_s is None for each in worker_timings)
         else sum(each.runqueue_wait_s or 0.0 for each in worker_timings),
@@ -113,6 +114,7 @@ class Stopwatch:
         self.skipped_files: list[BenchError] = []
         self.samples: int | None = None  # of the batch; None if unknown
         self._readings: list[tuple[str, float, float]] = []  # stage that ended, CPU clock, wall clock
+        self._parts_s: dict[str, float] = {}
         self._runqueue_wait_s: float | None = None  # reading at the start of the batch
 
     def start(self) -> None:
@@ -127,6 +129,10 @@ class Stopwatch:
     def lap(self, stage: str) -> None:
         """Charge the time since the last lap, or since the start of the batch, to ``stage``."""
         self._readings.append((stage, thread_time(), perf_counter()))
+
+    def add_part(self, name: str, wall_s: float) -> None:
+        """A part of a stage has taken ``wall_s``."""
+        self._parts_s[name] = self._parts_s.get(name, 0.0) + wall_s
 
     def finish_batch(self) -> WorkerTiming:
         """Timing of the batch, which ended with the last lap.
@@ -143,6 +149,6 @@ class Stopwatch:
         queued_s = (
             None if before is None or now is None else min(now - before, end_s - start_s)
         )  # the thread may wait again after the last lap
-        timing = WorkerTiming(start_s, end_s, cpu_s, wall_s, tuple(self.skipped_files), queued_s, self.samples)
-        self._readings, self.skipped_files, self.samples = [], [], None
+        timing = WorkerTiming(start_s, end_s, cpu_s, wall_s, tuple(self.skipped_files), queued_s, self._parts_s, self.samples)
+        self._readings, self.skipped_files, self._parts_s, self.samples = [], [], {}, None
         return timing

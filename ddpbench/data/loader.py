@@ -37,6 +37,7 @@ class WorkerTiming:
     wall_s: Mapping[str, float] = field(default_factory=dict)
     skipped_files: tuple[BenchError, ...] = ()  # unreadable files that others replaced; a loader returns only new ones
     runqueue_wait_s: float | None = None  # seconds runnable without a free core; None if unknown
+    parts_s: Mapping[str, float] = field(default_factory=dict)  # wall seconds of the transforms, by class
     samples: int | None = None  # in the batch, as far as its worker counts them
 
 

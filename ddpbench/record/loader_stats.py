@@ -32,6 +32,7 @@ class LoaderStats(msgspec.Struct, frozen=True, kw_only=True):
     samples: Count
     cpu_s: dict[str, Seconds] = {}  # stage -> CPU seconds of the workers
     wall_s: dict[str, Seconds] = {}  # stage -> wall seconds in the workers; more than cpu_s if they waited for storage or a core
+    parts_s: dict[str, Seconds] = {}  # class of a transform -> wall seconds, part of those of its stage
     runqueue_wait_s: Seconds | None = None  # part of wall_s in which workers were runnable but had no core; None if unknown
     batch_ms: list[Milliseconds] = []  # wall time of each batch in its worker; only one of every n batches above 64 ranks
     sampler_s: Seconds | None = None  # in which the trainer drew the indices of batches; None if it was not timed

@@ -209,6 +209,16 @@ def drawn(sampler_ms: float | None = 35.0, workers: int = 1, wait_ms: float = 40
     return script_diagnosis(rates(1200.0), rates(5500.0), wait=wait_ms * 1200 / BATCH / 1000, workers=workers, stats=stats, loader=loader)
 
 
+def augmented(parts_s: Mapping[str, float] | None = None) -> Job:
+    """A script that waits 65% of the time for two workers, whose transforms take ``parts_s`` for 100 samples of 10 ms."""
+    parts_s = {"RandAugment": 0.5, "ToTensor": 0.15, "Normalize": 0.05} if parts_s is None else parts_s
+    times_s = {"sample": 0.96, "collate": 0.04}
+    stats = LoaderStats(
+        samples=100, cpu_s=times_s, wall_s=times_s, parts_s=dict(parts_s), runqueue_wait_s=0.0, num_waits=STEPS, waited_ms=800.0
+    )
+    return script_diagnosis(rates(180.0), rates(600.0), wait=0.65, stats=stats, loader=benchmark(190.0, cpu_ms=10.0))
+
+
 SCRIPT_DIAGNOSES: Mapping[str, Callable[[], Job]] = {
     "script-disturbed": disturbed,
     "script-contradicted": contradicted,
@@ -217,5 +227,6 @@ SCRIPT_DIAGNOSES: Mapping[str, Callable[[], Job]] = {
     "script-failed-trial": failed_trial,
     "script-one-by-one": resident,
     "script-slow-sampler": drawn,
+    "script-costly-transform": augmented,
 }
 """Diagnoses with a golden page."""

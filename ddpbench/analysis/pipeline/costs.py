@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from typing import NamedTuple
 
+from ddpbench.analysis.ranks import drop_none
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
-from ddpbench.record.loader_stats import STAGES, LoaderStats
+from ddpbench.record.loader_stats import STAGES, LoaderStats, sum_by_stage
 from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Record
 
@@ -133,3 +135,27 @@ def sampler_batch_s(record: Record) -> float:
     timed = [stats for trace in record.traces if (stats := trace.loader_stats) and stats.sampler_s is not None]
     samples = sum(each.samples for each in timed)
     return record.config.batch_size * fsum(each.sampler_s or 0.0 for each in timed) / samples if samples else 0.0
+
+
+MIN_PART_FRACTION = 0.1
+"""A part that takes less of the time of a sample is not named."""
+
+
+class PartCost(NamedTuple):
+    """What one part of loading takes, in wall seconds per image."""
+
+    name: str  # class of a transform, ``decode``, ``collate``; empty for the rest of the dataset
+    sample_s: float
+
+
+def costly_parts(record: Record) -> list[PartCost]:
+    """The parts of loading that take the most, in descending order; empty if no transform was timed, or the cost is unknown."""
+    timed = drop_none(trace.loader_stats for trace in record.traces)
+    cost, samples = loader_cost(timed), sum(each.samples for each in timed)
+    transforms_s = {name: span / samples for name, span in sum_by_stage(each.parts_s for each in timed).items()} if samples else {}
+    if cost is None or not transforms_s:
+        return []
+    others_s = {stage: span for stage, span in cost.wall_s_by_stage.items() if stage not in ("sample", "augment")}
+    rest_s = cost.wall_s - fsum(others_s.values()) - fsum(transforms_s.values())
+    parts = [PartCost(name, span) for name, span in {**transforms_s, **others_s, "": rest_s}.items()]
+    return sorted((each for each in parts if each.sample_s >= MIN_PART_FRACTION * cost.wall_s), key=lambda each: -each.sample_s)

@@ -14,6 +14,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.loader import HostBatch, WorkerTiming
 from ddpbench.data.loaders.indices import num_indices
+from ddpbench.data.loaders.timed_transforms import timing_transforms
 
 
 def with_timing(data_loader: DataLoader[Any]) -> DataLoader[Any]:
@@ -89,7 +90,8 @@ class TimedDataset(Dataset[Any]):
         """One sample. For batches of a dataset whose stages are not separable, a DataLoader calls ``__getitems__``."""
         self._watch.start()
         self._watch.samples = num_indices(index, is_batch=False)
-        sample = self._dataset[index]
+        with timing_transforms(self._watch):
+            sample = self._dataset[index]
         self._watch.lap("augment" if self._separable else "sample")
         return sample
 
@@ -103,7 +105,8 @@ class TimedDataset(Dataset[Any]):
         else:
             fetch_batch = getattr(self._dataset, "__getitems__", None)
             self._watch.start()
-            samples = fetch_batch(indices) if fetch_batch else [self._dataset[index] for index in indices]
+            with timing_transforms(self._watch):
+                samples = fetch_batch(indices) if fetch_batch else [self._dataset[index] for index in indices]
             self._watch.lap("sample")
         self._watch.samples = num_indices(indices, is_batch=True)
         return samples
@@ -129,7 +132,8 @@ class TimedIterable(IterableDataset[Any]):
         while True:
             self._watch.start()
             try:
-                sample = next(samples)
+                with timing_transforms(self._watch):
+                    sample = next(samples)
             except StopIteration:
                 return
             self._watch.lap("sample")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import assert_never
 
+from ddpbench.analysis.pipeline.costs import costly_parts, loader_cost_of_run
 from ddpbench.analysis.pipeline.model import MAX_WORKERS_PER_CORE
 from ddpbench.record.bottleneck import DataWait
 from ddpbench.record.record import Record
@@ -141,6 +142,19 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
         case _:
             assert_never(evidence)
 
+
+def parts_text(record: Record) -> str:
+    """``of 12.4 ms per image: RandAugment 5.1, ToTensor 2.2``; empty if that is unknown, or the loader is not what the record waits for."""
+    verdict, parts = record.verdict, costly_parts(record)
+    cost = loader_cost_of_run(record)
+    if cost is None or not parts or verdict is None or verdict.kind not in ("data-bound", "loader-contends-cpu"):
+        return ""
+    dataset = record.script.dataset if record.script and record.script.dataset else "the dataset"
+    named = [f"{each.name or f'the rest of {dataset}'} {format_3sig(1000 * each.sample_s)}" for each in parts[:MAX_PARTS]]
+    return f"of {format_3sig(1000 * cost.wall_s)} ms per {record.sample_unit}: {', '.join(named)}"
+
+
+MAX_PARTS = 4
 
 MAX_RATE_FACTOR = 20
 """A computed rate this many times that of the device is none that anything could be measured at."""

@@ -23,7 +23,6 @@ from ddpbench.report.messages.causes import cause_name, cause_text
 from ddpbench.report.messages.shared_handles import open_text
 
 FIRST_CHANGES = ("shared_handles", "divide_samples")
-RESIDENT = "ddpbench.loaders.resident"
 """What a ChangeDataLoader has besides arguments: changes of the dataset that come before."""
 
 DIVIDE_TEXT = "divide the samples among workers (torch.utils.data.get_worker_info)"
@@ -111,7 +110,7 @@ def _training_change(cure: CureCode, change: ChangeTraining) -> str:
 def dataloader_call(change: ChangeDataLoader) -> str:
     """The call to write in the script: ``DataLoader(..., num_workers=4)``, and what must be changed before."""
     if change.resident:
-        return f"{RESIDENT}(loader)"
+        return "ddpbench.loaders.resident(loader)"
     if change.ready_indices:
         return "a sampler that draws the indices of an epoch at once"
     arguments = {name: value for name, value in asdict(change).items() if value is not None and name not in FIRST_CHANGES}

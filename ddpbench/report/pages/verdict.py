@@ -13,6 +13,7 @@ from ddpbench.record.remedy import Advice
 from ddpbench.record.verdict import ScalingVerdict, Verdict
 from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_command, wrap_hint, wrap_text
 from ddpbench.report.messages.bottlenecks import Explanation
+from ddpbench.report.messages.causes import parts_text
 from ddpbench.report.messages.screening import faster_text
 from ddpbench.report.messages.verdict import explain_verdict, next_step_text, repeatability_text, verdict_heading
 
@@ -37,7 +38,7 @@ def record_verdict_lines(record: Record, page: Page, *, with_next: bool = True, 
     if advice and advice.code == "screened" and advice.computing and advice.computing_gain:
         faster = faster_text(advice.computing, advice.computing_gain)
         explanation, is_good = explanation._replace(claim=f"{explanation.claim}; {faster}"), False
-    yield from verdict_lines(verdict, explanation, page, with_next=with_next, is_good=is_good)
+    yield from verdict_lines(verdict, explanation, page, with_next=with_next, is_good=is_good, cost=parts_text(record))
     if could_measure_loader(record):
         yield from styled(wrap_hint("  note  ", NO_LOADER_HINT, page), LABEL, len("  note"))
 
@@ -49,15 +50,23 @@ def could_measure_loader(record: Record) -> bool:
 
 
 def verdict_lines(
-    verdict: Verdict | ScalingVerdict, explanation: Explanation, page: Page, *, with_next: bool = True, is_good: bool | None = None
+    verdict: Verdict | ScalingVerdict,
+    explanation: Explanation,
+    page: Page,
+    *,
+    with_next: bool = True,
+    is_good: bool | None = None,
+    cost: str = "",
 ) -> Iterator[Text]:
-    """The bottleneck and its cost, its repeatability if not certain, why, and the next step."""
+    """The bottleneck and its cost, its repeatability if not certain, why, what loading costs most, and the next step."""
     kind = verdict_heading(verdict)
     is_good = verdict.kind in GOOD_VERDICTS if is_good is None else is_good
     yield from styled(wrap_text(f"{kind}   ", explanation.claim, page), GOOD if is_good else CAUTION, len(kind))
     if confidence := repeatability_text(verdict):
         yield from styled(wrap_text("  sure  ", confidence, page), LABEL, len("  sure"))
     yield from styled(wrap_text("  why   ", explanation.reason, page), LABEL, len("  why"))
+    if cost:
+        yield from styled(wrap_text("  cost  ", cost, page), LABEL, len("  cost"))
     if not with_next:
         return
     if verdict.next:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from script_diagnoses import drawn, resident
+from script_diagnoses import augmented, drawn, resident
 
+from ddpbench.analysis.pipeline.costs import costly_parts
 from ddpbench.analysis.remedies.predict import predict_remedies, scenarios_to_try
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job
 from ddpbench.record.root_cause import OneByOne, SlowSampler
 from ddpbench.record.verdict import ChangeDataLoader
+from ddpbench.report.messages.causes import parts_text
 from ddpbench.report.messages.verdict import explain_verdict, next_step_text
 
 RESIDENT, READY = Scenario(resident=True), Scenario(ready_indices=True)
@@ -67,3 +69,21 @@ def test_sampler_that_takes_less_is_no_cause(sampler_ms: float | None) -> None:
     assert verdict is not None
     assert verdict.cause != "slow-sampler"
     assert READY not in predicted(job)
+
+
+def test_costly_parts_of_a_sample_are_named() -> None:
+    record = augmented().records[0]
+    assert [(each.name, round(1000 * each.sample_s, 2)) for each in costly_parts(record)] == [
+        ("RandAugment", 5.0),
+        ("", 2.6),
+        ("ToTensor", 1.5),
+    ]
+    assert parts_text(record) == "of 10 ms per sample: RandAugment 5, the rest of Pictures 2.6, ToTensor 1.5"
+
+
+def test_parts_are_not_named_without_a_transform_or_a_wait() -> None:
+    assert parts_text(augmented({}).records[0]) == ""
+    record = augmented().records[0]
+    assert record.verdict is not None
+    record.verdict = replace(record.verdict, kind="compute-bound")
+    assert parts_text(record) == ""

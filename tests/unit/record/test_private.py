@@ -37,7 +37,7 @@ ObservedPrecision.parameter_dtypes ObservedPrecision.gradient_dtypes ObservedPre
 ObservedPrecision.first_layer_dtype ObservedPrecision.last_layer_dtype ObservedPrecision.optimizer ObservedPrecision.master_weight_dtype
 PrecisionMismatch.layer_dtypes PrecisionMismatch.batch_norm_dtypes PrecisionMismatch.parameter_dtypes PrecisionMismatch.gradient_dtypes
 PeakThroughput.matmul_tflops Health.throttle_reasons Throttled.reasons NoInfiniband.disabled_by
-Trace.phases_ms Trace.totals_ms LoaderStats.cpu_s LoaderStats.wall_s Diagnosis.stage_cpu_s
+Trace.phases_ms Trace.totals_ms LoaderStats.cpu_s LoaderStats.wall_s LoaderStats.parts_s Diagnosis.stage_cpu_s
 WatchedScript.dataset WatchedScript.sampler WatchedScript.model WatchedScript.observed_settings WatchedScript.optimizers
 ChangeTraining.optimizers ChangeTraining.device_type
 SharedHandle.name LayerWork.name LayerWork.kind
