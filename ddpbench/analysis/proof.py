@@ -51,7 +51,7 @@ def launch_gain(plain: Sequence[SideLaunch], changed: Sequence[SideLaunch]) -> M
 
 @dataclass(frozen=True)
 class FirstStep:
-    """What the first step takes longer with the change, and after how long a training as it is has lost as much."""
+    """The seconds by which the first step takes longer with the change, and those of training after which that has paid off."""
 
     extra_s: float
     payback_s: float

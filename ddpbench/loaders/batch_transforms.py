@@ -27,7 +27,7 @@ _TO_FLOATS = (v1.ToTensor, v2.ToTensor)
 
 
 def batch_transforms(transform: Any) -> list[BatchTransform]:
-    """What ``transform`` does to one image, for batches. Raises NotSupportedError if part of it is unknown, or leaves no tensors."""
+    """The steps of ``transform``, each for a whole batch. Raises NotSupportedError if part of it is unknown, or leaves no tensors."""
     steps = _flattened(transform)
     if not any(type(each) in (*_AS_TENSORS, *_TO_FLOATS) for each in steps):
         raise NotSupportedError("its transform returns no tensors")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,29 +16,33 @@ from ddpbench.machine.host import MAX_MEMORY_FRACTION, free_memory_bytes
 
 
 def resident(loader: DataLoader[Any], device: torch.device | str | None = None) -> DataLoader[Any]:
-    """A DataLoader of the same batches as ``loader``, from data that stay on ``device``; by default the present GPU, else the CPU.
+    """A DataLoader of the same batches as ``loader``, from data that stay on ``device``; by default the current GPU, else the CPU.
 
     The dataset is a ``TensorDataset``, CIFAR or MNIST of torchvision, or a ``Subset`` of one, with transforms of single images that can be
     applied to whole batches. Samplers, order, structure, shapes and dtypes stay, and pixels bit for bit; random transforms draw from a
     generator of their own. There are no workers. The batches are on ``device``, and own their memory. The data are copied there for the
     first batch: what changes in the dataset after that, other than its transform, has no effect.
 
-    If part of ``loader`` is not supported, warns with the reason and returns ``loader`` itself. If the data take more than half of the
-    free memory of ``device``, warns, and collates samples of ``dataset``.
+    If part of ``loader`` is not supported, or the data take more than half of the free memory of ``device``, warns with the reason and
+    returns ``loader`` itself.
     """
     try:
         check_resident(loader)
+        dataset = ResidentDataset(loader.dataset, None if device is None else torch.device(device))
+        dataset.check_memory()
     except NotSupportedError as problem:
         warnings.warn(f"ddpbench.loaders.resident leaves the loader as it is: {problem}", stacklevel=2)
         return loader
-    dataset, collate = resident_parts(loader, device)
-    return DataLoader(dataset, batch_sampler=loader.batch_sampler, collate_fn=collate, generator=loader.generator)
+    order: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
+    if loader.batch_size is not None:  # torch makes the same batch sampler of it, and libraries know the parts
+        order = {"batch_size": loader.batch_size, "sampler": loader.sampler, "drop_last": loader.drop_last}
+    return DataLoader(dataset, collate_fn=collate_resident, generator=loader.generator, **order)
 
 
 def check_resident(loader: DataLoader[Any]) -> None:
-    """Raises NotSupportedError if ``resident`` would leave ``loader`` as it is."""
+    """Raises NotSupportedError if ``resident`` would leave ``loader`` as it is, whatever the memory."""
     if type(loader) is not DataLoader:
-        raise NotSupportedError(f"it is a {type(loader).__name__}")
+        raise NotSupportedError(f"its class is {type(loader).__name__}")
     if loader.batch_sampler is None:
         raise NotSupportedError("it makes no batches of samples")
     if loader.collate_fn is not default_collate:
@@ -49,34 +54,49 @@ def check_resident(loader: DataLoader[Any]) -> None:
         if not source.tensors or any(each.requires_grad or each.layout != torch.strided for each in source.tensors):
             raise NotSupportedError("its dataset has no tensors, or sparse ones, or some that need gradients")
     elif not _is_of_torchvision(source):
-        raise NotSupportedError(f"its dataset is a {type(source).__name__}")
+        raise NotSupportedError(f"the class of its dataset is {type(source).__name__}")
     elif source.target_transform is not None:
         raise NotSupportedError("its dataset has a target_transform")
     elif torch.as_tensor(source.data[:1]).dtype != torch.uint8:
-        raise NotSupportedError("its images are no bytes")
+        raise NotSupportedError("its images are not uint8")
+    elif not _are_class_numbers(source.targets):
+        raise NotSupportedError("its targets are not one integer for each image")
     else:
         _batch_transforms(source.transform)
 
 
-def resident_parts(loader: DataLoader[Any], device: torch.device | str | None) -> tuple[ResidentDataset, Callable[[Any], Any]]:
-    """The dataset and the collate function of ``resident``, for a loader that it supports."""
-    return ResidentDataset(loader.dataset, None if device is None else torch.device(device)), _as_it_is
+def collate_resident(samples: Any) -> Any:
+    """The batch of ``samples``: at once if they are those of a ResidentDataset, else as by ``default_collate``."""
+    return samples.batch() if isinstance(samples, ResidentSamples) else default_collate(samples)
 
 
-def _as_it_is(batch: Any) -> Any:
-    return batch
+class ResidentSamples(Sequence[Any]):
+    """Samples of a ResidentDataset that need not be fetched one by one."""
+
+    def __init__(self, dataset: ResidentDataset, indices: Sequence[int]) -> None:
+        self._dataset, self._indices = dataset, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._dataset[self._indices[place]]
+
+    def batch(self) -> Any:
+        """All of them, as ``default_collate`` would make it."""
+        return self._dataset.batch(self._indices)
 
 
 class ResidentDataset(Dataset[Any]):
-    """The batches of ``dataset``, from its data on ``device``. Single samples, and other attributes, are those of ``dataset``."""
+    """``dataset`` with batches of its data on ``device``. Single samples, and all attributes, are those of ``dataset``.
 
-    def __init__(self, dataset: Any, device: torch.device | None) -> None:
-        self._dataset, self._device = dataset, device
-        self._source, self._indices = _unwrapped(dataset)
-        self._fields: Sequence[Tensor] | None = None  # on the device, once there is a batch
-        self._is_left_alone = False
-        self._transform: Any = None  # the last one, and what it is for batches
-        self._steps: Sequence[Callable[[Tensor, torch.Generator], Tensor]] = ()
+    With ``falls_back``, samples are collated if the data do not fit into memory any more, or the transform has become unknown.
+    """
+
+    def __init__(self, dataset: Any, device: torch.device | None, falls_back: bool = True) -> None:
+        source, indices = _unwrapped(dataset)
+        self.__dict__.update(_dataset=dataset, _source=source, _indices=indices, _device=device, _falls_back=falls_back)
+        self.__dict__.update(_fields=None, _generator=None, _stream=None, _is_left_alone=False)
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -84,50 +104,83 @@ class ResidentDataset(Dataset[Any]):
     def __getitem__(self, index: Any) -> Any:
         return self._dataset[index]
 
-    def __getitems__(self, indices: Sequence[int]) -> Any:
-        """The batch of the samples at ``indices``, as ``default_collate`` would make it."""
+    def __getitems__(self, indices: Sequence[int]) -> ResidentSamples:
+        return ResidentSamples(self, indices)
+
+    def check_memory(self) -> None:
+        """Raises NotSupportedError if the data do not fit."""
+        device = self._device or _current_device()
+        num_bytes, free = self._num_bytes(), _free_bytes(device)
+        if num_bytes > MAX_MEMORY_FRACTION * free:
+            raise NotSupportedError(f"{num_bytes / 1e9:.1f} GB of data do not fit into half of the free memory of {device}")
+
+    def batch(self, indices: Sequence[int]) -> Any:
+        """The samples at ``indices``, as ``default_collate`` would make a batch of them."""
         if not self._is_left_alone:
             try:
                 return self._resident_batch(torch.as_tensor(indices, dtype=torch.long))
             except NotSupportedError as problem:
-                self._is_left_alone, self._fields = True, None
+                if not self._falls_back:
+                    raise
+                self.__dict__.update(_is_left_alone=True, _fields=None)
                 warnings.warn(f"ddpbench.loaders.resident collates samples: {problem}", stacklevel=2)
         return default_collate([self._dataset[each] for each in indices])
 
     def _resident_batch(self, rows: Tensor) -> list[Tensor]:
-        fields = self._fields = self._fields or self._moved()
-        device = fields[0].device
-        rows = _checked(rows, len(fields[0])).to(device, non_blocking=True)
-        first, *others = (each.index_select(0, rows) for each in fields)
-        for step in self._present_steps():
+        """On a GPU it is complete when it is returned: a script may read it on any stream."""
+        steps = () if isinstance(self._source, TensorDataset) else _batch_transforms(self._source.transform)
+        if self._fields is None:
+            self._move()
+        rows = _checked(rows, len(self._fields[0]))
+        if self._stream is None:
+            return self._gathered(rows, steps)
+        with torch.cuda.stream(self._stream):
+            batch = self._gathered(rows, steps)
+        self._stream.synchronize()
+        for each in batch:
+            each.record_stream(torch.cuda.current_stream(each.device))
+        return batch
+
+    def _gathered(self, rows: Tensor, steps: Sequence[Any]) -> list[Tensor]:
+        rows = rows.to(self._fields[0].device, non_blocking=True)
+        first, *others = (each.index_select(0, rows) for each in self._fields)
+        for step in steps:
             first = step(first, self._generator)
         return [first, *others]
 
-    def _moved(self) -> list[Tensor]:
-        """The data on the device, where random transforms get a generator. Raises NotSupportedError if they do not fit."""
-        device = self._device or _present_device()
-        self._generator = torch.Generator(device).manual_seed(torch.initial_seed())
-        fields = _fields(self._source)
+    def _move(self) -> None:
+        """Copy the data to the device, where random transforms get a generator. Raises NotSupportedError if they do not fit."""
+        self.check_memory()
+        device = self._device or _current_device()
         rows = None if self._indices is None else torch.as_tensor(self._indices, dtype=torch.long)
-        num_bytes = sum(each.nbytes if rows is None else each[:1].nbytes * len(rows) for each in fields)
-        if num_bytes > MAX_MEMORY_FRACTION * _free_bytes(device):
-            raise NotSupportedError(f"{num_bytes / 1e9:.1f} GB of data do not fit into half of the free memory of {device}")
-        moved = [(each if rows is None else each[rows.to(each.device)]).to(device) for each in fields]
+        moved = [(each if rows is None else each[rows.to(each.device)]).to(device) for each in _fields(self._source)]
+        stream = None
         if device.type == "cuda":
-            torch.cuda.synchronize(device)  # they are there, whichever stream reads them
-        return moved
+            torch.cuda.synchronize(device)
+            stream = torch.cuda.Stream(device, priority=-1)  # not behind the kernels of the last step
+        self.__dict__.update(_fields=moved, _stream=stream, _generator=torch.Generator(device).manual_seed(torch.initial_seed()))
 
-    def _present_steps(self) -> Sequence[Callable[[Tensor, torch.Generator], Tensor]]:
-        """For the present transform, which a script may change. Raises NotSupportedError if it is not known any more."""
-        transform = getattr(self._source, "transform", None)
-        if transform is not self._transform:
-            self._transform, self._steps = transform, _batch_transforms(transform)
-        return self._steps
+    def _num_bytes(self) -> int:
+        if isinstance(self._source, TensorDataset):
+            row = sum(each[:1].nbytes for each in self._source.tensors)
+        else:
+            row = self._source.data[:1].nbytes + torch.long.itemsize
+        return row * len(self._dataset)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_dataset" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self._dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._dataset, name, value)
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        """A copy in another process copies the data itself."""
+        return {**self.__dict__, "_fields": None, "_generator": None, "_stream": None}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
 
 
 def _checked(rows: Tensor, number: int) -> Tensor:
@@ -159,7 +212,14 @@ def _is_of_torchvision(source: Any) -> bool:
     return type(source) in known
 
 
-def _batch_transforms(transform: Any) -> Sequence[Callable[[Tensor, torch.Generator], Tensor]]:
+def _are_class_numbers(targets: Any) -> bool:
+    """Whether a batch of them is int64: a list of Python's integers, or what MNIST has, which makes such of every target."""
+    if isinstance(targets, Tensor):
+        return targets.ndim == 1 and not targets.is_floating_point()
+    return isinstance(targets, list) and all(type(each) is int for each in targets)
+
+
+def _batch_transforms(transform: Any) -> Sequence[Any]:
     if transform is None:
         raise NotSupportedError("its dataset has no transform that returns tensors")
     from ddpbench.loaders.batch_transforms import batch_transforms  # torchvision, which it imports, takes a second
@@ -172,13 +232,16 @@ def _fields(source: Any) -> list[Tensor]:
     if isinstance(source, TensorDataset):
         return list(source.tensors)
     images = torch.as_tensor(source.data)
-    images = images.permute(0, 3, 1, 2).contiguous() if images.ndim == 4 else images.unsqueeze(1)
-    return [images, torch.as_tensor(source.targets, dtype=torch.long)]
+    images = images.permute(0, 3, 1, 2) if images.ndim == 4 else images.unsqueeze(1)
+    return [images.contiguous(), torch.as_tensor(source.targets, dtype=torch.long)]
 
 
-def _present_device() -> torch.device:
+def _current_device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
-def _free_bytes(device: torch.device) -> int:
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory_bytes()
+def _free_bytes(device: torch.device) -> float:
+    """Of a GPU also what torch's allocator has in its cache; of the host, the share of one of its ranks."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free_memory_bytes() / int(os.environ.get("LOCAL_WORLD_SIZE") or 1)

@@ -46,6 +46,6 @@ def test_cure_of_a_slow_loader_is_found_predicted_and_tried(
     assert remedy.is_gain, done.stderr
     assert diagnosis.diff is not None
     lines = [each for each in diagnosis.diff.text.splitlines() if each.startswith("+ ")]
-    resident = ["+        import ddpbench.loaders", "+        loader = ddpbench.loaders.resident(loader)"]
+    resident = ["+        from ddpbench.loaders import resident", "+        loader = resident(loader)"]
     assert lines == (resident if kind == "tensors" else [])
     assert diagnosis.diff.obstacle == (None if kind == "tensors" else "by-hand")

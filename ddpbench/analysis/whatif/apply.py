@@ -30,6 +30,8 @@ def apply_scenario(before: PipelineState, scenario: Scenario, context: WhatIfCon
 
     Raises MissingMeasurementError if a measurement is missing, UsageError if the scenario is impossible.
     """
+    if scenario.resident and (scenario.workers or scenario.prefetch):
+        raise UsageError("data that stay on the device are loaded without workers", "drop --workers and --prefetch")
     after = before
     for name, apply in SETTERS.items():
         value = getattr(scenario, name)

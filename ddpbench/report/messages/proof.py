@@ -46,11 +46,11 @@ def proof_gain_text(proof: Proof) -> str:
 
 
 def first_step_text(proof: Proof) -> str:
-    """What the first step takes longer, and when that has paid; empty if it does not."""
+    """How much longer the first step takes, and when that has paid off; empty if it does not."""
     found = longer_first_step(proof)
     if found is None:
         return ""
-    return f"takes {format_rounded(found.extra_s, 2)} s longer, which pays after {format_rounded(found.payback_s, 2)} s of training"
+    return f"takes {format_rounded(found.extra_s, 2)} s longer, which pays off after {format_rounded(found.payback_s, 2)} s of training"
 
 
 def unchanged_text(proof: Proof) -> str:

@@ -44,7 +44,7 @@ OBSTACLES: Mapping[Obstacle, str] = {
 }
 
 
-COMPILE_TEXT = "only a fresh start shows what it gains, and how long it compiles first:"
+COMPILE_TEXT = "only fresh launches show what it gains, and how long it compiles first; no losses were compared:"
 
 
 def obstacle_text(remedy: ScreenedRemedy) -> str:

@@ -1,4 +1,4 @@
-"""What a script does with the tensors of a batch: whether they could be on the device from the start."""
+"""Watches how a script uses the tensors of a batch: whether they could be on the device from the start."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_HARMLESS = (Tensor.to, Tensor.cuda, Tensor.size, Tensor.dim, Tensor.__len__, Tensor.numel, Tensor.is_floating_point)
-"""What a script can do wherever its batch is."""
+_MOVES = (Tensor.to, Tensor.cuda)
+_ASKS = (Tensor.size, Tensor.dim, Tensor.__len__, Tensor.numel, Tensor.is_floating_point)
+_ATTRIBUTES = ("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_sparse", "is_nested")
 
 
 class BatchUse:
-    """Watches the tensors of one batch."""
+    """Watches the tensors of the batches that it has ``watched``."""
 
     def __init__(self) -> None:
         self.reads_on_host = False
-        """Whether the script has done anything with them but to move them, and to ask for their shape."""
+        """Whether the script has done anything with them but move them to a device, and ask for their shape."""
 
     def watched(self, tensor: Tensor) -> Tensor:
         """An alias of ``tensor`` that notes what is done with it; what comes of it is a plain tensor."""
@@ -34,9 +35,10 @@ class _Watched(Tensor):
     def __torch_function__(
         cls, function: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        is_getter = getattr(function, "__name__", "") == "__get__"
-        if not (is_getter or function in _HARMLESS):
-            cls.use.reads_on_host = True
+        asks = function in _ASKS or getattr(getattr(function, "__self__", None), "__name__", "") in _ATTRIBUTES
         with torch._C.DisableTorchFunctionSubclass():
             result = function(*args, **(kwargs or {}))
+            is_moved = function in _MOVES and result.device.type != "cpu"
+            if not (asks or is_moved):
+                cls.use.reads_on_host = True
             return result.as_subclass(Tensor) if isinstance(result, _Watched) else result

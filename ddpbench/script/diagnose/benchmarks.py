@@ -15,7 +15,6 @@ from ddpbench.analysis.worker_memory import workers_that_fit
 from ddpbench.bench.loader_bench import BenchmarkedLoader, measure_delivery
 from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.distributed.bandwidth import h2d_bytes_per_s
-from ddpbench.loaders.errors import NotSupportedError
 from ddpbench.loaders.resident import check_resident
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.storage import benchmark_storage
@@ -54,7 +53,7 @@ class Benchmarks:
                 results.has_forked |= probe_shared_files(iterator.loader, self._shared_files)
             results.shared_handles = self._shared_files.shared(iterator.loader)
             results.benchmarks = [self._benchmark_own(stage, iterator, observer)]
-            with suppress(NotSupportedError):
+            with suppress(Exception), observer.paused():  # of a script's dataset, or for lack of memory: then there is none
                 results.resident_benchmark = benchmark_resident(iterator, device or torch.device("cpu"), self._rank, stage.seconds)
         elif stage.kind == "benchmark" and self._rank == 0:
             results.single_rank_benchmark = self._benchmark_own(stage, iterator, observer)

@@ -50,9 +50,6 @@ from ddpbench.script.observe.source import DEFAULT_PREFETCH
 from ddpbench.script.ranks.observation import Observation
 from ddpbench.script.ranks.progress import RankProgress
 
-MAX_SHAPES = 2
-"""Of batches, for which a model is compiled once each."""
-
 CONNECT_TIMEOUT_S, LAST_RESULTS_TIMEOUT_S = 10.0, 10.0
 
 CLOSE_TIMEOUT_S = 5.0
@@ -243,8 +240,8 @@ class ScriptDiagnosis:
 
     @property
     def has_steady_shapes(self) -> bool:
-        """Whether the batches that were kept have at most two shapes: those of full ones, and of the last of an epoch."""
-        return self.windows.num_shapes <= MAX_SHAPES
+        """As ``Windows`` has it."""
+        return self.windows.has_steady_shapes
 
     def needs_limits(self) -> bool:
         verdict, screening = self.records[0].verdict if self.records else None, self.diagnosis.screening

@@ -130,8 +130,9 @@ class TimedIterator:
     def __next__(self) -> Any:
         requested_s = perf_counter()
         found = next(self._iterator)
-        if self._indices is not None:
-            self.timings.add_sampler_time(self._indices.pop_seconds())
+        drawn_s = self._indices.pop_seconds() if self._indices is not None else None
+        if self.first_batch_s is not None and drawn_s is not None:  # what is drawn for the first batch is no wait of a step
+            self.timings.add_sampler_time(drawn_s)
         if self.first_batch_s is None:
             self.first_batch_s = self._creation_s + perf_counter() - requested_s
             requested_s = perf_counter()  # the start of workers is no wait of a step

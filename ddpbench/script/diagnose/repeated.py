@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,10 @@ MAX_MEMORY_FRACTION = 0.1
 """Fraction of the free memory, of the node and of the device, that kept batches may take."""
 
 
+MIN_SHAPES, MAX_SHAPES, STEADY = 20, 500, 0.9
+"""Batches whose shapes are compared, and the fraction that must have the same ones."""
+
+
 class RepeatedBatches:
     """Copies of up to ``MAX_BATCHES`` batches, handed out again and again.
 
@@ -36,6 +41,7 @@ class RepeatedBatches:
         self._next = 0
         self._is_full = False
         self.samples = 0  # in the batch that was handed out last
+        self._shapes: Counter[Any] = Counter()  # of the script's own batches
 
     @property
     def has_batches(self) -> bool:
@@ -57,15 +63,18 @@ class RepeatedBatches:
         return next(((each.shape[2], each.shape[3]) for each in images), None)
 
     @property
-    def num_shapes(self) -> int:
-        """How many shapes the tensors of a batch have."""
-        return len({tuple(tuple(tensor.shape) if not tensor.is_nested else None for tensor in each.tensors) for each in self._batches})
+    def has_steady_shapes(self) -> bool:
+        """Whether enough batches were seen, and all but a few have the shapes of the others: the last of an epoch may be smaller."""
+        seen = self._shapes.total()
+        return seen >= MIN_SHAPES and None not in self._shapes and len(self._shapes) <= 2 and max(self._shapes.values()) >= STEADY * seen
 
     def keep(self, batch: Any, samples: int | None = None) -> None:
         """Copy ``batch``, which the script has not seen yet, if there is room. Raises BenchError if it cannot be copied.
 
         Without its number of ``samples``, that is the leading dimension of its first tensor.
         """
+        if self._shapes.total() < MAX_SHAPES:
+            self._shapes[_shapes(batch)] += 1
         if self._is_full:
             return
         kept = KeptBatch.of(batch, num_samples(batch) if samples is None else samples)
@@ -159,6 +168,18 @@ class KeptBatch:
         else:
             tensor = self.handed_out[index] = _clone(own)
         self.versions[index] = _version(tensor)
+
+
+def _shapes(batch: Any) -> Any:
+    """The shapes of all tensors in ``batch``; None if it has objects that may hold others."""
+    if isinstance(batch, Tensor):
+        return None if batch.is_nested else tuple(batch.shape)
+    if isinstance(batch, Mapping):
+        batch = [batch[key] for key in batch]
+    if isinstance(batch, list | tuple):
+        parts = tuple(map(_shapes, batch))
+        return None if None in parts else parts
+    return () if isinstance(batch, str | int | float | bool) or batch is None else None
 
 
 def _clone(tensor: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import cycle, islice
 from time import monotonic
 from typing import Any
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ddpbench.analysis.worker_memory import memory_limit
 from ddpbench.data.loaders.start_workers import is_forked, suppress_worker_count_warning
-from ddpbench.loaders.resident import resident_parts
+from ddpbench.loaders.resident import ResidentDataset, collate_resident
 from ddpbench.record.diagnosis import WorkerMemory
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.loader_stats import LoaderStats
@@ -131,8 +132,8 @@ def open_trial(
 
 def open_resident(loader: DataLoader[Any], device: torch.device, whole_epochs: bool = False) -> DataLoader[Any]:
     """The data of ``loader`` on ``device``, as ``ddpbench.loaders.resident`` reads them, in an order as of ``open_trial``."""
-    dataset, collate = resident_parts(loader, device)
-    return DataLoader(dataset, collate_fn=collate, generator=_copied(loader.generator), **_order(loader, whole_epochs))
+    dataset = ResidentDataset(loader.dataset, device, falls_back=False)
+    return DataLoader(dataset, collate_fn=collate_resident, generator=_copied(loader.generator), **_order(loader, whole_epochs))
 
 
 def batch_timeout_s(loader: DataLoader[Any]) -> float:
@@ -143,7 +144,9 @@ def batch_timeout_s(loader: DataLoader[Any]) -> float:
 
 def _order(loader: DataLoader[Any], whole_epochs: bool, is_ready: bool = False) -> dict[str, Any]:
     """The arguments that set which samples are in a batch. If it ``is_ready``, their indices are drawn here."""
-    copied: Callable[[Any], Any] = ReadyIndices if is_ready else _copied_sampler if whole_epochs else EndlessSampler
+    copied: Callable[[Any], Any] = _copied_sampler if whole_epochs else EndlessSampler
+    if is_ready:
+        copied = partial(ReadyIndices, num_samples=_length(loader.dataset))
     if isinstance(loader.dataset, IterableDataset):
         return {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
     if loader.batch_sampler is None:
@@ -181,27 +184,44 @@ class EndlessSampler:
 
 
 class ReadyIndices:
-    """Batches, or samples, that a copy of ``sampler`` has drawn in ``MAX_DRAW_S``, again and again; in epochs if it has a length."""
+    """Batches, or samples, that a copy of ``sampler`` has drawn in ``MAX_DRAW_S``, and then others like them; in epochs if it has a length.
 
-    def __init__(self, sampler: Any) -> None:
+    The others are batches of the same sizes with any of ``num_samples``: those that were drawn lie in the page cache by then.
+    """
+
+    def __init__(self, sampler: Any, num_samples: int) -> None:
         end_s = monotonic() + MAX_DRAW_S
         self._drawn = []
         for each in _copied_sampler(sampler):
             self._drawn.append(each)
             if monotonic() > end_s:
                 break
-        self._length = _length(sampler)
+        self._length, self._num_samples = _length(sampler), num_samples
+        self._generator = torch.Generator().manual_seed(0)
+        self._is_used = False
 
     def __iter__(self) -> Iterator[Any]:
-        return islice(cycle(self._drawn), self._length or None)
+        return islice(self._endless(), self._length or None)
+
+    def _endless(self) -> Iterator[Any]:
+        if not self._is_used:
+            self._is_used = True
+            yield from self._drawn
+        yield from map(self._like, cycle(self._drawn))
+
+    def _like(self, batch: Any) -> Any:
+        """A batch of that size, if it consists of numbers of samples."""
+        if not self._num_samples or not isinstance(batch, list) or not all(type(each) is int for each in batch):
+            return batch
+        return torch.randint(self._num_samples, (len(batch),), generator=self._generator).tolist()
 
     def __len__(self) -> int:
         return self._length
 
 
-def _length(sampler: Any) -> int:
+def _length(sized: Any) -> int:
     try:
-        return len(sampler)
+        return len(sized)
     except TypeError:
         return 0
 

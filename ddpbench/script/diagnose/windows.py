@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 MIN_UPDATES = 3
 """Updates before the first stage."""
 
+WATCHED_BATCHES = 2
+"""How many batches show whether a script reads them on the host: those before a window counts."""
+
 DISPATCHER = "DataLoaderDispatcher"
 """Of Accelerate: its iterator communicates. If ranks took different numbers of batches from it, they would hang."""
 
@@ -96,7 +99,8 @@ class Windows:
         self._training: tuple[LoaderSource, SteeredLoader] | None = None  # of the last batch
         self._loader: LoaderInUse = NoLoader()  # of the present window
         self._window = ExitStack()  # what ends with the window
-        self._use: BatchUse | None = None  # that the script makes of a batch
+        self._use: BatchUse | None = None  # that the script makes of its batches
+        self._num_watched = 0
         self._layers: ModelLayers | None = None  # on rank 0, after they were timed
         self._has_failed = False
 
@@ -116,9 +120,9 @@ class Windows:
         return iterator.loader if iterator else None
 
     @property
-    def num_shapes(self) -> int:
-        """How many shapes the tensors have in the batches of the training loader that were kept."""
-        return self._training[1].repeated.num_shapes if self._training else 0
+    def has_steady_shapes(self) -> bool:
+        """Whether the script's own batches have one shape, and at most another: that of the last of an epoch. False if that is unknown."""
+        return self._training is not None and self._training[1].repeated.has_steady_shapes
 
     @property
     def reads_on_host(self) -> bool:
@@ -353,10 +357,10 @@ class Windows:
         return batch
 
     def _new_use(self) -> BatchUse | None:
-        """For the first batch that is repeated, if the data of the script could be on the GPU from the start; else None."""
-        if self._use is not None or self.results.resident_benchmark is None or not self._is_on_gpu:
+        """For the first batches that are repeated, if the data of the script could be on the GPU from the start; else None."""
+        if self._num_watched >= WATCHED_BATCHES or self.results.resident_benchmark is None or not self._is_on_gpu:
             return None
-        self._use = BatchUse()
+        self._use, self._num_watched = self._use or BatchUse(), self._num_watched + 1
         return self._use
 
     def _keep(self, batch: Any, iterator: SteeredIterator) -> None:

@@ -36,14 +36,15 @@ class ModelPlace:
 class LoaderPlace:
     """Where the DataLoader that is trained on gets its arguments, whose names begin with ``prefix``, and its present ``settings``.
 
-    That is its own call, or that of the arguments of a Trainer; None if another library makes it. The training ``avoids_gpu`` if it is on
-    the CPU although there is one.
+    That is its own call, or that of the arguments of a Trainer; None if another library makes it. ``is_shared`` if it has made loaders of
+    several datasets. ``device`` is that of the training if it is not the one that is current without more ado, else empty.
     """
 
     site: CallSite | None
     settings: Mapping[str, Any]
     prefix: str = ""
-    avoids_gpu: bool = False
+    is_shared: bool = False
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def training_places(training: Training, loader: DataLoader[Any] | None, sites: C
     return TrainingPlaces(
         models=[_model_place(each, training.optimizers, sites) for each in training.models],
         optimizers=direct,
-        loader=_loader_place(loader, sites, training.device.type == "cpu") if loader is not None else None,
+        loader=_loader_place(loader, sites, training.device) if loader is not None else None,
         arguments=list(sites.arguments),
         can_compile=_can_compile(training),
     )
@@ -71,6 +72,8 @@ def training_places(training: Training, loader: DataLoader[Any] | None, sites: C
 
 def _can_compile(training: Training) -> bool:
     is_plain = not (training.is_compiled or training.replays_graphs or torch.are_deterministic_algorithms_enabled())
+    is_plain &= not training.differentiates_twice  # of which a compiled backward has none
+    is_plain &= not any(isinstance(each, torch.jit.ScriptModule) for each in training.own_modules())
     is_alone = not distributed.is_initialized() or distributed.get_world_size() == 1
     return training.device.type == "cuda" and is_plain and is_alone and bool(training.models)
 
@@ -95,8 +98,11 @@ def _users(model: nn.Module, own: nn.Module, optimizers: Sequence[Optimizer]) ->
             yield optimizer
 
 
-def _loader_place(loader: DataLoader[Any], sites: CallSites, on_cpu: bool) -> LoaderPlace:
+def _loader_place(loader: DataLoader[Any], sites: CallSites, device: torch.device) -> LoaderPlace:
     settings = {name: getattr(loader, name, None) for name in LOADER_ARGUMENTS}
     own = sites.of_loader(loader)
     trainer = sites.of_trainer(loader.num_workers) if own is None else None
-    return LoaderPlace(trainer or own, settings, TRAINER_PREFIX if trainer else "", on_cpu and torch.cuda.is_available())
+    current = "cpu" if not torch.cuda.is_available() else f"cuda:{torch.cuda.current_device()}"
+    is_current = str(device) in (current, current.partition(":")[0])
+    is_shared = own is not None and sites.makes_several_loaders(own)
+    return LoaderPlace(trainer or own, settings, TRAINER_PREFIX if trainer else "", is_shared, "" if is_current else str(device))

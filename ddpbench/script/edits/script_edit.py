@@ -155,16 +155,18 @@ class ScriptEdit:
         """A line after the loader is made or, where it gets no name, a call around that of the DataLoader."""
         if place.site is None or place.prefix:
             raise CannotEdit("no-source")
+        if place.is_shared or place.device.startswith("cuda"):  # by a loader whose batches are read on the host, or by another rank
+            raise CannotEdit("by-hand")
         source = self._source(place.site)
         call, statement = source.call(place.site.line, place.site.class_name), source.statement(place.site.line)
-        if call is None or statement is None:
+        if call is None or statement is None or source.mentions("resident"):
             raise CannotEdit("no-safe-place")
-        device = ', "cpu"' if place.avoids_gpu else ""
+        device = f', "{place.device}"' if place.device else ""
         if name := assigned_name(statement, call):
-            source.insert_after(statement, f"import ddpbench.loaders\n{name} = ddpbench.loaders.resident({name}{device})")
+            source.insert_after(statement, f"from ddpbench.loaders import resident\n{name} = resident({name}{device})")
         else:
-            source.insert_before(statement, "import ddpbench.loaders")
-            source.wrap(call, "ddpbench.loaders.resident(", f"{device})")
+            source.insert_before(statement, "from ddpbench.loaders import resident")
+            source.wrap(call, "resident(", f"{device})")
 
     def _set(self, name: str, value: Any, place: LoaderPlace) -> None:
         source = self._source(place.site) if place.site else None

@@ -105,6 +105,10 @@ class Source:
         self._replace(place, place, f", {name}={value}")
         return True
 
+    def mentions(self, word: str) -> bool:
+        """Whether the text has ``word``, be it as a name or in a comment."""
+        return re.search(rf"\b{word}\b", self.text) is not None
+
     def wrap(self, expression: ast.expr, before: str, after: str) -> None:
         """Put ``before`` and ``after`` around an expression."""
         start, end = self._span(expression)

@@ -85,6 +85,7 @@ class CallSites:
     def __init__(self) -> None:
         self._sites: WeakKeyDictionary[Any, CallSite] = WeakKeyDictionary()
         self._loaders: dict[tuple[str, int], tuple[Callable[[], Any], CallSite]] = {}  # by place: the dataset of the last one
+        self._shared: set[tuple[str, int]] = set()  # places that have made loaders of several datasets
         self._trainer_arguments: dict[tuple[str, int], tuple[Any, CallSite]] = {}  # by place: the number of workers
         self._count = 0
         self.arguments: list[ParsedArguments] = []
@@ -100,7 +101,10 @@ class CallSites:
             constructor(made, *arguments, **options)
             with suppress(Exception):
                 if isinstance(made, DataLoader) and (found := self._sites.get(made)) and found.is_direct:
-                    self._loaders[found.path, found.line] = _reference(made.dataset), found
+                    place = found.path, found.line
+                    if place in self._loaders and self._loaders[place][0]() is not made.dataset:
+                        self._shared.add(place)
+                    self._loaders[place] = _reference(made.dataset), found
 
         return noted_init
 
@@ -141,6 +145,10 @@ class CallSites:
             return own
         found = [site for dataset, site in self._loaders.values() if dataset() is loader.dataset]
         return found[0] if len(found) == 1 else None
+
+    def makes_several_loaders(self, site: CallSite) -> bool:
+        """Whether loaders of several datasets were made at ``site``."""
+        return (site.path, site.line) in self._shared
 
     def of_trainer(self, workers: int) -> CallSite | None:
         """Where the script makes the arguments of a Trainer with so many workers; None if that is unknown, or in several places."""

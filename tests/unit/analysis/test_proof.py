@@ -100,5 +100,5 @@ def test_longer_first_step_pays_once_the_gain_has_saved_as_much(
         extra_s and pytest.approx(extra_s),
         payback_s and pytest.approx(payback_s),
     )
-    assert first_step_text(judgement).startswith("takes 30 s longer, which pays after" if extra_s else "")
+    assert first_step_text(judgement).startswith("takes 30 s longer, which pays off after" if extra_s else "")
     assert bool(first_step_text(judgement)) is bool(extra_s)

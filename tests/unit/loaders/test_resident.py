@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -168,10 +170,10 @@ def test_random_transforms_are_reproducible_and_take_nothing_from_the_default_ge
 def test_sampler_of_the_script_keeps_its_say() -> None:
     sampler = DistributedSampler(ROWS, num_replicas=2, rank=1, seed=4)
     own, found = DataLoader(ROWS, 5, sampler=sampler), resident(DataLoader(ROWS, 5, sampler=sampler), "cpu")
-    assert found.batch_sampler.sampler is sampler
+    assert (found.sampler, found.batch_size, found.drop_last) == (sampler, 5, False)
     epochs = []
     for epoch in range(3):
-        found.batch_sampler.sampler.set_epoch(epoch)
+        found.sampler.set_epoch(epoch)
         epochs.append([indices.tolist() for _, indices, _ in found])
         assert epochs[-1] == [indices.tolist() for _, indices, _ in own]
     assert epochs[0] != epochs[1]
@@ -226,24 +228,66 @@ def test_sample_that_does_not_exist_is_an_error_of_the_script() -> None:
         list(loader)
 
 
+def test_dataset_can_be_changed_and_used_again() -> None:
+    loader = resident(DataLoader(cifar(v1.ToTensor()), 8), "cpu")
+    loader.dataset.transform = v1.Compose([v1.ToTensor(), v1.Normalize(*NORMALIZE)])
+    found = next(iter(loader))[0]
+    assert torch.equal(found[3], loader.dataset[3][0])
+    for again in (
+        DataLoader(loader.dataset, 8),
+        DataLoader(Subset(loader.dataset, range(8)), 8),
+        DataLoader(loader.dataset, 8, num_workers=1),
+    ):
+        assert torch.equal(next(iter(again))[0], found)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))], ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize("is_used", [False, True])
+def test_copies_have_their_own_data(copied: Any, is_used: bool) -> None:
+    loader = resident(DataLoader(ROWS, 10), "cpu")
+    expected = [batch[1].tolist() for batch in loader] if is_used else [list(range(first, first + 10)) for first in range(0, 50, 10)]
+    assert [batch[1].tolist() for batch in copied(loader)] == expected
+
+
+def test_loader_can_be_built_again_as_libraries_do() -> None:
+    """From the attributes of the loader, with a sampler of their own: every rank has its part."""
+    loader = resident(DataLoader(ROWS, 5, shuffle=True), "cpu")
+    parts = []
+    for rank in range(2):
+        sampler = DistributedSampler(loader.dataset, 2, rank, shuffle=False)
+        again = DataLoader(loader.dataset, loader.batch_size, sampler=sampler, collate_fn=loader.collate_fn, drop_last=loader.drop_last)
+        parts.append(sorted(number for _, numbers, _ in again for number in numbers.tolist()))
+    assert parts == [list(range(0, 50, 2)), list(range(1, 50, 2))]
+
+
 @pytest.mark.cuda
 def test_data_beyond_half_of_the_free_memory_stay_on_the_host() -> None:
     free, _ = torch.cuda.mem_get_info()
-    taken = torch.empty(free - 2**30, dtype=torch.uint8, device="cuda")
     rows = TensorDataset(torch.zeros(2**27 + 2**26, 4, dtype=torch.uint8))
-    loader = resident(DataLoader(rows, 4))
-    with pytest.warns(UserWarning, match="do not fit into half of the free memory of cuda:0"):
-        assert next(iter(loader))[0].device.type == "cpu"
+    own = DataLoader(rows, 4)
+    earlier = resident(own)
+    taken = torch.empty(free - 2**30, dtype=torch.uint8, device="cuda")
+    with pytest.warns(UserWarning, match="leaves the loader as it is: .* do not fit into half of the free memory of cuda:0"):
+        assert resident(own) is own
+    with pytest.warns(UserWarning, match="collates samples: .* do not fit"):
+        assert next(iter(earlier))[0].device.type == "cpu"
     del taken
     torch.cuda.empty_cache()
 
 
 @pytest.mark.cuda
-def test_batches_are_whole_on_any_stream() -> None:
-    loader = resident(DataLoader(ROWS, 50))
-    with torch.cuda.stream(torch.cuda.Stream()):
-        found = next(iter(loader))[0].cpu()
-    assert torch.equal(found, ROWS.tensors[0])
+def test_batches_are_complete_for_a_reader_on_another_stream() -> None:
+    """As that of a prefetcher, which does not wait for what the training has queued."""
+    loader, other = resident(DataLoader(ROWS, 50)), torch.cuda.Stream()
+    next(iter(loader))
+    long, matrix = torch.zeros((), device="cuda"), torch.randn(8192, 8192, device="cuda")
+    for _ in range(20):
+        long = long + (matrix @ matrix).sum()
+    found = next(iter(loader))[0]
+    with torch.cuda.stream(other):
+        read = found.clone()
+    other.synchronize()
+    assert torch.equal(read.cpu(), ROWS.tensors[0])
 
 
 class OwnDigits(MNIST):
@@ -274,16 +318,24 @@ def with_target_transform() -> MNIST:
     return made
 
 
+def with_targets(targets: Any) -> CIFAR10:
+    made = cifar(v1.ToTensor())
+    made.targets = targets
+    return made
+
+
 @pytest.mark.parametrize(
     ("loader", "reason"),
     [
-        (lambda: OwnLoader(ROWS, 4), "it is a OwnLoader"),
+        (lambda: OwnLoader(ROWS, 4), "its class is OwnLoader"),
         (lambda: DataLoader(ROWS, batch_size=None), "no batches of samples"),
         (lambda: DataLoader(ROWS, 4, collate_fn=lambda samples: samples), "a collate function of its own"),
         (lambda: DataLoader(ROWS, 4, num_workers=1, worker_init_fn=print), "worker_init_fn"),
-        (lambda: DataLoader(Squares(), 4), "its dataset is a Squares"),
-        (lambda: DataLoader(derived(), 4), "its dataset is a OwnDigits"),
+        (lambda: DataLoader(Squares(), 4), "class of its dataset is Squares"),
+        (lambda: DataLoader(derived(), 4), "class of its dataset is OwnDigits"),
         (lambda: DataLoader(with_target_transform(), 4), "target_transform"),
+        (lambda: DataLoader(with_targets([0.5] * 40), 4), "not one integer for each"),
+        (lambda: DataLoader(with_targets(np.zeros(40, dtype=np.int32)), 4), "not one integer for each"),
         (lambda: DataLoader(mnist(None), 4), "no transform that returns tensors"),
         (lambda: DataLoader(mnist(v1.RandomHorizontalFlip()), 4), "returns no tensors"),
         (lambda: DataLoader(cifar(v1.Compose([v1.Resize(64), v1.ToTensor()])), 4), "its transform Resize"),

@@ -15,9 +15,9 @@ from ddpbench.script.diagnose.repeated import RepeatedBatches
 
 
 def moved(batch: list[Tensor]) -> None:
-    images, labels = batch[0].to("cpu", torch.float64, non_blocking=True), batch[1].to(device="cpu")
+    images, labels = batch[0].to("meta", torch.float64, non_blocking=True), batch[1].to(device="meta")
     assert (type(images), type(labels)) == (Tensor, Tensor)
-    nn.functional.cross_entropy(nn.Linear(3, 4).double()(images), labels).backward()
+    nn.functional.cross_entropy(nn.Linear(3, 4, device="meta").double()(images), labels).backward()
 
 
 def asked(batch: list[Tensor]) -> None:
@@ -30,6 +30,9 @@ def asked(batch: list[Tensor]) -> None:
     [
         (moved, False),
         (asked, False),
+        (lambda batch: batch[0].to(torch.float64), True),
+        (lambda batch: batch[0].to("cpu"), True),
+        (lambda batch: batch[1].data, True),
         (lambda batch: batch[1].numpy(), True),
         (lambda batch: np.asarray(batch[1]), True),
         (lambda batch: batch[1].tolist(), True),
@@ -41,7 +44,7 @@ def asked(batch: list[Tensor]) -> None:
         (lambda batch: str(batch[0]), True),
         (lambda batch: [label for label in batch[1]], True),
     ],
-    ids=["moved", "asked", "numpy", "asarray", "tolist", "slice", "product", "in place", "cat", "one_hot", "str", "loop"],
+    ids="moved asked dtype cpu data numpy asarray tolist slice product in-place cat one_hot str loop".split(),
 )
 def test_what_a_script_does_with_its_first_repeated_batch(use: Callable[[list[Tensor]], Any], reads: bool) -> None:
     repeated = RepeatedBatches()

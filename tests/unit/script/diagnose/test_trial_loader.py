@@ -153,19 +153,36 @@ class CountingSampler:
                 return
 
 
-def test_ready_indices_are_drawn_before_and_given_again_and_again() -> None:
+def test_ready_indices_are_drawn_before_and_then_others_of_the_same_number() -> None:
+    """What has been read once lies in the page cache. The random state of the script stays."""
     CountingSampler.drawn = 0
     own = DataLoader(NUMBERS, batch_sampler=CountingSampler(5))
     trial = open_trial(own, Scenario(ready_indices=True), ROOM, FILES)
     assert CountingSampler.drawn == 5
-    assert [taken(trial, 9) for _ in range(2)] == [[[0], [1], [2], [3], [4]]] * 2
+    first, *others = ([number for (number,) in taken(trial, 9)] for _ in range(9))
+    assert first == [0, 1, 2, 3, 4]
+    assert {len(each) for each in others} == {5}
+    assert {number for each in others for number in each} > {0, 11}
     assert CountingSampler.drawn == 5
+    sampler = trial.batch_sampler
+    assert isinstance(sampler, trial_loader.ReadyIndices)
+    before = torch.get_rng_state()
+    assert len(list(sampler)) == len(sampler) == 5
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_indices_that_are_no_numbers_come_again() -> None:
+    pairs = [[(1, 2)], [(3, 4)]]
+    ready = trial_loader.ReadyIndices(pairs, num_samples=12)
+    assert [list(ready) for _ in range(2)] == [pairs, pairs]
 
 
 def test_ready_indices_without_end_are_drawn_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial_loader, "MAX_DRAW_S", 0.0)
+    CountingSampler.drawn = 0
     trial = open_trial(DataLoader(NUMBERS, batch_sampler=CountingSampler(None)), Scenario(ready_indices=True), ROOM, FILES)
-    assert taken(trial, 3) == [[0], [0], [0]]
+    assert [len(batch) for batch in taken(trial, 3)] == [1, 1, 1]
+    assert CountingSampler.drawn == 1
 
 
 def test_resident_data_begin_in_the_middle_like_any_trial() -> None:

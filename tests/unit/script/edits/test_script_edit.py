@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -380,19 +381,20 @@ made = Loaders().build()
 
 
 @pytest.mark.parametrize(
-    ("text", "avoids_gpu", "lines"),
+    ("text", "on_gpu", "lines"),
     [
-        (LOADER.replace("CALL", "data, 2"), False, ["import ddpbench.loaders", "made = ddpbench.loaders.resident(made)"]),
-        (LOADER.replace("CALL", "data, 2"), True, ["import ddpbench.loaders", 'made = ddpbench.loaders.resident(made, "cpu")']),
-        (RETURNED, False, ["import ddpbench.loaders", "return ddpbench.loaders.resident(DataLoader(", "))"]),
+        (LOADER.replace("CALL", "data, 2"), False, ["from ddpbench.loaders import resident", "made = resident(made)"]),
+        (LOADER.replace("CALL", "data, 2"), True, ["from ddpbench.loaders import resident", 'made = resident(made, "cpu")']),
+        (RETURNED, False, ["from ddpbench.loaders import resident", "return resident(DataLoader(", "))"]),
     ],
-    ids=["assigned", "on the CPU", "returned"],
+    ids=["assigned", "on the CPU of a machine with GPUs", "returned"],
 )
 def test_resident_data_take_the_place_of_the_loader(
-    text: str, avoids_gpu: bool, lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, on_gpu: bool, lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules[__name__], "LOADER", text)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: avoids_gpu)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: on_gpu)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     found = loader_edit("", tmp_path, monkeypatch, ChangeDataLoader(resident=True))
     monkeypatch.undo()
     assert [each[1:].strip() for each in found.text.splitlines() if each.startswith("+") and not each.startswith("+++")] == lines
@@ -402,6 +404,58 @@ def test_resident_data_take_the_place_of_the_loader(
     made = runpy.run_path(str(tmp_path / "train.py"))["made"]
     assert isinstance(made.dataset, ResidentDataset)
     assert len(list(made)) == 4
+
+
+SEVERAL = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+def loader(rows):
+    made = DataLoader(TensorDataset(torch.randn(rows, 2)))
+    return made
+made, validation = loader(8), loader(4)
+"""
+NAMED = LOADER.replace("CALL", "data, 2").replace("options =", "resident =")
+
+
+@pytest.mark.parametrize(("text", "reason"), [(SEVERAL, "by-hand"), (NAMED, "no-safe-place")], ids=["for validation too", "name is taken"])
+def test_resident_data_take_no_other_place(text: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "LOADER", text)
+    with pytest.raises(CannotEdit, match=reason):
+        loader_edit("", tmp_path, monkeypatch, ChangeDataLoader(resident=True))
+
+
+def test_training_with_resident_data_resumes_and_has_the_same_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 steps, and 200 more from a checkpoint that was written before the change."""
+    monkeypatch.setattr(sys.modules[__name__], "LOADER", LOADER.replace("CALL", "data, 2, shuffle=True"))
+    found = loader_edit("", tmp_path, monkeypatch, ChangeDataLoader(resident=True))
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    path = tmp_path / "train.py"
+    first, checkpoint = losses_of(path, None)
+    resumed, _ = losses_of(path, checkpoint)
+    (tmp_path / "cure.diff").write_text(found.text)
+    subprocess.run(["git", "apply", "cure.diff"], cwd=tmp_path, check=True)
+    assert losses_of(path, None)[0] == first
+    assert losses_of(path, checkpoint)[0] == resumed
+    assert first[-1] < first[0]
+
+
+def losses_of(path: Path, checkpoint: tuple[Any, Any] | None) -> tuple[list[float], tuple[Any, Any]]:
+    """Those of 200 steps on the loader of the script, and a checkpoint at their end."""
+    torch.manual_seed(2)
+    loader, model = runpy.run_path(str(path))["made"], torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.5)
+    if checkpoint:
+        model.load_state_dict(copy.deepcopy(checkpoint[0]))
+        optimizer.load_state_dict(copy.deepcopy(checkpoint[1]))
+    losses = []
+    for _ in range(50):
+        for (rows,) in loader:
+            loss = (model(rows) - rows.sum(1, keepdim=True)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses, (model.state_dict(), optimizer.state_dict())
 
 
 @pytest.mark.parametrize(
