@@ -44,7 +44,10 @@ def asked(batch: list[Tensor]) -> None:
         (lambda batch: str(batch[0]), True),
         (lambda batch: [label for label in batch[1]], True),
     ],
-    ids="moved asked dtype cpu data numpy asarray tolist slice product in-place cat one_hot str loop".split(),
+    ids=[
+        *("moved", "asked", "dtype", "cpu", "data"),
+        *("numpy", "asarray", "tolist", "slice", "product", "in place", "cat", "one_hot", "str", "loop"),
+    ],
 )
 def test_what_a_script_does_with_its_first_repeated_batch(use: Callable[[list[Tensor]], Any], reads: bool) -> None:
     repeated = RepeatedBatches()

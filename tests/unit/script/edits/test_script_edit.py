@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -549,3 +550,27 @@ def test_models_are_compiled_besides_what_is_advised(tmp_path: Path, monkeypatch
     changed, _ = made_by(tmp_path / "train.py", monkeypatch)
     assert changed.is_compiled
     assert compiled_diff(advice(), replace(TrainingPlaces(models=[None]), can_compile=True), str(tmp_path)) is None, "no safe place"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(which("c++") is None, reason="torch.compile needs a C++ compiler")
+def test_compiled_script_resumes_an_older_checkpoint_with_the_same_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 steps, with weights in channels-last order, too."""
+    (tmp_path / "train.py").write_text(FUNCTION)
+    older, sites = made_by(tmp_path / "train.py", monkeypatch)
+    found = compiled_diff(advice("channels-last"), replace(training_places(older, None, sites), can_compile=True), str(tmp_path))
+    assert found is not None
+    step(older)
+    checkpoint = copy.deepcopy((older.models[0].state_dict(), older.optimizers[0].state_dict()))
+    (tmp_path / "cure.diff").write_text(found.text)
+    subprocess.run(["git", "apply", "cure.diff"], cwd=tmp_path, check=True)
+    changed, _ = made_by(tmp_path / "train.py", monkeypatch)
+    changed.models[0].load_state_dict(checkpoint[0])
+    changed.optimizers[0].load_state_dict(checkpoint[1])
+    for _ in range(200):
+        loss, plain = step(changed), step(older)
+    assert changed.is_compiled
+    assert loss < 0.1
+    assert loss == pytest.approx(plain, abs=0.02)
+    assert list(changed.models[0].state_dict()) == list(checkpoint[0]), "checkpoints of both go into each other"
