@@ -75,9 +75,9 @@ def test_trainers_on_all_cores_leave_no_core_bound_rate(cores: float) -> None:
     assert verdict_of(diagnosis(300.0, cores=cores, busy=0.1)).cause is None, "the rate of idle cores is unknown"
 
 
-@pytest.mark.parametrize("job", [diagnosis(900.0, cores=16.0), cpu_diagnosis(None, busy=0.9)], ids=["GPUs", "CPU ranks"])
-def test_one_more_core_for_each_rank_adds_what_it_loads(job: Job) -> None:
-    given = pipeline_of(job)
+@pytest.mark.parametrize("job", [lambda: diagnosis(900.0, cores=16.0), lambda: cpu_diagnosis(None, busy=0.9)], ids=["GPUs", "CPU ranks"])
+def test_one_more_core_for_each_rank_adds_what_it_loads(job: Callable[[], Job]) -> None:
+    given = pipeline_of(job())
     cost = given.all_cores_sample_cpu_s
     assert cost is not None
     more = dataclasses.replace(given, usable_cores=given.usable_cores + given.ranks_per_node)

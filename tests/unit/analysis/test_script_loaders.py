@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from msgspec.structs import replace
 from script_diagnoses import augmented, drawn, resident
 
 from ddpbench.analysis.pipeline.costs import costly_parts
 from ddpbench.analysis.remedies.predict import predict_remedies, scenarios_to_try
+from ddpbench.analysis.whatif.query import diagnosed_input, predict_gain
+from ddpbench.record.errors import UsageError
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job
 from ddpbench.record.root_cause import OneByOne, SlowSampler
@@ -87,3 +91,17 @@ def test_parts_are_not_named_without_a_transform_or_a_wait() -> None:
     assert record.verdict is not None
     record.verdict = replace(record.verdict, kind="compute-bound")
     assert parts_text(record) == ""
+
+
+@pytest.mark.parametrize(
+    ("job", "scenario", "reason"),
+    [
+        (resident, Scenario(resident=True, workers=4), "loaded without workers"),
+        (lambda: resident(None), RESIDENT, "cannot stay on the device, or that was not measured"),
+        (resident, READY, "how long the sampler of this training takes was not measured"),
+    ],
+    ids=["with workers", "not resident", "no sampler"],
+)
+def test_what_was_not_measured_is_not_predicted(job: Callable[[], Job], scenario: Scenario, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        predict_gain(*diagnosed_input(job()), scenario)
