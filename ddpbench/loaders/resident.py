@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
 
 from ddpbench.loaders.errors import NotSupportedError
+from ddpbench.machine.device import free_gpu_bytes
 from ddpbench.machine.host import MAX_MEMORY_FRACTION, free_memory_bytes
 
 
@@ -241,7 +242,7 @@ def _current_device() -> torch.device:
 
 
 def _free_bytes(device: torch.device) -> float:
-    """Of a GPU also what torch's allocator has in its cache; of the host, the share of one of its ranks."""
+    """Of the host, the share of one of its ranks."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return free_gpu_bytes(device)
     return free_memory_bytes() / int(os.environ.get("LOCAL_WORLD_SIZE") or 1)

@@ -149,3 +149,8 @@ def placement_of(device: Device, rank_env: RankEnv) -> RankPlacement:
         device_total_bytes=device.total_bytes,
         usable_cores=usable_cores(),
     )
+
+
+def free_gpu_bytes(device: torch.device) -> int:
+    """Memory of a GPU that can be allocated, also from the cache of torch's allocator."""
+    return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -14,6 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from ddpbench.machine.device import free_gpu_bytes
 from ddpbench.record.screening import CureCode, Obstacle
 from ddpbench.script.observe.models import is_compiled
 
@@ -100,10 +101,8 @@ class Null:
 
 
 def free_bytes(device: torch.device) -> float:
-    """Memory of a GPU that can be allocated, also from the cache of torch's allocator; infinite on the CPU."""
-    if device.type != "cuda":
-        return inf
-    return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    """Memory of a GPU that can be allocated; infinite on the CPU."""
+    return free_gpu_bytes(device) if device.type == "cuda" else inf
 
 
 def owns_its_memory(tensor: Tensor) -> bool:
