@@ -161,3 +161,21 @@ def test_copies_to_another_gpu_are_made_there() -> None:
         assert [batch.to("cuda:1").device.index, batch.cuda(1).device.index, batch.cuda().device.index] == [1, 1, 0]
         with torch.cuda.device(1):
             assert [batch.to("cuda").device.index, batch.cuda().device.index] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("batches", "steady"),
+    [
+        ([[torch.ones(8, 3), torch.ones(8)]] * 30, True),
+        ([{"rows": torch.ones(8, 3), "name": "a"}] * 29 + [{"rows": torch.ones(5, 3), "name": "b"}], True),
+        ([torch.ones(8, 3)] * 10, False),
+        ([torch.ones(8, length) for length in range(30)], False),
+        ([torch.ones(8, 3), torch.ones(8, 4)] * 15, False),
+        ([[torch.ones(8, 3), UserDict(rows=torch.ones(3))]] * 30, True),
+        ([[torch.ones(8, 3), object()]] * 30, False),
+        ([], False),
+    ],
+    ids=["one", "last of an epoch", "few", "lengths", "two", "mapping", "unknown", "none"],
+)
+def test_shapes_are_steady_if_only_the_last_batch_of_an_epoch_differs(batches: list[Any], steady: bool) -> None:
+    assert kept(*batches).has_steady_shapes is steady
