@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default
 from ddpbench.loaders.errors import NotSupportedError
 from ddpbench.machine.device import free_gpu_bytes
 from ddpbench.machine.host import MAX_MEMORY_FRACTION, free_memory_bytes
+from ddpbench.machine.variables import EnvVar
 
 
 def resident(loader: DataLoader[Any], device: torch.device | str | None = None) -> DataLoader[Any]:
@@ -245,4 +246,4 @@ def _free_bytes(device: torch.device) -> float:
     """Of the host, the share of one of its ranks."""
     if device.type == "cuda":
         return free_gpu_bytes(device)
-    return free_memory_bytes() / int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    return free_memory_bytes() / int(os.environ.get(EnvVar.LOCAL_WORLD_SIZE) or 1)

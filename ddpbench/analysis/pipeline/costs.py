@@ -12,6 +12,7 @@ from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.loader_stats import STAGES, LoaderStats, sum_by_stage
 from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Record
+from ddpbench.record.trace import Trace
 
 READ_STAGE = "read"
 
@@ -148,9 +149,9 @@ class PartCost(NamedTuple):
     sample_s: float
 
 
-def costly_parts(record: Record) -> list[PartCost]:
+def costly_parts(traces: Iterable[Trace]) -> list[PartCost]:
     """The parts of loading that take the most, in descending order; empty if no transform was timed, or the cost is unknown."""
-    timed = drop_none(trace.loader_stats for trace in record.traces)
+    timed = drop_none(trace.loader_stats for trace in traces)
     cost, samples = loader_cost(timed), sum(each.samples for each in timed)
     transforms_s = {name: span / samples for name, span in sum_by_stage(each.parts_s for each in timed).items()} if samples else {}
     if cost is None or not transforms_s:

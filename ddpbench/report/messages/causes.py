@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from typing_extensions import assert_never
 
-from ddpbench.analysis.pipeline.costs import costly_parts, loader_cost_of_run
+from ddpbench.analysis.pipeline.costs import costly_parts, loader_cost
 from ddpbench.analysis.pipeline.model import MAX_WORKERS_PER_CORE
 from ddpbench.record.bottleneck import DataWait
 from ddpbench.record.record import Record
@@ -38,6 +40,7 @@ from ddpbench.record.root_cause import (
     UndecidedCause,
 )
 from ddpbench.record.text import format_3sig, pluralize
+from ddpbench.record.trace import Trace
 from ddpbench.report.messages.phrases import device_noun
 
 
@@ -49,6 +52,8 @@ def cause_name(cause: Cause | None) -> str:
 def cause_text(evidence: CauseEvidence, record: Record) -> str:
     """The numbers that show the cause, or the causes that remain possible."""
     on, image = device_noun(record.environment), record.sample_unit
+    per_core = evidence.samples_per_s_per_core if isinstance(evidence, TooFewCores | TooFewWorkers) else None
+    worth = f"; one more core per {on} adds {_rate(per_core, record)}" if per_core and not is_no_limit(per_core, record) else ""
     match evidence:
         case CpuQuota():
             return (
@@ -124,11 +129,11 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
         case SharedBusyCores():
             return f"{_all_busy(evidence)} and {format_3sig(evidence.other_cores)} with other processes: either may be the cause"
         case TooFewCores():
-            return _too_few_cores(evidence, record)
+            return f"{_too_few_cores(evidence, record)}{worth}"
         case TooFewWorkers():
             compared = record.script.sample_comparison if record.script else None
             condition = ", if they read the same samples as now" if compared and compared.changes_samples else ""
-            return f"{_more_workers(evidence, record)}{condition}"
+            return f"{_more_workers(evidence)}{worth if evidence.limited_by == 'cores' else ''}{condition}"
         case BusyCoresUnexplained():
             return f"all {format_3sig(evidence.usable_cores)} usable cores are busy, more than loading needs: cause unknown"
         case EnoughWorkers():
@@ -143,15 +148,14 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
             assert_never(evidence)
 
 
-def parts_text(record: Record) -> str:
-    """``of 12.4 ms per image: RandAugment 5.1, ToTensor 2.2``; empty if that is unknown, or the loader is not what the record waits for."""
-    verdict, parts = record.verdict, costly_parts(record)
-    cost = loader_cost_of_run(record)
-    if cost is None or not parts or verdict is None or verdict.kind not in ("data-bound", "loader-contends-cpu"):
+def parts_text(traces: Sequence[Trace], unit: str, dataset: str) -> str:
+    """``of 12.4 ms per image: RandAugment 5.1, ToTensor 2.2``; empty if that is unknown. ``dataset`` is its class, or empty."""
+    parts, cost = costly_parts(traces), loader_cost(trace.loader_stats for trace in traces)
+    if cost is None or not parts:
         return ""
-    dataset = record.script.dataset if record.script and record.script.dataset else "the dataset"
-    named = [f"{each.name or f'the rest of {dataset}'} {format_3sig(1000 * each.sample_s)}" for each in parts[:MAX_PARTS]]
-    return f"of {format_3sig(1000 * cost.wall_s)} ms per {record.sample_unit}: {', '.join(named)}"
+    rest = f"the rest of {dataset or 'the dataset'}"
+    named = [f"{each.name or rest} {format_3sig(1000 * each.sample_s)}" for each in parts[:MAX_PARTS]]
+    return f"of {format_3sig(1000 * cost.wall_s)} ms per {unit}: {', '.join(named)}"
 
 
 MAX_PARTS = 4
@@ -208,14 +212,7 @@ def _too_few_cores(evidence: TooFewCores, record: Record) -> str:
     demand = f"keeping up needs {needed} per {on}"
     if evidence.handoff_samples_per_s is not None:
         demand = f"{needed} would deliver {_rate(evidence.handoff_samples_per_s, record)}, the most a trainer process receives"
-    worth = _worth_of_a_core(evidence.samples_per_s_per_core, record)
-    return f"{pluralize(evidence.usable_cores, 'core')} cannot feed {devices} with any number of workers: {supply}; {demand}{worth}"
-
-
-def _worth_of_a_core(samples_per_s: float | None, record: Record) -> str:
-    if samples_per_s is None or is_no_limit(samples_per_s, record):
-        return ""
-    return f"; one more core per {device_noun(record.environment)} adds {_rate(samples_per_s, record)}"
+    return f"{pluralize(evidence.usable_cores, 'core')} cannot feed {devices} with any number of workers: {supply}; {demand}"
 
 
 def _worker_rate(evidence: EnoughWorkers | ComparedWorkers, record: Record) -> str:
@@ -224,7 +221,7 @@ def _worker_rate(evidence: EnoughWorkers | ComparedWorkers, record: Record) -> s
     return f"{pluralize(evidence.workers, 'worker')} per {on} {verb} {_rate(evidence.samples_per_s, record)}"
 
 
-def _more_workers(evidence: TooFewWorkers, record: Record) -> str:
+def _more_workers(evidence: TooFewWorkers) -> str:
     more = f"{pluralize(evidence.more_workers, 'worker')} instead of {evidence.workers}"
     would_deliver = f"{more} would deliver {format_3sig(evidence.more_samples_per_s)}"
     match evidence.limited_by:
@@ -235,7 +232,6 @@ def _more_workers(evidence: TooFewWorkers, record: Record) -> str:
         case "memory":
             return f"{would_deliver}; more than {MAX_WORKERS_PER_CORE} per core would exhaust memory"
         case "cores":
-            worth = _worth_of_a_core(evidence.samples_per_s_per_core, record)
-            return f"{would_deliver}, the limit of {pluralize(evidence.usable_cores, 'core')}{worth}"
+            return f"{would_deliver}, the limit of {pluralize(evidence.usable_cores, 'core')}"
         case _:
             assert_never(evidence.limited_by)

@@ -38,7 +38,9 @@ def record_verdict_lines(record: Record, page: Page, *, with_next: bool = True, 
     if advice and advice.code == "screened" and advice.computing and advice.computing_gain:
         faster = faster_text(advice.computing, advice.computing_gain)
         explanation, is_good = explanation._replace(claim=f"{explanation.claim}; {faster}"), False
-    yield from verdict_lines(verdict, explanation, page, with_next=with_next, is_good=is_good, cost=parts_text(record))
+    dataset, waits = record.script.dataset if record.script else "", verdict.kind in ("data-bound", "loader-contends-cpu")
+    cost = parts_text(record.traces, record.sample_unit, dataset) if waits else ""
+    yield from verdict_lines(verdict, explanation, page, with_next=with_next, is_good=is_good, cost=cost)
     if could_measure_loader(record):
         yield from styled(wrap_hint("  note  ", NO_LOADER_HINT, page), LABEL, len("  note"))
 

@@ -24,6 +24,7 @@ MAX_MEMORY_FRACTION = 0.1
 """Fraction of the free memory, of the node and of the device, that kept batches may take."""
 
 
+MAX_DEPTH = 5
 MIN_SHAPES, MAX_SHAPES, STEADY = 20, 500, 0.9
 """Batches whose shapes are compared, and the fraction that must have the same ones."""
 
@@ -170,14 +171,14 @@ class KeptBatch:
         self.versions[index] = _version(tensor)
 
 
-def _shapes(batch: Any) -> Any:
-    """The shapes of all tensors in ``batch``; None if it has objects that may hold others."""
+def _shapes(batch: Any, depth: int = 0) -> Any:
+    """The shapes of all tensors in ``batch``; None if it has objects that may hold others, or is nested deeply."""
     if isinstance(batch, Tensor):
         return None if batch.is_nested else tuple(batch.shape)
     if isinstance(batch, Mapping):
         batch = [batch[key] for key in batch]
-    if isinstance(batch, list | tuple):
-        parts = tuple(map(_shapes, batch))
+    if isinstance(batch, list | tuple) and depth < MAX_DEPTH:
+        parts = tuple(_shapes(each, depth + 1) for each in batch)
         return None if None in parts else parts
     return () if isinstance(batch, str | int | float | bool) or batch is None else None
 

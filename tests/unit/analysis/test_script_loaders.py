@@ -77,20 +77,16 @@ def test_sampler_that_takes_less_is_no_cause(sampler_ms: float | None) -> None:
 
 def test_costly_parts_of_a_sample_are_named() -> None:
     record = augmented().records[0]
-    assert [(each.name, round(1000 * each.sample_s, 2)) for each in costly_parts(record)] == [
+    assert [(each.name, round(1000 * each.sample_s, 2)) for each in costly_parts(record.traces)] == [
         ("RandAugment", 5.0),
         ("", 2.6),
         ("ToTensor", 1.5),
     ]
-    assert parts_text(record) == "of 10 ms per sample: RandAugment 5, the rest of Pictures 2.6, ToTensor 1.5"
+    assert parts_text(record.traces, "sample", "Pictures") == "of 10 ms per sample: RandAugment 5, the rest of Pictures 2.6, ToTensor 1.5"
 
 
-def test_parts_are_not_named_without_a_transform_or_a_wait() -> None:
-    assert parts_text(augmented({}).records[0]) == ""
-    record = augmented().records[0]
-    assert record.verdict is not None
-    record.verdict = replace(record.verdict, kind="compute-bound")
-    assert parts_text(record) == ""
+def test_parts_are_not_named_without_a_transform() -> None:
+    assert parts_text(augmented({}).records[0].traces, "sample", "Pictures") == ""
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ class Numbers(Dataset[int]):
 COMPOSED = Compose([Slow(8), Compose([Slow(2), plus_ten]), v2.Compose([Module()])])
 
 
-@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"num_workers": 1, "multiprocessing_context": "spawn"}])
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1}])
 def test_transforms_are_timed_where_a_sample_is_loaded(options: dict[str, Any]) -> None:
     loader = DataLoader(Numbers(COMPOSED), batch_size=4)
     dataset, collate = timed_parts(loader)
