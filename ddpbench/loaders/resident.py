@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default
 
 from ddpbench.loaders.errors import NotSupportedError
 from ddpbench.machine.device import free_gpu_bytes
+from ddpbench.machine.forwarding import ForwardsAttributes
 from ddpbench.machine.host import MAX_MEMORY_FRACTION, free_memory_bytes
 from ddpbench.machine.variables import EnvVar
 
@@ -89,7 +90,7 @@ class ResidentSamples(Sequence[Any]):
         return self._dataset.batch(self._indices)
 
 
-class ResidentDataset(Dataset[Any]):
+class ResidentDataset(ForwardsAttributes, Dataset[Any]):
     """``dataset`` with batches of its data on ``device``. Single samples, and all attributes, are those of ``dataset``.
 
     With ``falls_back``, samples are collated if the data do not fit into memory any more, or the transform has become unknown.
@@ -168,14 +169,6 @@ class ResidentDataset(Dataset[Any]):
         else:
             row = self._source.data[:1].nbytes + torch.long.itemsize
         return row * len(self._dataset)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_dataset" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self._dataset, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._dataset, name, value)
 
     def __getstate__(self) -> Mapping[str, Any]:
         """A copy in another process copies the data itself."""

@@ -149,12 +149,12 @@ class PartCost(NamedTuple):
     sample_s: float
 
 
-def costly_parts(traces: Iterable[Trace]) -> list[PartCost]:
-    """The parts of loading that take the most, in descending order; empty if no transform was timed, or the cost is unknown."""
+def costly_parts(cost: LoaderCost, traces: Iterable[Trace]) -> list[PartCost]:
+    """The parts of ``cost`` that take the most, in descending order; empty if no transform was timed."""
     timed = drop_none(trace.loader_stats for trace in traces)
-    cost, samples = loader_cost(timed), sum(each.samples for each in timed)
+    samples = sum(each.samples for each in timed)
     transforms_s = {name: span / samples for name, span in sum_by_stage(each.parts_s for each in timed).items()} if samples else {}
-    if cost is None or not transforms_s:
+    if not transforms_s:
         return []
     others_s = {stage: span for stage, span in cost.wall_s_by_stage.items() if stage not in ("sample", "augment")}
     rest_s = cost.wall_s - fsum(others_s.values()) - fsum(transforms_s.values())

@@ -28,7 +28,7 @@ _sample = threading.local()
 @contextmanager
 def timing_transforms(watch: Stopwatch) -> Iterator[None]:
     """Tell ``watch`` what each transform takes that this thread applies inside. Modules that are not imported are none of its business."""
-    for name, method in COMPOSES.items():
+    for name, method in COMPOSES.items() if len(_composes) < len(COMPOSES) else ():
         if (module := sys.modules.get(name)) and (compose := getattr(module, "Compose", None)):  # which may be half imported
             _patch(compose, method)
     before, _sample.watch = getattr(_sample, "watch", None), watch

@@ -15,6 +15,7 @@ from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.loader import HostBatch, WorkerTiming
 from ddpbench.data.loaders.indices import num_indices
 from ddpbench.data.loaders.timed_transforms import timing_transforms
+from ddpbench.machine.forwarding import ForwardsAttributes
 
 
 def with_timing(data_loader: DataLoader[Any]) -> DataLoader[Any]:
@@ -72,7 +73,7 @@ def _as_host_batch(batch: Any, timing: WorkerTiming) -> Any:
     return batch
 
 
-class TimedDataset(Dataset[Any]):
+class TimedDataset(ForwardsAttributes, Dataset[Any]):
     """The samples of ``dataset``, timed.
 
     Decoding and augmentation are timed separately for torchvision's folders and subsets of them.
@@ -111,18 +112,9 @@ class TimedDataset(Dataset[Any]):
         self._watch.samples = num_indices(indices, is_batch=True)
         return samples
 
-    def __getattr__(self, name: str) -> Any:
-        """Attributes of the wrapped dataset, which a user's ``worker_init_fn`` may read and set."""
-        if name.startswith("__") or "_dataset" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self._dataset, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._dataset, name, value)
-
-
-class TimedIterable(IterableDataset[Any]):
-    """The samples of an iterable dataset, timed."""
+class TimedIterable(ForwardsAttributes, IterableDataset[Any]):
+    """The samples of an iterable dataset, timed. A ``worker_init_fn`` may set its attributes, to give the worker its shard."""
 
     def __init__(self, dataset: Any, watch: Stopwatch) -> None:
         self.__dict__.update(_dataset=dataset, _watch=watch)
@@ -138,15 +130,6 @@ class TimedIterable(IterableDataset[Any]):
                 return
             self._watch.lap("sample")
             yield sample
-
-    def __getattr__(self, name: str) -> Any:
-        """Attributes of the wrapped dataset, which a user's ``worker_init_fn`` may read, and set to give the worker its shard."""
-        if name.startswith("__") or "_dataset" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self._dataset, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._dataset, name, value)
 
 
 def has_loader_and_transform(dataset: Any) -> bool:

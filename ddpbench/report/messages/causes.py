@@ -150,8 +150,8 @@ def cause_text(evidence: CauseEvidence, record: Record) -> str:
 
 def parts_text(traces: Sequence[Trace], unit: str, dataset: str) -> str:
     """``of 12.4 ms per image: RandAugment 5.1, ToTensor 2.2``; empty if that is unknown. ``dataset`` is its class, or empty."""
-    parts, cost = costly_parts(traces), loader_cost(trace.loader_stats for trace in traces)
-    if cost is None or not parts:
+    cost = loader_cost(trace.loader_stats for trace in traces)
+    if cost is None or not (parts := costly_parts(cost, traces)):
         return ""
     rest = f"the rest of {dataset or 'the dataset'}"
     named = [f"{each.name or rest} {format_3sig(1000 * each.sample_s)}" for each in parts[:MAX_PARTS]]

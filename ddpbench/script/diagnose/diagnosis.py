@@ -238,11 +238,6 @@ class ScriptDiagnosis:
         with suppress(Exception):  # of the script's own classes: then there is no diff
             self.places = training_places(self._observation.training, self.windows.training_loader, self._observation.call_sites)
 
-    @property
-    def has_steady_shapes(self) -> bool:
-        """As ``Windows`` has it."""
-        return self.windows.has_steady_shapes
-
     def needs_limits(self) -> bool:
         verdict, screening = self.records[0].verdict if self.records else None, self.diagnosis.screening
         return verdict is not None and verdict.kind == "compute-bound" and not (screening and advised_cures(screening))

@@ -164,7 +164,8 @@ class DiagnoseSession(ProtectedSession):
                 write_diff_file(diff, file := journal.path.with_suffix(".diff"))
                 diff = self._with_commands(diff, file, baseline, advice)
             diagnosis.diff = diff
-            compiled = compiled_diff(advice, places, self._cwd) if diagnosis.screening and self._diagnosis.has_steady_shapes else None
+            may_compile = diagnosis.screening and self._diagnosis.windows.has_steady_shapes
+            compiled = compiled_diff(advice, places, self._cwd) if may_compile else None
             if compiled is not None:
                 write_diff_file(compiled, file := journal.path.with_suffix(".compile.diff"))
                 compiled = msgspec.structs.replace(self._with_commands(compiled, file, baseline, advice), plan=None)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from script_diagnoses import augmented, drawn, resident
 
-from ddpbench.analysis.pipeline.costs import costly_parts
+from ddpbench.analysis.pipeline.costs import costly_parts, loader_cost_of_run
 from ddpbench.analysis.remedies.predict import predict_remedies, scenarios_to_try
 from ddpbench.analysis.whatif.query import diagnosed_input, predict_gain
 from ddpbench.record.errors import UsageError
@@ -77,7 +77,9 @@ def test_sampler_that_takes_less_is_no_cause(sampler_ms: float | None) -> None:
 
 def test_costly_parts_of_a_sample_are_named() -> None:
     record = augmented().records[0]
-    assert [(each.name, round(1000 * each.sample_s, 2)) for each in costly_parts(record.traces)] == [
+    cost = loader_cost_of_run(record)
+    assert cost is not None
+    assert [(each.name, round(1000 * each.sample_s, 2)) for each in costly_parts(cost, record.traces)] == [
         ("RandAugment", 5.0),
         ("", 2.6),
         ("ToTensor", 1.5),
