@@ -24,7 +24,7 @@ TOP_COMMAND = "top -b -n 1 -o %CPU | head -15"
 """Shows which processes use the CPU of a host."""
 
 CONFIG_FIELDS: Mapping[str, FlagField] = {field.name: field for field in flag_fields(Config)}
-DATALOADER_FIELDS = ("workers", "prefetch", "pin_memory", "in_order", "persistent_workers", "resident", "ready_indices")
+DATALOADER_FIELDS = ("workers", "prefetch", "pin_memory", "in_order", "persistent_workers", "resident", "decode_on_gpu", "ready_indices")
 """The fields of a Scenario that a change of a script's DataLoader, or of what it is made of, expresses."""
 
 DEFAULT_CONFIG = Config(workload=PROGRAM)  # without any flag

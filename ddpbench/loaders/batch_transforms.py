@@ -5,6 +5,7 @@ Pixels are the same, bit for bit. Random transforms draw for each image, as the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -20,29 +21,46 @@ from ddpbench.loaders.errors import NotSupportedError
 BatchTransform = Callable[[Tensor, torch.Generator], Tensor]
 """Takes images of N x C x H x W, and what to draw from; returns new or the same images."""
 
-_AS_TENSORS = (v1.PILToTensor, v2.PILToTensor, v2.ToImage)
+AS_TENSORS = (v1.PILToTensor, v2.PILToTensor, v2.ToImage)
 """Images are tensors of uint8 already."""
+
+ERASING_ATTEMPTS = 10
+"""Draws of RandomErasing that may not fit into the image."""
 
 _TO_FLOATS = (v1.ToTensor, v2.ToTensor)
 
 
-def batch_transforms(transform: Any) -> list[BatchTransform]:
-    """The steps of ``transform``, each for a whole batch. Raises NotSupportedError if part of it is unknown, or leaves no tensors."""
-    steps = _flattened(transform)
-    if not any(type(each) in (*_AS_TENSORS, *_TO_FLOATS) for each in steps):
+def batch_transforms(steps: Sequence[Any]) -> list[BatchTransform]:
+    """Each of ``steps`` for a whole batch. Raises NotSupportedError if one of them is unknown, or they leave no tensors."""
+    if not any(type(each) in (*AS_TENSORS, *_TO_FLOATS) for each in steps):
         raise NotSupportedError("its transform returns no tensors")
     return [batch for each in steps for batch in _batch_transform(each)]
 
 
-def _flattened(transform: Any) -> list[Any]:
+def flattened(transform: Any) -> list[Any]:
+    """The single steps of ``transform``, which may consist of others."""
     if type(transform) in (v1.Compose, v2.Compose):
-        return [step for each in transform.transforms for step in _flattened(each)]
-    return [transform]
+        return [step for each in transform.transforms for step in flattened(each)]
+    inner = _inner(transform)
+    return [transform] if inner is None else flattened(inner)
+
+
+def _calls_inner(self: Any, image: Any) -> Any:
+    return self.transforms(image)
+
+
+def _inner(transform: Any) -> Any:
+    """What the presets of torchvision's reference scripts pass an image on to, without doing anything to it; None of other transforms."""
+    call = getattr(vars(type(transform)).get("__call__"), "__code__", None)
+    code = _calls_inner.__code__
+    if call is None or (call.co_code, call.co_names, call.co_argcount) != (code.co_code, code.co_names, code.co_argcount):
+        return None
+    return vars(transform).get("transforms")
 
 
 def _batch_transform(transform: Any) -> Sequence[BatchTransform]:
     kind = type(transform)
-    if kind in _AS_TENSORS:
+    if kind in AS_TENSORS:
         return ()
     if kind in _TO_FLOATS:
         return (_to_unit_range,)
@@ -52,6 +70,8 @@ def _batch_transform(transform: Any) -> Sequence[BatchTransform]:
         return (partial(_flip, transform.p, -2),)
     if kind in (v1.RandomCrop, v2.RandomCrop):
         return (_random_crop(transform),)
+    if kind in (v1.RandomErasing, v2.RandomErasing):
+        return (_random_erasing(transform),)
     if (kind is v1.ConvertImageDtype and transform.dtype == torch.float32) or (kind is v2.ToDtype and _is_to_float(transform)):
         return (_to_unit_range if kind is v1.ConvertImageDtype else partial(_deterministic, transform),)
     if kind in (v1.Normalize, v2.Normalize):
@@ -100,6 +120,35 @@ def _random_crop(transform: v1.RandomCrop | v2.RandomCrop) -> BatchTransform:
         return padded[image, torch.arange(channels, device=device).view(1, channels, 1, 1), row, column]
 
     return crop
+
+
+def _random_erasing(transform: v1.RandomErasing | v2.RandomErasing) -> BatchTransform:
+    """In some images, a random rectangle is replaced by a value, or by normally distributed ones."""
+    low, high = (math.log(each) for each in transform.ratio)
+    given = transform.value
+    value = None if given is None or isinstance(given, str) else torch.tensor(given, dtype=torch.float32).view(1, -1, 1, 1)
+
+    def erase(images: Tensor, generator: torch.Generator) -> Tensor:
+        number, _, height, width = images.shape
+        device = images.device
+
+        def uniform(*shape: int) -> Tensor:
+            return torch.rand(number, *shape, generator=generator, device=device)
+
+        area = height * width * (transform.scale[0] + uniform(ERASING_ATTEMPTS) * (transform.scale[1] - transform.scale[0]))
+        ratio = torch.exp(low + uniform(ERASING_ATTEMPTS) * (high - low))
+        shapes = torch.stack([(area * ratio).sqrt(), (area / ratio).sqrt()], 2).round().long()
+        fits = (shapes < torch.tensor([height, width], device=device)).all(2)
+        chosen = shapes[torch.arange(number, device=device), fits.int().argmax(1)]  # the first that fits
+        high_wide = chosen.view(number, 2, 1, 1, 1).unbind(1)
+        top, left = ((uniform(1, 1, 1) * (edge - length + 1)).long() for edge, length in zip((height, width), high_wide, strict=True))
+        row, column = torch.arange(height, device=device).view(-1, 1), torch.arange(width, device=device)
+        inside = (row >= top) & (row < top + high_wide[0]) & (column >= left) & (column < left + high_wide[1])
+        is_erased = fits.any(1) & (uniform() < transform.p)
+        fill = torch.empty_like(images).normal_(generator=generator) if value is None else value.to(images)
+        return torch.where(inside & is_erased.view(-1, 1, 1, 1), fill, images)
+
+    return erase
 
 
 def _sides(transform: v1.RandomCrop | v2.RandomCrop) -> list[int]:

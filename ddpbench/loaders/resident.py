@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from ddpbench.loaders.errors import NotSupportedError
+from ddpbench.loaders.original import check_plain, current_device, sample_order, unwrapped
+from ddpbench.loaders.side_stream import SideStream, hand_over
 from ddpbench.machine.device import free_gpu_bytes
 from ddpbench.machine.forwarding import ForwardsAttributes
 from ddpbench.machine.host import MAX_MEMORY_FRACTION, free_memory_bytes
@@ -36,23 +38,13 @@ def resident(loader: DataLoader[Any], device: torch.device | str | None = None) 
     except NotSupportedError as problem:
         warnings.warn(f"ddpbench.loaders.resident leaves the loader as it is: {problem}", stacklevel=2)
         return loader
-    order: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
-    if loader.batch_size is not None:  # torch makes the same batch sampler of it, and libraries know the parts
-        order = {"batch_size": loader.batch_size, "sampler": loader.sampler, "drop_last": loader.drop_last}
-    return DataLoader(dataset, collate_fn=collate_resident, generator=loader.generator, **order)
+    return DataLoader(dataset, collate_fn=collate_resident, generator=loader.generator, **sample_order(loader))
 
 
 def check_resident(loader: DataLoader[Any]) -> None:
     """Raises NotSupportedError if ``resident`` would leave ``loader`` as it is, whatever the memory."""
-    if type(loader) is not DataLoader:
-        raise NotSupportedError(f"its class is {type(loader).__name__}")
-    if loader.batch_sampler is None:
-        raise NotSupportedError("it makes no batches of samples")
-    if loader.collate_fn is not default_collate:
-        raise NotSupportedError("it has a collate function of its own")
-    if loader.worker_init_fn is not None:
-        raise NotSupportedError("it has a worker_init_fn, which may change the dataset")
-    source, _ = _unwrapped(loader.dataset)
+    check_plain(loader)
+    source, _ = unwrapped(loader.dataset)
     if type(source) is TensorDataset:
         if not source.tensors or any(each.requires_grad or each.layout != torch.strided for each in source.tensors):
             raise NotSupportedError("its dataset has no tensors, or sparse ones, or some that need gradients")
@@ -97,7 +89,7 @@ class ResidentDataset(ForwardsAttributes, Dataset[Any]):
     """
 
     def __init__(self, dataset: Any, device: torch.device | None, falls_back: bool = True) -> None:
-        source, indices = _unwrapped(dataset)
+        source, indices = unwrapped(dataset)
         self.__dict__.update(_dataset=dataset, _source=source, _indices=indices, _device=device, _falls_back=falls_back)
         self.__dict__.update(_fields=None, _generator=None, _stream=None, _is_left_alone=False)
 
@@ -112,7 +104,7 @@ class ResidentDataset(ForwardsAttributes, Dataset[Any]):
 
     def check_memory(self) -> None:
         """Raises NotSupportedError if the data do not fit."""
-        device = self._device or _current_device()
+        device = self._device or current_device()
         num_bytes, free = self._num_bytes(), _free_bytes(device)
         if num_bytes > MAX_MEMORY_FRACTION * free:
             raise NotSupportedError(f"{num_bytes / 1e9:.1f} GB of data do not fit into half of the free memory of {device}")
@@ -135,13 +127,8 @@ class ResidentDataset(ForwardsAttributes, Dataset[Any]):
         if self._fields is None:
             self._move()
         rows = _checked(rows, len(self._fields[0]))
-        if self._stream is None:
-            return self._gathered(rows, steps)
-        with torch.cuda.stream(self._stream):
-            batch = self._gathered(rows, steps)
-        self._stream.synchronize()
-        for each in batch:
-            each.record_stream(torch.cuda.current_stream(each.device))
+        batch: list[Tensor] = self._stream.run(lambda: self._gathered(rows, steps))
+        hand_over(batch)
         return batch
 
     def _gathered(self, rows: Tensor, steps: Sequence[Any]) -> list[Tensor]:
@@ -154,14 +141,14 @@ class ResidentDataset(ForwardsAttributes, Dataset[Any]):
     def _move(self) -> None:
         """Copy the data to the device, where random transforms get a generator. Raises NotSupportedError if they do not fit."""
         self.check_memory()
-        device = self._device or _current_device()
+        device = self._device or current_device()
         rows = None if self._indices is None else torch.as_tensor(self._indices, dtype=torch.long)
         moved = [(each if rows is None else each[rows.to(each.device)]).to(device) for each in _fields(self._source)]
-        stream = None
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-            stream = torch.cuda.Stream(device, priority=-1)  # not behind the kernels of the last step
-        self.__dict__.update(_fields=moved, _stream=stream, _generator=torch.Generator(device).manual_seed(torch.initial_seed()))
+        self.__dict__.update(
+            _fields=moved, _stream=SideStream(device), _generator=torch.Generator(device).manual_seed(torch.initial_seed())
+        )
 
     def _num_bytes(self) -> int:
         if isinstance(self._source, TensorDataset):
@@ -189,14 +176,6 @@ def _checked(rows: Tensor, number: int) -> Tensor:
     return rows
 
 
-def _unwrapped(dataset: Any) -> tuple[Any, Sequence[int] | None]:
-    """The dataset inside of subsets, and the indices that these leave of it; None for all."""
-    if type(dataset) is not Subset:
-        return dataset, None
-    inner, indices = _unwrapped(dataset.dataset)
-    return inner, dataset.indices if indices is None else [indices[each] for each in dataset.indices]
-
-
 def _is_of_torchvision(source: Any) -> bool:
     """Whether it is CIFAR or MNIST as torchvision has it; not a class of the script's own that is derived from these."""
     if not type(source).__module__.startswith("torchvision.datasets."):
@@ -217,9 +196,9 @@ def _are_class_numbers(targets: Any) -> bool:
 def _batch_transforms(transform: Any) -> Sequence[Any]:
     if transform is None:
         raise NotSupportedError("its dataset has no transform that returns tensors")
-    from ddpbench.loaders.batch_transforms import batch_transforms  # torchvision, which it imports, takes a second
+    from ddpbench.loaders.batch_transforms import batch_transforms, flattened  # torchvision, which they import, takes a second
 
-    return batch_transforms(transform)
+    return batch_transforms(flattened(transform))
 
 
 def _fields(source: Any) -> list[Tensor]:
@@ -229,10 +208,6 @@ def _fields(source: Any) -> list[Tensor]:
     images = torch.as_tensor(source.data)
     images = images.permute(0, 3, 1, 2) if images.ndim == 4 else images.unsqueeze(1)
     return [images.contiguous(), torch.as_tensor(source.targets, dtype=torch.long)]
-
-
-def _current_device() -> torch.device:
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
 def _free_bytes(device: torch.device) -> float:

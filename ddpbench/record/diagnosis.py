@@ -84,6 +84,14 @@ class DeviceDecoding(msgspec.Struct, frozen=True, kw_only=True):
         return self.images / self.elapsed_s
 
 
+class PixelDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """How much pixels of the same crops, from 0 to 255, differ between the GPU's decoder and the script's own."""
+
+    images: AtLeastOne
+    mean: Amount
+    max: Amount
+
+
 class RankNumaNodes(msgspec.Struct, frozen=True, kw_only=True):
     """The NUMA nodes of one rank's cores and GPU; empty if unknown."""
 
@@ -139,6 +147,8 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     single_rank_loader_benchmark: LoaderBenchmark | None = None  # rank 0 while the others idle
     all_cores_loader_benchmarks: list[LoaderBenchmark] = []  # one per rank, all ranks at once, with a worker for every core, or more
     resident_loader_benchmarks: list[LoaderBenchmark] = []  # one per rank, all ranks at once, of the script's data on the device
+    gpu_decoding_benchmarks: list[LoaderBenchmark] = []  # one per rank, all ranks at once, of the script's images decoded on its GPU
+    pixel_difference: PixelDifference | None = None  # of those, on rank 0
     worker_memory: WorkerMemory | None = None  # of rank 0's node; of a script only
     stage_cpu_s: dict[str, Seconds] = {}  # CPU seconds per image by stage, if measured separately from the loader (DALI)
     storage: Storage | None = None

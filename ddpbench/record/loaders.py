@@ -26,6 +26,9 @@ batches in page-locked host memory, copied every step.
 DEFAULT_LOADER = "torch"
 """Name of the loader that reads files if none is named: the common setup."""
 
+READY_BATCHES = 2
+"""Batches that ``ddpbench.loaders.decode_on_gpu`` has ready, besides those on their way."""
+
 MAX_THREADS_PER_PIPELINE = 5
 """Maximum number of threads of one ``dali-cpu`` pipeline.
 

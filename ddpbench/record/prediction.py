@@ -47,6 +47,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     resident: Annotated[
         bool | None, Flag(DATA, "data in the memory of the device, read a batch at a time (scripts)", automatic=UNCHANGED, sweep=False)
     ] = None
+    decode_on_gpu: Annotated[
+        bool | None, Flag(DATA, "images decoded and resized by the GPU that trains (scripts)", automatic=UNCHANGED, sweep=False)
+    ] = None
     ready_indices: Annotated[
         bool | None, Flag(DATA, "draw the indices of batches before the batches are wanted (scripts)", automatic=UNCHANGED, sweep=False)
     ] = None
@@ -69,6 +72,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[float, Meta(gt=0, le=1024)] | None,
         Flag(RANKS, "CPU cores for each rank and its workers", automatic="an equal share of the node", sweep=False),
     ] = None
+
+    @property
+    def has_no_workers(self) -> bool:
+        """Whether a loader of ddpbench takes the place of the script's, which has none."""
+        return bool(self.resident or self.decode_on_gpu)
 
     @property
     def flag_text(self) -> str:
@@ -102,6 +110,7 @@ AssumptionCode = Literal[
     "trainer-loads-as-fast",  # the trainer loads a batch as fast as a worker
     "threads-scale",  # threads share the work on a batch evenly
     "storage-scales",  # the storage answers each of more workers as fast
+    "gpu-shared",  # what decoding takes from a training on the same GPU
     "kept-workers",  # workers that are kept load the first batch of an epoch as fast as any
     "storage-limit",  # the storage delivers at most what was measured
     "no-read-wait",  # files in memory are read without a wait

@@ -8,7 +8,7 @@ import msgspec
 
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.private import FreeText, ShellCommand
-from ddpbench.record.ranges import AtLeastOne, Count, NonZero, Seconds
+from ddpbench.record.ranges import Amount, AtLeastOne, Count, NonZero, Seconds
 from ddpbench.record.screening import CureCode, Obstacle
 from ddpbench.record.verdict import ChangeTraining, NextStep
 
@@ -30,6 +30,7 @@ RemedyCode = Literal[
     "pinned-memory",
     "pinned-memory-and-worker",
     "decode-on-device",
+    "decode-on-gpu",
     "without-loader",  # a comparison that shows what the loader costs
     "cuda-graphs",
     "fast",
@@ -170,6 +171,14 @@ class DecodeOnDevice(Remedy, frozen=True, kw_only=True, tag="decode-on-device"):
     decoding_rate: float  # of the device, without training
 
 
+class DecodeOnGpu(Remedy, frozen=True, kw_only=True, tag="decode-on-gpu"):
+    """Pixels differ from those of the script's own loader by ``mean_difference``, and at most ``max_difference``, of 255."""
+
+    code: RemedyCode = "decode-on-gpu"
+    mean_difference: Amount
+    max_difference: Amount
+
+
 class LargerBatch(Remedy, frozen=True, kw_only=True, tag="larger-batch"):
     code: RemedyCode = "larger-batch"
     batch_size: int
@@ -200,6 +209,7 @@ AnyRemedy = (
     | DataInMemory
     | PersistentWorkers
     | DecodeOnDevice
+    | DecodeOnGpu
     | LargerBatch
     | FewerRanks
     | ScreenedRemedy

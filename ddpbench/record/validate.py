@@ -135,6 +135,7 @@ def _check_diagnosis(diagnosis: Diagnosis, world_size: int) -> Problems:
         yield f"single_rank_loader_benchmark.rank: no rank {diagnosis.single_rank_loader_benchmark.rank}, world size is {world_size}"
     yield from _check_none_or_one_per_rank("all_cores_loader_benchmarks", diagnosis.all_cores_loader_benchmarks, world_size)
     yield from _check_none_or_one_per_rank("resident_loader_benchmarks", diagnosis.resident_loader_benchmarks, world_size)
+    yield from _check_none_or_one_per_rank("gpu_decoding_benchmarks", diagnosis.gpu_decoding_benchmarks, world_size)
     for at, alternative in enumerate(diagnosis.alternative_loaders):
         yield from _check_none_or_one_per_rank(f"alternative_loaders[{at}].loader_benchmarks", alternative.loader_benchmarks, world_size)
 

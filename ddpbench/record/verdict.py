@@ -47,6 +47,7 @@ class ChangeDataLoader(msgspec.Struct, frozen=True, kw_only=True, tag_field="cod
     persistent_workers: bool | None = None
     in_order: bool | None = None
     resident: bool | None = None  # ``ddpbench.loaders.resident`` takes its place
+    decode_on_gpu: bool | None = None  # ``ddpbench.loaders.decode_on_gpu`` takes its place
     ready_indices: bool | None = None  # its sampler draws the indices of an epoch at once
     shared_handles: list[SharedHandle] = []  # that each worker must open for itself first
     divide_samples: bool = False  # among the workers of a stream, first

@@ -10,7 +10,7 @@ from diagnoses import XEON
 from msgspec.structs import replace
 
 from ddpbench.analysis.judge import judge_all
-from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark, NodeState
+from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark, NodeState, PixelDifference
 from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.prediction import MissingMeasurement, Prediction, Scenario
@@ -189,6 +189,19 @@ def resident(samples_per_s: float | None = 60_000.0, **changes: Any) -> Job:
     assert job.diagnosis is not None
     if samples_per_s:
         job.diagnosis.resident_loader_benchmarks = [benchmark(samples_per_s, workers=0, cpu_ms=0.01)]
+    judge_all(job)
+    return job
+
+
+def decoded(samples_per_s: float | None = 9000.0, **changes: Any) -> Job:
+    """A script that waits 80% of the time for four workers, whose images its GPU decodes at ``samples_per_s``."""
+    stats = LoaderStats(samples=STEPS * BATCH, cpu_s={"sample": 7.87}, wall_s={"sample": 7.87}, num_waits=STEPS, waited_ms=1600.0)
+    common: dict[str, Any] = {"wait": 0.8, "workers": 4, "loader": benchmark(610.0, workers=4, cpu_ms=6.5), "stats": stats}
+    job = script_diagnosis(rates(600.0), rates(3000.0), **{**common, **changes})
+    assert job.diagnosis is not None
+    if samples_per_s:
+        job.diagnosis.gpu_decoding_benchmarks = [benchmark(samples_per_s, workers=0, cpu_ms=0.01)]
+        job.diagnosis.pixel_difference = PixelDifference(images=32, mean=0.51, max=12.0)
     judge_all(job)
     return job
 

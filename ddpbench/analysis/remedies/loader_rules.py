@@ -22,7 +22,16 @@ from ddpbench.record.loaders import DALI_SPEC, LOADERS, SYNTHETIC, LoaderSpec, l
 from ddpbench.record.packages import dali_package
 from ddpbench.record.prediction import MIN_WORTHWHILE_GAIN, Scenario
 from ddpbench.record.record import Record
-from ddpbench.record.remedy import DataInMemory, DecodeOnDevice, FewerWorkers, MoreCores, MoreWorkers, PersistentWorkers, Remedy
+from ddpbench.record.remedy import (
+    DataInMemory,
+    DecodeOnDevice,
+    DecodeOnGpu,
+    FewerWorkers,
+    MoreCores,
+    MoreWorkers,
+    PersistentWorkers,
+    Remedy,
+)
 from ddpbench.record.script import WatchedScript
 
 DEFAULT_HW_DECODER_LOAD, MAX_HW_DECODER_LOAD = 0.65, 0.99
@@ -272,6 +281,15 @@ def resident_data(context: LoaderContext) -> Remedy | None:
     return Remedy(code="resident-data", scenario=Scenario(resident=True))
 
 
+def decode_on_gpu(context: LoaderContext) -> Remedy | None:
+    """For a script of images that its GPU could decode, as a benchmark has shown."""
+    diagnosis = context.inputs.controls.diagnosis
+    if diagnosis is None or not diagnosis.gpu_decoding_benchmarks or diagnosis.pixel_difference is None:
+        return None
+    pixels = diagnosis.pixel_difference
+    return DecodeOnGpu(scenario=Scenario(decode_on_gpu=True), mean_difference=pixels.mean, max_difference=pixels.max)
+
+
 def ready_indices(context: LoaderContext) -> Remedy | None:
     """For a script whose sampler takes as long as a good part of the wait: it could draw the indices of an epoch at once."""
     if context.record.script is None or not context.has_measured_costs:
@@ -304,6 +322,8 @@ def decode_on_device(context: LoaderContext) -> Remedy | None:
     """For a script that decodes JPEG files: the GPU could do that, and the augmentation. Its loader would still read the files."""
     diagnosis, pipeline, cost = context.inputs.controls.diagnosis, context.pipeline, context.pipeline.cost
     if diagnosis is None or diagnosis.device_decoding is None or cost is None or "decode" not in cost.wall_s_by_stage:
+        return None
+    if diagnosis.gpu_decoding_benchmarks:  # ddpbench does that itself
         return None
     left_s = cost.wall_s - sum(cost.wall_s_by_stage.get(stage, 0.0) for stage in ("decode", "augment"))
     decoding_rate = diagnosis.device_decoding.images_per_s

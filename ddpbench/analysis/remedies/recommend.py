@@ -16,6 +16,7 @@ from ddpbench.analysis.remedies.loader_rules import (
     data_in_memory,
     dataloader_with_workers,
     decode_on_device,
+    decode_on_gpu,
     fewer_workers,
     more_cores,
     more_hw_decoding,
@@ -60,6 +61,7 @@ SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
     "pinned-memory",
     "pinned-memory-and-worker",
     "decode-on-device",
+    "decode-on-gpu",
     "more-cores",
     "data-in-memory",
     "cuda-graphs",
@@ -73,6 +75,7 @@ GENERAL_RULES: tuple[LoaderRule, ...] = (
     other_loader("tensor"),
     more_hw_decoding,
     resident_data,
+    decode_on_gpu,
     dataloader_with_workers,
     more_workers,
     persistent_workers,
@@ -97,10 +100,11 @@ RULES_BY_CAUSE: Mapping[Cause, tuple[LoaderRule, ...]] = {
 """Rules for a data-bound run, by its cause; they come before ``GENERAL_RULES``."""
 
 RULES_BY_BOTTLENECK: Mapping[Bottleneck, tuple[LoaderRule, ...]] = {
-    "epoch-start-bound": (resident_data, persistent_workers, more_workers),
+    "epoch-start-bound": (resident_data, decode_on_gpu, persistent_workers, more_workers),
     "loader-contends-cpu": (
         other_loader("tensor"),
         resident_data,
+        decode_on_gpu,
         fewer_workers,
         no_workers,
         other_loader("dali-gpu"),

@@ -18,7 +18,7 @@ def is_script_change(scenario: Scenario) -> bool:
 
 def shared_in_workers(scenario: Scenario, record: Record) -> list[SharedHandle]:
     """What workers would share with ``scenario``, unless each opened its own; empty without workers."""
-    workers = 0 if scenario.resident else record.workers if scenario.workers is None else scenario.workers
+    workers = 0 if scenario.has_no_workers else record.workers if scenario.workers is None else scenario.workers
     return record.script.shared_handles if record.script and workers else []
 
 
@@ -57,6 +57,7 @@ def dataloader_change(scenario: Scenario, record: Record) -> ChangeDataLoader:
         persistent_workers=True if scenario.keeps_workers and not record.rebuilds_loader else None,
         in_order=scenario.in_order,
         resident=scenario.resident,
+        decode_on_gpu=scenario.decode_on_gpu,
         ready_indices=scenario.ready_indices,
         shared_handles=shared_in_workers(scenario, record),
         divide_samples=compared is not None and compared.repeats_samples,

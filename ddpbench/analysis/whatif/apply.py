@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import log2
 from statistics import fmean
@@ -17,9 +17,13 @@ from ddpbench.analysis.whatif.context import WhatIfContext
 from ddpbench.analysis.whatif.loader_changes import with_handoff, with_hw_decoder_load, with_loader, with_pin_memory
 from ddpbench.analysis.whatif.state import PipelineState
 from ddpbench.analysis.whatif.step_changes import with_batch_size, with_compile, with_fast, with_fused_kernels, with_precision
+from ddpbench.record.diagnosis import LoaderBenchmark
 from ddpbench.record.errors import UsageError
-from ddpbench.record.loaders import DEFAULT_LOADER, loader_spec
+from ddpbench.record.loaders import DEFAULT_LOADER, READY_BATCHES, loader_spec
 from ddpbench.record.prediction import Assumption, MissingMeasurement, Scenario
+
+TAKEN_BY_DECODING = 0.25
+"""Fraction of the time of decoding alone by which a step gets longer that shares the GPU with it: none to a half."""
 
 MIN_READ_WAIT_FRACTION = 0.1
 """From this fraction of read wait on, more workers may slow each other's reads down, if the storage is saturated."""
@@ -30,8 +34,10 @@ def apply_scenario(before: PipelineState, scenario: Scenario, context: WhatIfCon
 
     Raises MissingMeasurementError if a measurement is missing, UsageError if the scenario is impossible.
     """
-    if scenario.resident and (scenario.workers or scenario.prefetch):
-        raise UsageError("data that stay on the device are loaded without workers", "drop --workers and --prefetch")
+    if scenario.has_no_workers and (scenario.workers or scenario.prefetch):
+        raise UsageError("data that the device keeps or decodes are loaded without workers", "drop --workers and --prefetch")
+    if scenario.resident and scenario.decode_on_gpu:
+        raise UsageError("--resident keeps decoded data", "drop --decode-on-gpu")
     after = before
     for name, apply in SETTERS.items():
         value = getattr(scenario, name)
@@ -58,6 +64,7 @@ def _present_value(name: str, state: PipelineState, context: WhatIfContext) -> o
         "batch_size": state.batch_size,
         "data_in_memory": False,
         "resident": False,
+        "decode_on_gpu": False,
         "ready_indices": False,
         "pin_memory": config.pin_memory if context.on_gpu else None,
         "workers": state.workers,
@@ -92,10 +99,28 @@ def with_resident(state: PipelineState, wanted: bool, context: WhatIfContext) ->
     benchmarks = diagnosis.resident_loader_benchmarks if diagnosis else []
     if not benchmarks:
         raise UsageError("the data of this training cannot stay on the device, or that was not measured", "drop --resident")
+    return replace(_without_workers(state, benchmarks), workers=0)
+
+
+def with_decode_on_gpu(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
+    """A thread makes batches ahead, as fast as in the benchmark; meanwhile, decoding and training share the GPU."""
+    diagnosis = context.inputs.controls.diagnosis
+    benchmarks = diagnosis.gpu_decoding_benchmarks if diagnosis else []
+    if not benchmarks:
+        raise UsageError("the GPU cannot decode the data of this training, or that was not measured", "drop --decode-on-gpu")
+    after = replace(_without_workers(state, benchmarks), workers=1, prefetch=READY_BATCHES)
+    batch_s = fmean(span for each in after.batch_times_s for rank in each for span in rank)
+    step_s = fmean(span for each in state.step_times_s for span in each)
+    taken_s = TAKEN_BY_DECODING * batch_s
+    assumption = Assumption(code="gpu-shared", log_error=taken_s / max(step_s, batch_s))
+    return replace(after, interference_s=taken_s).with_assumptions(assumption)
+
+
+def _without_workers(state: PipelineState, benchmarks: Sequence[LoaderBenchmark]) -> PipelineState:
+    """A loader of ddpbench's own makes batches as in ``benchmarks``, without the script's workers and what they cost."""
     times = round_robin_times(benchmarks, 1)
     return replace(
         state,
-        workers=0,
         batch_times_s=times.times_s,
         read_wait_fraction=times.read_wait_fraction,
         interference_s=0.0,
@@ -217,6 +242,7 @@ SETTERS: Mapping[str, Callable[..., PipelineState]] = {
     "batch_size": with_batch_size,
     "data_in_memory": with_data_in_memory,
     "resident": with_resident,
+    "decode_on_gpu": with_decode_on_gpu,
     "ready_indices": with_ready_indices,
     "workers": with_workers,
     "persistent_workers": with_persistent_workers,

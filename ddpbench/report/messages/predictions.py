@@ -22,6 +22,7 @@ ASSUMPTIONS: Mapping[AssumptionCode, str] = {
     "trainer-loads-as-fast": "the trainer process takes as long for a batch as a worker",
     "threads-scale": "threads share the work on a batch evenly",
     "storage-scales": "each added worker gets the same storage throughput",
+    "gpu-shared": "decoding slows down training on the same GPU by up to half of the time that it takes alone",
     "kept-workers": "workers that are kept load the first batch of an epoch as fast as any other",
     "storage-limit": "storage delivers at most the measured rate",
     "no-read-wait": "files in memory have no read wait",

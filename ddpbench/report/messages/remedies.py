@@ -12,6 +12,7 @@ from ddpbench.record.remedy import (
     AdviceCode,
     DataInMemory,
     DecodeOnDevice,
+    DecodeOnGpu,
     FewerRanks,
     FewerWorkers,
     LargerBatch,
@@ -154,6 +155,9 @@ def remedy_reason(remedy: Remedy, record: Record, diagnosis: Diagnosis | None = 
                 f"at most {format_3sig(remedy.max_gain)}x: your DataLoader restarts its workers every epoch of {epoch_s} s; "
                 f"the first batch takes {first_batch_s} s, in part even with persistent workers"
             )
+        case DecodeOnGpu():
+            mean, most = format_rounded(remedy.mean_difference, 2), format_rounded(remedy.max_difference, 0)
+            return f"changes pixels: by {mean} of 255 on average, by {most} at most; validation stays with the decoder of its own loader"
         case DecodeOnDevice():
             return _device_decoding_text(remedy, record)
         case Remedy(code="other-loader", scenario=Scenario(loader=str(loader))):

@@ -111,6 +111,8 @@ def dataloader_call(change: ChangeDataLoader) -> str:
     """The call to write in the script: ``DataLoader(..., num_workers=4)``, and what must be changed before."""
     if change.resident:
         return "ddpbench.loaders.resident(loader)"
+    if change.decode_on_gpu:
+        return "ddpbench.loaders.decode_on_gpu(loader)"
     if change.ready_indices:
         return "a sampler that draws the indices of an epoch at once"
     arguments = {name: value for name, value in asdict(change).items() if value is not None and name not in FIRST_CHANGES}

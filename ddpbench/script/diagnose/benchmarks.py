@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -20,14 +22,16 @@ from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.storage import benchmark_storage
 from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark
 from ddpbench.record.errors import ConfigFailed
+from ddpbench.record.loaders import READY_BATCHES
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.dataset_files import common_folder
 from ddpbench.script.diagnose.device_decoding import benchmark_device_decoding
 from ddpbench.script.diagnose.own_loader import SteeredIterator
+from ddpbench.script.diagnose.pixel_comparison import compare_pixels
 from ddpbench.script.diagnose.sample_comparison import probe_shared_files
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import RankResults, Stage, first_line
-from ddpbench.script.diagnose.trial_loader import open_resident, open_trial
+from ddpbench.script.diagnose.trial_loader import open_decoding, open_resident, open_trial
 from ddpbench.script.diagnose.worker_memory import make_room, measure_worker_memory
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.source import DEFAULT_PREFETCH
@@ -55,6 +59,10 @@ class Benchmarks:
             results.benchmarks = [self._benchmark_own(stage, iterator, observer)]
             with suppress(Exception), observer.paused():  # of a script's dataset, or for lack of memory: then there is none
                 results.resident_benchmark = benchmark_resident(iterator, device or torch.device("cpu"), self._rank, stage.seconds)
+            if device is not None and "torchvision" in sys.modules:
+                with suppress(Exception), observer.paused():  # as above, and where DALI is missing
+                    results.pixel_difference = compare_pixels(iterator.loader, device)
+                    results.decoding_benchmark = benchmark_decoding(iterator, device, self._rank, stage.seconds)
         elif stage.kind == "benchmark" and self._rank == 0:
             results.single_rank_benchmark = self._benchmark_own(stage, iterator, observer)
         elif stage.kind == "copies" and device is not None:
@@ -107,14 +115,26 @@ def benchmark_own(iterator: SteeredIterator, rank: int, seconds: float) -> Loade
 def benchmark_resident(iterator: SteeredIterator, device: torch.device, rank: int, seconds: float) -> LoaderBenchmark:
     """Drain the script's data on ``device``, as ``ddpbench.loaders.resident`` reads them. Raises NotSupportedError where it does not."""
     check_resident(iterator.loader)
+    return _benchmark_on_device(iterator, partial(open_resident, iterator.loader, device), rank, 0, seconds)
+
+
+def benchmark_decoding(iterator: SteeredIterator, device: torch.device, rank: int, seconds: float) -> LoaderBenchmark:
+    """Drain the script's images, as ``ddpbench.loaders.decode_on_gpu`` decodes them. Raises NotSupportedError where it does not."""
+    return _benchmark_on_device(iterator, partial(open_decoding, iterator.loader, device), rank, READY_BATCHES, seconds)
+
+
+def _benchmark_on_device(
+    iterator: SteeredIterator, open_loader: Callable[[], DataLoader[Any]], rank: int, prefetched: int, seconds: float
+) -> LoaderBenchmark:
+    """Drain a loader of ddpbench's own, whose batches are complete on the device when it returns them."""
     begin_s = perf_counter()
-    batches: Any = iter(open_resident(iterator.loader, device))  # timed
+    batches: Any = iter(open_loader())  # timed
 
     def drop_next() -> int:
-        return iterator.source.num_samples_in(next(batches), batches.samples)  # complete, also on a GPU
+        return iterator.source.num_samples_in(next(batches), batches.samples)
 
     drop_next()
-    loader = BenchmarkedLoader(batches, rank, producers=1, burst_size=1, prefetched=0)
+    loader = BenchmarkedLoader(batches, rank, producers=1, burst_size=1, prefetched=prefetched)
     return msgspec.structs.replace(measure_delivery(loader, drop_next, perf_counter() - begin_s, seconds), workers=0)
 
 

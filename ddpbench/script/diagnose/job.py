@@ -81,6 +81,9 @@ def update_diagnosis(diagnosis: Diagnosis, results: Sequence[RankResults]) -> No
     diagnosis.skipped = [SkippedMeasurement("all_cores_loader_benchmarks", "failed", error=each) for each in problems[:1]]
     resident = [each.resident_benchmark for each in results if each.resident_benchmark and not each.reads_on_host]
     diagnosis.resident_loader_benchmarks = resident if len(resident) == len(results) else []
+    decoding = [each.decoding_benchmark for each in results if each.decoding_benchmark and not each.reads_on_host]
+    diagnosis.gpu_decoding_benchmarks = decoding if len(decoding) == len(results) else []
+    diagnosis.pixel_difference = results[0].pixel_difference if diagnosis.gpu_decoding_benchmarks else None
     diagnosis.storage, diagnosis.worker_memory = results[0].storage, results[0].worker_memory
     if bandwidths := [each.h2d_bandwidth for each in results if each.h2d_bandwidth]:
         diagnosis.h2d_bandwidth = min(bandwidths, key=lambda each: each.pinned_bytes_per_s)

@@ -358,7 +358,7 @@ class Schedule:
     def _loading(self, role: Role) -> tuple[int, int]:
         """Workers of the loader in that window, and the batches that each prefetches."""
         scenario = role.scenario or Scenario()
-        if scenario.resident:
+        if scenario.has_no_workers:
             return 0, 0
         workers = self._facts.workers if scenario.workers is None else scenario.workers
         return workers, scenario.prefetch or self._facts.prefetch

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ddpbench.record.diagnosis import DeviceDecoding, H2DBandwidth, LoaderBenchmark, NodeState, Storage, WorkerMemory
+from ddpbench.record.diagnosis import DeviceDecoding, H2DBandwidth, LoaderBenchmark, NodeState, PixelDifference, Storage, WorkerMemory
 from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.ranges import Count, Milliseconds, Seconds
@@ -127,6 +127,8 @@ class RankResults(msgspec.Struct, kw_only=True):
     all_cores_benchmark: LoaderBenchmark | None = None
     all_cores_problem: str = ""  # why there is none
     resident_benchmark: LoaderBenchmark | None = None
+    decoding_benchmark: LoaderBenchmark | None = None  # of the script's images, decoded by ddpbench.loaders.decode_on_gpu
+    pixel_difference: PixelDifference | None = None  # of those
     reads_on_host: bool = True  # the script does more with its batches than to move them to the device
     roofline: Roofline | None = None  # of rank 0, per batch
     kernel_ms: Milliseconds | None = None  # per batch, on rank 0

@@ -136,6 +136,18 @@ def open_resident(loader: DataLoader[Any], device: torch.device, whole_epochs: b
     return DataLoader(dataset, collate_fn=collate_resident, generator=_copied(loader.generator), **_order(loader, whole_epochs))
 
 
+def open_decoding(loader: DataLoader[Any], device: torch.device, whole_epochs: bool = False) -> DataLoader[Any]:
+    """The images of ``loader``, as ``ddpbench.loaders.decode_on_gpu`` decodes them, in an order as of ``open_trial``.
+
+    Raises NotSupportedError where it does not.
+    """
+    from ddpbench.loaders.gpu_decoding import DecodingLoader, check_decode_on_gpu, check_gpu  # torchvision takes a second
+
+    check_decode_on_gpu(loader)
+    check_gpu(device)
+    return DecodingLoader(DataLoader(loader.dataset, generator=_copied(loader.generator), **_order(loader, whole_epochs)), device)
+
+
 def batch_timeout_s(loader: DataLoader[Any]) -> float:
     """Seconds that workers like those of ``loader`` may take for a batch."""
     timeout_s = BATCH_TIMEOUT_S if is_forked(loader) else SPAWNED_BATCH_TIMEOUT_S

@@ -17,7 +17,7 @@ from ddpbench.script.diagnose.own_loader import SteeredIterator, SteeredLoader
 from ddpbench.script.diagnose.sample_comparison import compare_samples
 from ddpbench.script.diagnose.shared_files import SharedFiles
 from ddpbench.script.diagnose.stage import FailedTrial, RankResults, Stage, first_line
-from ddpbench.script.diagnose.trial_loader import OpenTrial, open_resident, open_trial
+from ddpbench.script.diagnose.trial_loader import OpenTrial, open_decoding, open_resident, open_trial
 from ddpbench.script.diagnose.worker_memory import make_room, measure_worker_memory
 from ddpbench.script.observe.observer import Observer
 from ddpbench.script.observe.source import LoaderSource
@@ -58,8 +58,11 @@ class Trials:
         if (present is None or present.whole_epochs != stage.whole_epochs) and not self.has_failed(scenario):
             try:
                 with _quietly(observer):
+                    device = observer.device or torch.device("cpu")
                     if scenario.resident:
-                        trial = open_resident(iterator.loader, observer.device or torch.device("cpu"), stage.whole_epochs)
+                        trial = open_resident(iterator.loader, device, stage.whole_epochs)
+                    elif scenario.decode_on_gpu:
+                        trial = open_decoding(iterator.loader, device, stage.whole_epochs)
                     else:
                         trial = self._open_copy(iterator, scenario, stage.whole_epochs)
                     loader.trials[scenario] = OpenTrial(trial, stage.whole_epochs)

@@ -358,7 +358,11 @@ class Windows:
 
     def _new_use(self) -> BatchUse | None:
         """For the first batches that are repeated, if the data of the script could be on the GPU from the start; else None."""
-        if self._num_watched >= WATCHED_BATCHES or self.results.resident_benchmark is None or not self._is_on_gpu:
+        if (
+            self._num_watched >= WATCHED_BATCHES
+            or not self._is_on_gpu
+            or not (self.results.resident_benchmark or self.results.decoding_benchmark)
+        ):
             return None
         self._use, self._num_watched = self._use or BatchUse(), self._num_watched + 1
         return self._use

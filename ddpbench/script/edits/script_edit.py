@@ -145,28 +145,30 @@ class ScriptEdit:
         if place.site and place.site.is_of_subclass:  # whose arguments are its own
             raise CannotEdit("no-safe-place")
         if change.resident:
-            self._keep_resident(place)
+            self._replace_loader(place, "resident")
+        if change.decode_on_gpu:
+            self._replace_loader(place, "decode_on_gpu")
         for name in LOADER_ARGUMENTS:
             value = getattr(change, name)
             if value is not None and value != place.settings[name]:
                 self._set(name, value, place)
 
-    def _keep_resident(self, place: LoaderPlace) -> None:
-        """A line after the loader is made or, where it gets no name, a call around that of the DataLoader."""
+    def _replace_loader(self, place: LoaderPlace, function: str) -> None:
+        """A line after the loader is made, or around its DataLoader if that has no name: ``function`` of ``ddpbench.loaders``."""
         if place.site is None or place.prefix:
             raise CannotEdit("no-source")
         if place.is_shared or place.device.startswith("cuda"):  # by a loader whose batches are read on the host, or by another rank
             raise CannotEdit("by-hand")
         source = self._source(place.site)
         call, statement = source.call(place.site.line, place.site.class_name), source.statement(place.site.line)
-        if call is None or statement is None or source.mentions("resident"):
+        if call is None or statement is None or source.mentions(function):
             raise CannotEdit("no-safe-place")
         device = f', "{place.device}"' if place.device else ""
         if name := assigned_name(statement, call):
-            source.insert_after(statement, f"from ddpbench.loaders import resident\n{name} = resident({name}{device})")
+            source.insert_after(statement, f"from ddpbench.loaders import {function}\n{name} = {function}({name}{device})")
         else:
-            source.insert_before(statement, "from ddpbench.loaders import resident")
-            source.wrap(call, "resident(", f"{device})")
+            source.insert_before(statement, f"from ddpbench.loaders import {function}")
+            source.wrap(call, f"{function}(", f"{device})")
 
     def _set(self, name: str, value: Any, place: LoaderPlace) -> None:
         source = self._source(place.site) if place.site else None

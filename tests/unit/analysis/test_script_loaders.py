@@ -6,10 +6,15 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
-from script_diagnoses import augmented, drawn, resident
+from script_diagnoses import augmented, decoded, drawn, resident
 
+from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.controls import controls_of
+from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.costs import costly_parts, loader_cost_of_run
 from ddpbench.analysis.remedies.predict import predict_remedies, scenarios_to_try
+from ddpbench.analysis.remedies.recommend import recommend
+from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.whatif.query import diagnosed_input, predict_gain
 from ddpbench.record.errors import UsageError
 from ddpbench.record.prediction import Prediction, Scenario
@@ -17,6 +22,7 @@ from ddpbench.record.record import Job
 from ddpbench.record.root_cause import OneByOne, SlowSampler
 from ddpbench.record.verdict import ChangeDataLoader
 from ddpbench.report.messages.causes import parts_text
+from ddpbench.report.messages.remedies import remedy_reason
 from ddpbench.report.messages.verdict import explain_verdict, next_step_text
 
 RESIDENT, READY = Scenario(resident=True), Scenario(ready_indices=True)
@@ -103,3 +109,34 @@ def test_parts_are_not_named_without_a_transform() -> None:
 def test_what_was_not_measured_is_not_predicted(job: Callable[[], Job], scenario: Scenario, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         predict_gain(*diagnosed_input(job()), scenario)
+
+
+DECODED = Scenario(decode_on_gpu=True)
+
+
+def test_decoding_on_the_gpu_is_predicted_and_says_that_pixels_change() -> None:
+    job = decoded()
+    found = predicted(job)[DECODED]
+    assert found.low is not None
+    assert found.high is not None
+    assert 2.8 < found.low < 4.6 < found.high, "computing alone is five times as fast, and decoding slows it down"
+    assert found.high / found.low < 1.65
+    assert scenarios_to_try(list(predicted(job).values()), job.records[0])[0] == DECODED
+    record = job.records[0]
+    verdict = record.verdict
+    assert verdict is not None
+    inputs = AnalysisInput(record, summarize(record), controls_of(job))
+    remedy = next(each for each in recommend(CommandBuilder.of(record, job), inputs, verdict) if each.scenario == DECODED)
+    assert remedy_reason(remedy, record) == (
+        "changes pixels: by 0.51 of 255 on average, by 12 at most; validation stays with the decoder of its own loader"
+    )
+    assert verdict.next == ChangeDataLoader(decode_on_gpu=True)
+    assert next_step_text(verdict.next) == "ddpbench.loaders.decode_on_gpu(loader)"
+
+
+def test_gpu_that_decodes_slower_than_it_trains_is_the_limit() -> None:
+    found = predicted(decoded(1200.0))[DECODED]
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 2.0 < found.high
+    assert DECODED not in predicted(decoded(None))

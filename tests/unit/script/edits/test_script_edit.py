@@ -407,6 +407,18 @@ def test_resident_data_take_the_place_of_the_loader(
     assert len(list(made)) == 4
 
 
+def test_images_decoded_on_the_gpu_take_the_place_of_the_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "LOADER", LOADER.replace("CALL", "data, 2"))
+    found = loader_edit("", tmp_path, monkeypatch, ChangeDataLoader(decode_on_gpu=True))
+    added = [each[1:].strip() for each in found.text.splitlines() if each.startswith("+") and not each.startswith("+++")]
+    assert added == ["from ddpbench.loaders import decode_on_gpu", "made = decode_on_gpu(made)"]
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    (tmp_path / "cure.diff").write_text(found.text)
+    subprocess.run(["git", "apply", "cure.diff"], cwd=tmp_path, check=True)
+    with pytest.warns(UserWarning, match="leaves the loader as it is: the class of its dataset is TensorDataset"):
+        assert len(list(runpy.run_path(str(tmp_path / "train.py"))["made"])) == 4
+
+
 SEVERAL = """
 import torch
 from torch.utils.data import DataLoader, TensorDataset

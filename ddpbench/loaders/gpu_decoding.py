@@ -1,0 +1,176 @@
+"""A DataLoader of an ImageFolder whose files are decoded, cropped and resized on the GPU that trains."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from queue import SimpleQueue
+from typing import Any
+from weakref import finalize
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ddpbench.loaders.dali_decoder import DECODED_AT_ONCE, has_dali
+from ddpbench.loaders.errors import NotSupportedError
+from ddpbench.loaders.image_batches import Decoders, ImageBatches, ImagePreparation
+from ddpbench.loaders.original import check_plain, current_device, sample_order, unwrapped
+from ddpbench.loaders.side_stream import hand_over
+from ddpbench.machine.device import free_gpu_bytes
+from ddpbench.machine.host import usable_cores
+from ddpbench.machine.variables import EnvVar
+from ddpbench.record.loaders import READY_BATCHES
+
+MIN_FREE_BYTES = 4e9
+"""Of the GPU's memory, for DALI's decoders and the batches on their way."""
+
+MAX_THREADS = 16
+END_TIMEOUT_S = 10.0
+
+
+def decode_on_gpu(loader: DataLoader[Any], device: torch.device | str | None = None) -> DataLoader[Any]:
+    """A DataLoader of the same samples as ``loader``, of which ``device`` decodes the images; by default the current GPU.
+
+    The dataset is torchvision's ``ImageFolder`` or ``ImageNet``, or a ``Subset`` of one. Its transform crops and resizes first, and all
+    steps after that can be applied to whole batches. NVIDIA DALI reads and decodes. Samplers, order, structure, shapes, dtypes and targets
+    stay; random steps draw as the originals do, from generators of their own. There are no workers. The batches are on ``device``, and own
+    their memory.
+
+    **Pixels differ slightly**: DALI decodes and interpolates with other roundings than PIL. Files that it would read in another way, which
+    are all but JPEGs of one or three colours, are read as before.
+
+    If part of ``loader`` is not supported, warns with the reason and returns ``loader`` itself.
+    """
+    try:
+        check_decode_on_gpu(loader)
+        gpu = torch.device(device) if device is not None else current_device()
+        check_gpu(gpu)
+    except NotSupportedError as problem:
+        warnings.warn(f"ddpbench.loaders.decode_on_gpu leaves the loader as it is: {problem}", stacklevel=2)
+        return loader
+    return DecodingLoader(loader, gpu)
+
+
+def check_decode_on_gpu(loader: DataLoader[Any]) -> None:
+    """Raises NotSupportedError if ``decode_on_gpu`` would leave ``loader`` as it is, whatever the GPU."""
+    check_plain(loader)
+    source, _ = unwrapped(loader.dataset)
+    if not type(source).__module__.startswith("torchvision.datasets."):
+        raise NotSupportedError(f"the class of its dataset is {type(source).__name__}")
+    import torchvision
+    from torchvision.datasets import ImageFolder, ImageNet
+    from torchvision.datasets.folder import default_loader
+
+    if type(source) not in (ImageFolder, ImageNet):
+        raise NotSupportedError(f"the class of its dataset is {type(source).__name__}")
+    if source.loader is not default_loader or torchvision.get_image_backend() != "PIL":
+        raise NotSupportedError("its dataset does not read files with PIL")
+    if source.target_transform is not None:
+        raise NotSupportedError("its dataset has a target_transform")
+    preparation(source.transform)
+    if not has_dali():
+        raise NotSupportedError("NVIDIA DALI is not installed")
+
+
+def check_gpu(device: torch.device) -> None:
+    """Raises NotSupportedError if it is none, or has too little memory left."""
+    if device.type != "cuda":
+        raise NotSupportedError("there is no GPU")
+    if (free := free_gpu_bytes(device)) < MIN_FREE_BYTES:
+        raise NotSupportedError(f"{free / 1e9:.1f} GB of memory are free on {device}, and {MIN_FREE_BYTES / 1e9:.0f} are needed")
+
+
+def preparation(transform: Any) -> ImagePreparation:
+    """``transform`` in parts that a batch can go through. Raises NotSupportedError."""
+    from ddpbench.loaders.batch_transforms import AS_TENSORS, batch_transforms, flattened
+    from ddpbench.loaders.image_crops import crop_and_size
+
+    steps = flattened(transform)
+    before = [each for each in steps[:1] if type(each) in AS_TENSORS]
+    crop, number = crop_and_size(steps[len(before) :])
+    return ImagePreparation(crop, batch_transforms([*before, *steps[len(before) + number :]]))
+
+
+class DecodingLoader(DataLoader[Any]):
+    """``loader``, with the images of its ImageFolder decoded on ``device``. An epoch reads the transform again."""
+
+    def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
+        super().__init__(loader.dataset, generator=loader.generator, **sample_order(loader))
+        ranks = int(os.environ.get(EnvVar.LOCAL_WORLD_SIZE) or 1)
+        threads = max(1, min(MAX_THREADS, int(usable_cores() / ranks) - 1))  # one is left for the trainer
+        self._source, self._indices = unwrapped(loader.dataset)
+        self._decoders = Decoders(device, loader.batch_size or 1, threads)
+
+    def _get_iterator(self) -> Any:
+        # what an iterator of a DataLoader draws of it
+        seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
+        source, samples = self._source, self._source.samples
+        if self._indices is not None:
+            samples = [samples[each] for each in self._indices]
+        batches = ImageBatches(samples, source.loader, preparation(source.transform), self._decoders, seed)
+        return DecodingEpoch(self._index_sampler, batches.of)
+
+
+class DecodingEpoch:
+    """The batches of one epoch, which a thread makes ahead. Their indices are drawn by the thread that iterates, as those of a DataLoader."""
+
+    def __init__(self, sampler: Any, make: Callable[[Iterable[Any]], Iterator[list[Tensor]]]) -> None:
+        self._sampler, self._sampler_iter = sampler, iter(sampler)  # the name that iterators of a DataLoader have for it
+        self._requests: SimpleQueue[Any] = SimpleQueue()
+        self._ready: SimpleQueue[list[Tensor] | _Failure] = SimpleQueue()
+        self._pending = 0
+        thread = threading.Thread(target=_make_batches, args=(self._requests, self._ready, make), name="decode_on_gpu", daemon=True)
+        thread.start()
+        finalize(self, _end, self._requests, thread)
+        for _ in range(1 + DECODED_AT_ONCE + READY_BATCHES):
+            self._request()
+
+    def _request(self) -> None:
+        indices = next(self._sampler_iter, None)
+        self._requests.put(indices)
+        self._pending += indices is not None
+
+    def __iter__(self) -> DecodingEpoch:
+        return self
+
+    def __next__(self) -> list[Tensor]:
+        if not self._pending:
+            raise StopIteration
+        self._request()
+        batch = self._ready.get()
+        self._pending -= 1
+        if isinstance(batch, _Failure):
+            self._pending = 0
+            raise batch.problem
+        hand_over(batch)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+
+class _Failure:
+    def __init__(self, problem: BaseException) -> None:
+        self.problem = problem
+
+
+def _make_batches(
+    requests: SimpleQueue[Any], ready: SimpleQueue[list[Tensor] | _Failure], make: Callable[[Iterable[Any]], Iterator[list[Tensor]]]
+) -> None:
+    try:
+        for batch in make(iter(requests.get, None)):
+            ready.put(batch)
+    except BaseException as problem:
+        ready.put(_Failure(problem))
+
+
+def _end(requests: SimpleQueue[Any], thread: threading.Thread) -> None:
+    """Drop what the epoch has not used; also at the end of the process, where DALI must not be at work any more."""
+    while not requests.empty():
+        requests.get()
+    requests.put(None)
+    if thread is not threading.current_thread():
+        thread.join(END_TIMEOUT_S)
