@@ -143,6 +143,7 @@ class DaliDecoder:
             axes=[0, 1],
             device="mixed" if self.device.type == "cuda" else "cpu",
             output_type=types.RGB,
+            jpeg_fancy_upsampling=True,  # as PIL does
             adjust_orientation=False,
         )
         images = fn.resize(images, size=resized, interp_type=getattr(types, INTERPOLATION_NAMES[self.crop.interpolation]), antialias=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -57,6 +58,8 @@ def decode_on_gpu(loader: DataLoader[Any], device: torch.device | str | None = N
 def check_decode_on_gpu(loader: DataLoader[Any]) -> None:
     """Raises NotSupportedError if ``decode_on_gpu`` would leave ``loader`` as it is, whatever the GPU."""
     check_plain(loader)
+    if library := _preparing_library():
+        raise NotSupportedError(f"{library} may make another loader of it, which was not tested")
     source, _ = unwrapped(loader.dataset)
     if not type(source).__module__.startswith("torchvision.datasets."):
         raise NotSupportedError(f"the class of its dataset is {type(source).__name__}")
@@ -73,6 +76,14 @@ def check_decode_on_gpu(loader: DataLoader[Any]) -> None:
     preparation(source.transform)
     if not has_dali():
         raise NotSupportedError("NVIDIA DALI is not installed")
+
+
+def _preparing_library() -> str:
+    """The library in use that takes DataLoaders apart; empty if none is."""
+    if "lightning.pytorch" in sys.modules or "pytorch_lightning" in sys.modules:
+        return "Lightning"
+    accelerate = sys.modules.get("accelerate.state")
+    return "Accelerate" if accelerate is not None and accelerate.PartialState._shared_state else ""
 
 
 def check_gpu(device: torch.device) -> None:
@@ -115,7 +126,7 @@ class DecodingLoader(DataLoader[Any]):
 
 
 class DecodingEpoch:
-    """The batches of one epoch, which a thread makes ahead. Their indices are drawn by the thread that iterates, as those of a DataLoader."""
+    """The batches of one epoch, which a thread makes ahead. The thread that iterates draws their indices, as that of a DataLoader does."""
 
     def __init__(self, sampler: Any, make: Callable[[Iterable[Any]], Iterator[list[Tensor]]]) -> None:
         self._sampler, self._sampler_iter = sampler, iter(sampler)  # the name that iterators of a DataLoader have for it

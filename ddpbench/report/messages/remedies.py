@@ -156,13 +156,17 @@ def remedy_reason(remedy: Remedy, record: Record, diagnosis: Diagnosis | None = 
                 f"the first batch takes {first_batch_s} s, in part even with persistent workers"
             )
         case DecodeOnGpu():
-            mean, most = format_rounded(remedy.mean_difference, 2), format_rounded(remedy.max_difference, 0)
-            return f"changes pixels: by {mean} of 255 on average, by {most} at most; validation stays with the decoder of its own loader"
+            return pixels_text(remedy.mean_difference, remedy.max_difference)
         case DecodeOnDevice():
             return _device_decoding_text(remedy, record)
         case Remedy(code="other-loader", scenario=Scenario(loader=str(loader))):
             return LOADER_REASONS.get(loader) or loader_spec(loader).help
     return REASONS.get(remedy.code, "")
+
+
+def pixels_text(mean: float, most: float) -> str:
+    """How much a GPU that decodes changes pixels of 0 to 255."""
+    return f"changes pixels: by {format_rounded(mean, 2)} of 255 on average, by {most:.0f} at most; validation keeps its own decoder"
 
 
 def _ignored_workers_text(record: Record) -> str:

@@ -40,6 +40,7 @@ from ddpbench.report.pages.pipeline_table import (
 from ddpbench.report.pages.remedies import (
     advice_lines,
     advice_text,
+    caution_text,
     comparison_lines,
     remedy_grid,
     remedy_lines,
@@ -163,6 +164,7 @@ def diagnosis_findings(job: Job) -> list[str]:
     baseline, advice = baseline_of(job) or job.records[0], job.diagnosis.advice if job.diagnosis else None
     found = {
         "use": advice_text(advice) if advice else "",
+        "note": caution_text(job.diagnosis) if job.diagnosis else "",
         "worth": worth_text(advice.worth, baseline) if advice and advice.worth else "",
         "then": next_step_text(advice.computing) if advice and advice.computing and advice.code != "screened" else "",
         "gains": computing_gain_text(advice) if advice else "",

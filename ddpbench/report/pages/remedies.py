@@ -13,10 +13,11 @@ from ddpbench.record.remedy import Advice, Remedy, ScreenedRemedy
 from ddpbench.record.verdict import ChangeDataLoader, RunCommand
 from ddpbench.report.format import MISSING
 from ddpbench.report.grid import Grid, GridColumn
-from ddpbench.report.layout import GOOD, LABEL, Page, styled, wrap_command, wrap_text
+from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_command, wrap_text
 from ddpbench.report.messages.remedies import (
     ADVICE,
     measured_gain_text,
+    pixels_text,
     predicted_gain_text,
     remedy_details,
     remedy_name,
@@ -110,13 +111,21 @@ def advice_text(advice: Advice) -> str:
     return next_step_text(advice.change) if advice.change else ADVICE[advice.code]
 
 
+def caution_text(diagnosis: Diagnosis) -> str:
+    """What the advised change does besides making the training faster; empty for most."""
+    change, pixels = diagnosis.advice.change if diagnosis.advice else None, diagnosis.pixel_difference
+    return pixels_text(pixels.mean, pixels.max) if isinstance(change, ChangeDataLoader) and change.decode_on_gpu and pixels else ""
+
+
 def advice_lines(record: Record, diagnosis: Diagnosis | None, page: Page) -> Iterator[Text]:
     """What to use from now on, its gain, and the diff that does it; empty if that is open."""
     advice = diagnosis.advice if diagnosis else None
-    if advice is None:
+    if diagnosis is None or advice is None:
         return
     if advice.change:
         yield from styled(wrap_command("  use   ", advice_text(advice), page), GOOD)
+        if caution := caution_text(diagnosis):
+            yield from styled(wrap_text("  note  ", caution, page), CAUTION, len("  note"))
     else:
         yield from styled(wrap_text("  use   ", advice_text(advice), page), LABEL, len("  use"))
     if advice.worth:
@@ -125,4 +134,4 @@ def advice_lines(record: Record, diagnosis: Diagnosis | None, page: Page) -> Ite
         if advice.code != "screened":
             yield from styled(wrap_text("  then  ", next_step_text(advice.computing), page), LABEL, len("  then"))
         yield from styled(wrap_text("  gains ", gain, page), LABEL, len("  gains"))
-    yield from diff_lines(diagnosis.diff if diagnosis else None, page)
+    yield from diff_lines(diagnosis.diff, page)

@@ -127,9 +127,7 @@ def test_decoding_on_the_gpu_is_predicted_and_says_that_pixels_change() -> None:
     assert verdict is not None
     inputs = AnalysisInput(record, summarize(record), controls_of(job))
     remedy = next(each for each in recommend(CommandBuilder.of(record, job), inputs, verdict) if each.scenario == DECODED)
-    assert remedy_reason(remedy, record) == (
-        "changes pixels: by 0.51 of 255 on average, by 12 at most; validation stays with the decoder of its own loader"
-    )
+    assert remedy_reason(remedy, record) == ("changes pixels: by 0.51 of 255 on average, by 12 at most; validation keeps its own decoder")
     assert verdict.next == ChangeDataLoader(decode_on_gpu=True)
     assert next_step_text(verdict.next) == "ddpbench.loaders.decode_on_gpu(loader)"
 

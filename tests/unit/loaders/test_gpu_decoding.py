@@ -303,6 +303,17 @@ def test_unsupported_loaders_are_left_alone(make: Any, reason: str, folder: Path
         check_decode_on_gpu(loader)
 
 
+@pytest.mark.parametrize("library", ["Lightning", "Accelerate"])
+def test_loaders_that_a_library_takes_apart_are_left_alone(library: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if library == "Lightning":
+        monkeypatch.setitem(sys.modules, "lightning.pytorch", sys.modules[__name__])
+    else:
+        accelerate = pytest.importorskip("accelerate")
+        monkeypatch.setattr(accelerate.state.PartialState, "_shared_state", {"device": torch.device("cpu")})
+    with pytest.raises(NotSupportedError, match=f"{library} may make another loader"):
+        check_decode_on_gpu(DataLoader(ImageFolder(folder, CENTER)))
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_loader_stays(folder: Path) -> None:
     loader = DataLoader(ImageFolder(folder, CENTER))
