@@ -114,6 +114,7 @@ class DecodingLoader(DataLoader[Any]):
         threads = max(1, min(MAX_THREADS, int(usable_cores() / ranks) - 1))  # one is left for the trainer
         self._source, self._indices = unwrapped(loader.dataset)
         self._decoders = Decoders(device, loader.batch_size or 1, threads)
+        finalize(self._decoders, self._decoders.idle.clear)  # at the end of the process, while DALI can still end
 
     def _get_iterator(self) -> Any:
         # what an iterator of a DataLoader draws of it

@@ -26,6 +26,9 @@ batches in page-locked host memory, copied every step.
 DEFAULT_LOADER = "torch"
 """Name of the loader that reads files if none is named: the common setup."""
 
+DECODING_LOADER = "DecodingLoader"
+"""Class of what ``ddpbench.loaders.decode_on_gpu`` returns, in a script that calls it."""
+
 READY_BATCHES = 2
 """Batches that ``ddpbench.loaders.decode_on_gpu`` has ready, besides those on their way."""
 

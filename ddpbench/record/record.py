@@ -11,6 +11,7 @@ from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.environment import Environment, RankPlacement
 from ddpbench.record.errors import Status
+from ddpbench.record.loaders import DECODING_LOADER
 from ddpbench.record.private import EntryName, FreeText
 from ddpbench.record.proof import Proof
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Elapsed, Fraction, Milliseconds, NonZero, Seconds
@@ -226,6 +227,11 @@ class Record(msgspec.Struct, kw_only=True):
     def honors_num_workers(self) -> bool:
         """Whether the loader started the requested number of workers; if not, --workers has no effect on it."""
         return self.workers == self.config.workers
+
+    @property
+    def decodes_on_gpu(self) -> bool:
+        """Whether a script has its GPU decode: the arguments of its DataLoader have no effect."""
+        return self.config.loader == DECODING_LOADER
 
     @property
     def rebuilds_loader(self) -> bool:

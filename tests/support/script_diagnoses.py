@@ -206,6 +206,12 @@ def decoded(samples_per_s: float | None = 9000.0, **changes: Any) -> Job:
     return job
 
 
+def decoded_and_tried() -> Job:
+    """The trial gained about what was predicted."""
+    prediction = Prediction(scenario=Scenario(decode_on_gpu=True), gain=4.3, low=3.1, high=4.8)
+    return decoded(trials={prediction.scenario: rates(2700.0, 9)[3:]}, predictions=[prediction])
+
+
 def drawn(sampler_ms: float | None = 35.0, workers: int = 1, wait_ms: float = 40.0) -> Job:
     """A script that waits for ``wait_ms`` per batch, in which its own process draws indices for ``sampler_ms``."""
     stats = LoaderStats(
@@ -241,5 +247,6 @@ SCRIPT_DIAGNOSES: Mapping[str, Callable[[], Job]] = {
     "script-one-by-one": resident,
     "script-slow-sampler": drawn,
     "script-costly-transform": augmented,
+    "script-decoded-by-the-gpu": decoded_and_tried,
 }
 """Diagnoses with a golden page."""

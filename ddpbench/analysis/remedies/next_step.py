@@ -48,7 +48,7 @@ def _script_step(inputs: AnalysisInput, verdict: Verdict, recommended: Sequence[
             return RaiseTimeLimit() if script and script.ended_early else None
         return _recommended_change(inputs, recommended) or _more_time_for_cures(inputs.controls.diagnosis, verdict)
     match verdict.kind:
-        case "data-bound":
+        case "data-bound" if not inputs.record.decodes_on_gpu:
             return _more_workers(inputs)
         case "epoch-start-bound" if not inputs.record.rebuilds_loader and inputs.record.data and inputs.record.data.respawns_workers:
             return ChangeDataLoader(persistent_workers=True)

@@ -48,7 +48,7 @@ from ddpbench.record.remedy import Remedy, RemedyCode
 from ddpbench.record.root_cause import Cause
 from ddpbench.record.verdict import Verdict
 
-SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
+SCRIPT_LOADER_REMEDIES: tuple[RemedyCode, ...] = (
     "more-workers",
     "all-cores-workers",
     "fewer-workers",
@@ -62,6 +62,11 @@ SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
     "pinned-memory-and-worker",
     "decode-on-device",
     "decode-on-gpu",
+)
+"""Remedies that change the DataLoader of a user's own script."""
+
+SCRIPT_REMEDIES: tuple[RemedyCode, ...] = (
+    *SCRIPT_LOADER_REMEDIES,
     "more-cores",
     "data-in-memory",
     "cuda-graphs",
@@ -142,7 +147,10 @@ def recommend(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) 
     else:
         remedy = TRAINING_RULES[verdict.kind](builder, inputs)
         found = [remedy] if remedy else []
-    return found if builder.record.script is None else [remedy for remedy in found if remedy.code in SCRIPT_REMEDIES]
+    if builder.record.script is None:
+        return found
+    settings = SCRIPT_LOADER_REMEDIES if builder.record.decodes_on_gpu else ()
+    return [remedy for remedy in found if remedy.code in SCRIPT_REMEDIES and remedy.code not in settings]
 
 
 def is_rejected(remedy: Remedy, inputs: AnalysisInput) -> bool:

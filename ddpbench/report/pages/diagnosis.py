@@ -100,7 +100,7 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
     hints = verbose or any(check.severity == "error" for check in baseline.checks)
     sections.append(
         [
-            *comparison_lines(baseline, page),
+            *comparison_lines(baseline, job.diagnosis, page),
             *not_measured_lines(skipped, page),
             *check_lines({"": baseline}, page, hints),
             *record_path_lines(path, page),
@@ -169,7 +169,7 @@ def diagnosis_findings(job: Job) -> list[str]:
         "then": next_step_text(advice.computing) if advice and advice.computing and advice.code != "screened" else "",
         "gains": computing_gain_text(advice) if advice else "",
         **(diff_texts(job.diagnosis.diff) if job.diagnosis else {}),
-        "samples": samples_text(baseline),
+        "samples": samples_text(baseline, job.diagnosis),
     }
     return [*(f"{name}: {text}" for name, text in found.items() if text), *(disturbance_text(each, job) for each in disturbances(job))]
 

@@ -88,19 +88,20 @@ def remedy_grid(remedies: Sequence[Remedy], record: Record) -> Grid:
     return Grid("remedies", [names], [predicted, measured])
 
 
-def samples_text(record: Record) -> str:
+def samples_text(record: Record, diagnosis: Diagnosis | None = None) -> str:
     """What is known of the samples that workers of a script read; empty if nothing was compared, and no other workers are suggested."""
     if record.script is None:
         return ""
     if record.script.sample_comparison:
         return comparison_text(record.script.sample_comparison)
-    next_step = record.verdict.next if record.verdict else None
-    return NOT_COMPARED if isinstance(next_step, ChangeDataLoader) and next_step.num_workers else ""
+    advice = diagnosis.advice if diagnosis else None
+    change = advice.change if advice and advice.change else record.verdict.next if record.verdict else None
+    return NOT_COMPARED if isinstance(change, ChangeDataLoader) and change.num_workers else ""
 
 
-def comparison_lines(record: Record, page: Page) -> Iterator[Text]:
+def comparison_lines(record: Record, diagnosis: Diagnosis | None, page: Page) -> Iterator[Text]:
     """What is known of the samples that workers read, if anything."""
-    if text := samples_text(record):
+    if text := samples_text(record, diagnosis):
         yield from styled(wrap_text("samples  ", text, page), LABEL, len("samples"))
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
-from script_diagnoses import augmented, decoded, drawn, resident
+from script_diagnoses import augmented, decoded, decoded_and_tried, drawn, resident
 
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import controls_of
 from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.pipeline.costs import costly_parts, loader_cost_of_run
 from ddpbench.analysis.remedies.predict import predict_remedies, scenarios_to_try
 from ddpbench.analysis.remedies.recommend import recommend
@@ -128,8 +129,26 @@ def test_decoding_on_the_gpu_is_predicted_and_says_that_pixels_change() -> None:
     inputs = AnalysisInput(record, summarize(record), controls_of(job))
     remedy = next(each for each in recommend(CommandBuilder.of(record, job), inputs, verdict) if each.scenario == DECODED)
     assert remedy_reason(remedy, record) == ("changes pixels: by 0.51 of 255 on average, by 12 at most; validation keeps its own decoder")
-    assert verdict.next == ChangeDataLoader(decode_on_gpu=True)
-    assert next_step_text(verdict.next) == "ddpbench.loaders.decode_on_gpu(loader)"
+
+
+def test_what_the_gpu_has_decoded_faster_is_advised() -> None:
+    diagnosis = decoded_and_tried().diagnosis
+    assert diagnosis is not None
+    assert diagnosis.advice is not None
+    assert diagnosis.advice.change == ChangeDataLoader(decode_on_gpu=True)
+    assert next_step_text(diagnosis.advice.change) == "ddpbench.loaders.decode_on_gpu(loader)"
+
+
+def test_gpu_that_decodes_already_gets_no_workers() -> None:
+    job = decoded(None)
+    record = job.records[0]
+    record.config = replace(record.config, loader="DecodingLoader")
+    judge_all(job)
+    assert record.verdict is not None
+    assert (record.verdict.kind, record.verdict.next) == ("data-bound", None)
+    record.config = replace(record.config, loader="DataLoader")
+    judge_all(job)
+    assert isinstance(record.verdict.next, ChangeDataLoader)
 
 
 def test_gpu_that_decodes_slower_than_it_trains_is_the_limit() -> None:

@@ -332,11 +332,15 @@ batches = iter(DecodingLoader(DataLoader(data, 2), torch.device("cpu")))
 print(next(batches)[0].shape)
 if sys.argv[2] == "raises":
     raise SystemExit(3)
+if sys.argv[2] == "goes on":
+    print(len(list(batches)))
 """
 
 
-@pytest.mark.parametrize(("how", "code"), [("ends", 0), ("raises", 3)])
-def test_process_ends_while_batches_are_made(how: str, code: int, folder: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "code", "printed"), [("ends", 0, ""), ("raises", 3, ""), ("goes on", 0, "14\n")])
+def test_process_ends_quietly(how: str, code: int, printed: str, folder: Path) -> None:
+    """While batches are made, and after the last."""
     done = subprocess.run([sys.executable, "-c", SCRIPT, str(folder), how], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (code, "torch.Size([2, 3, 24, 24])\n"), done.stderr
+    assert (done.returncode, done.stdout) == (code, f"torch.Size([2, 3, 24, 24])\n{printed}"), done.stderr
     assert "Traceback" not in done.stderr
