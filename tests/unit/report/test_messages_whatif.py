@@ -40,6 +40,7 @@ ASSUMPTIONS = [
     (Assumption(code="trainer-loads-as-fast"), "the trainer process takes as long for a batch as a worker"),
     (Assumption(code="threads-scale"), "threads share the work on a batch evenly"),
     (Assumption(code="storage-scales"), "each added worker gets the same storage throughput"),
+    (Assumption(code="gpu-shared"), "decoding slows down training on the same GPU by up to half of the time that it takes alone"),
     (Assumption(code="kept-workers"), "workers that are kept load the first batch of an epoch as fast as any other"),
     (Assumption(code="storage-limit"), "storage delivers at most the measured rate"),
     (Assumption(code="no-read-wait"), "files in memory have no read wait"),
