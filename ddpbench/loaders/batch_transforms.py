@@ -17,6 +17,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from ddpbench.loaders.errors import NotSupportedError
+from ddpbench.loaders.image_crops import is_of_timm
 
 BatchTransform = Callable[[Tensor, torch.Generator], Tensor]
 """Takes images of N x C x H x W, and what to draw from; returns new or the same images."""
@@ -27,12 +28,10 @@ AS_TENSORS = (v1.PILToTensor, v2.PILToTensor, v2.ToImage)
 ERASING_ATTEMPTS = 10
 """Draws of RandomErasing that may not fit into the image."""
 
-_TO_FLOATS = (v1.ToTensor, v2.ToTensor)
-
 
 def batch_transforms(steps: Sequence[Any]) -> list[BatchTransform]:
     """Each of ``steps`` for a whole batch. Raises NotSupportedError if one of them is unknown, or they leave no tensors."""
-    if not any(type(each) in (*AS_TENSORS, *_TO_FLOATS) for each in steps):
+    if not any(type(each) in AS_TENSORS or _makes_floats(each) for each in steps):
         raise NotSupportedError("its transform returns no tensors")
     return [batch for each in steps for batch in _batch_transform(each)]
 
@@ -62,7 +61,7 @@ def _batch_transform(transform: Any) -> Sequence[BatchTransform]:
     kind = type(transform)
     if kind in AS_TENSORS:
         return ()
-    if kind in _TO_FLOATS:
+    if _makes_floats(transform):
         return (_to_unit_range,)
     if kind in (v1.RandomHorizontalFlip, v2.RandomHorizontalFlip):
         return (partial(_flip, transform.p, -1),)
@@ -77,6 +76,10 @@ def _batch_transform(transform: Any) -> Sequence[BatchTransform]:
     if kind in (v1.Normalize, v2.Normalize):
         return (partial(_deterministic, transform),)
     raise NotSupportedError(f"its transform {kind.__name__} is not known for batches")
+
+
+def _makes_floats(transform: Any) -> bool:
+    return type(transform) in (v1.ToTensor, v2.ToTensor) or is_of_timm(transform, "MaybeToTensor")
 
 
 def _is_to_float(transform: v2.ToDtype) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from ddpbench.loaders.image_crops import CropAndSize, Crops, Pixels
 
 DECODED_AT_ONCE = 2
 """Batches, each by a pipeline of its own: while one waits for the device, the other keeps the cores busy."""
+
+OF_THE_DEVICE = re.compile(r"CUDA|out of memory|bad_alloc", re.IGNORECASE)
+"""In what DALI says of a GPU that has failed, or of memory that is full: no other file would do better."""
 
 JPEG_START = (0xFF, 0xD8, 0xFF)
 KNOWN_CHANNELS = (1, 3)
@@ -108,8 +112,10 @@ class DaliDecoder:
             return None
         try:
             return pipeline.outputs()
-        except RuntimeError:  # whatever is wrong with a file
-            self.is_broken = True
+        except RuntimeError as problem:
+            if OF_THE_DEVICE.search(str(problem)):
+                raise
+            self.is_broken = True  # whatever is wrong with a file
             return None
 
     def _pipeline(self, gpu: int | None, threads: int, graph: Any) -> Any:

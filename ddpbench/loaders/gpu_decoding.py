@@ -47,12 +47,12 @@ def decode_on_gpu(loader: DataLoader[Any], device: torch.device | str | None = N
     """
     try:
         check_decode_on_gpu(loader)
-        gpu = torch.device(device) if device is not None else current_device()
+        gpu = torch.device("cuda" if device is None else device)
         check_gpu(gpu)
     except NotSupportedError as problem:
         warnings.warn(f"ddpbench.loaders.decode_on_gpu leaves the loader as it is: {problem}", stacklevel=2)
         return loader
-    return DecodingLoader(loader, gpu)
+    return DecodingLoader(loader, gpu if gpu.index is not None else current_device())
 
 
 def check_decode_on_gpu(loader: DataLoader[Any]) -> None:
@@ -88,7 +88,7 @@ def _preparing_library() -> str:
 
 def check_gpu(device: torch.device) -> None:
     """Raises NotSupportedError if it is none, or has too little memory left."""
-    if device.type != "cuda":
+    if device.type != "cuda" or not torch.cuda.is_available():
         raise NotSupportedError("there is no GPU")
     if (free := free_gpu_bytes(device)) < MIN_FREE_BYTES:
         raise NotSupportedError(f"{free / 1e9:.1f} GB of memory are free on {device}, and {MIN_FREE_BYTES / 1e9:.0f} are needed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -134,20 +135,24 @@ class ImageBatches:
 
     def _one(self, path: str) -> Tensor:
         """One image of a batch of which DALI could not read all, on the host."""
-        decoder, crop = self._decoders.take(self._preparation.crop), self._preparation.crop
-        if path not in self._decoders.unreadable:
-            decoder.begin_reading([path])
-            files = decoder.finish_reading()
-            if files is not None and files.decodes.all():
-                decoder.begin_decoding(files, crop.crops(files.sizes, self._crop_generator))
-                image = decoder.finish_decoding()
-                if image is not None:
-                    self._decoders.idle.append(decoder)
-                    return image[0].permute(2, 0, 1).cpu()
-            self._decoders.unreadable.add(path)
+        if path in self._decoders.unreadable:
+            return self._by_pil(path)
+        crop, image = self._preparation.crop, None
+        decoder = self._decoders.take(crop)
+        decoder.begin_reading([path])
+        files = decoder.finish_reading()
+        if files is not None and files.decodes.all():
+            decoder.begin_decoding(files, crop.crops(files.sizes, self._crop_generator))
+            image = decoder.finish_decoding()
         if not decoder.is_broken:
             self._decoders.idle.append(decoder)
-        return self._by_pil(path)
+        if image is not None:
+            return image[0].permute(2, 0, 1).cpu()
+        found = self._by_pil(path)
+        if decoder.is_broken:
+            self._decoders.unreadable.add(path)
+            warnings.warn(f"ddpbench.loaders.decode_on_gpu reads {path} as before: DALI cannot", stacklevel=2)
+        return found
 
     def _by_pil(self, path: str) -> Tensor:
         """As the dataset reads it. Raises what the dataset raises."""

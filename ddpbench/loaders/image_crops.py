@@ -101,7 +101,7 @@ class ResizeAndCenterCrop:
 def crop_and_size(steps: Sequence[Any]) -> tuple[CropAndSize, int]:
     """What the first of ``steps`` do to an image, and how many they are. Raises NotSupportedError."""
     first, second = [*steps, None, None][:2]
-    if type(first) in (v1.RandomResizedCrop, v2.RandomResizedCrop):
+    if type(first) in (v1.RandomResizedCrop, v2.RandomResizedCrop) or is_of_timm(first, "RandomResizedCropAndInterpolation"):
         height, width = first.size
         return RandomResizedCrop((height, width), _known(first.interpolation), tuple(first.scale), tuple(first.ratio)), 1
     if type(first) in (v1.Resize, v2.Resize) and first.max_size is None:
@@ -113,7 +113,14 @@ def crop_and_size(steps: Sequence[Any]) -> tuple[CropAndSize, int]:
     raise NotSupportedError("its transform does not begin with RandomResizedCrop, or with Resize and a CenterCrop that is not larger")
 
 
-def _known(interpolation: InterpolationMode | str) -> InterpolationMode:
+def is_of_timm(transform: Any, name: str) -> bool:
+    """Whether ``transform`` is timm's of that name, which does what torchvision's does. timm itself may not be installed."""
+    return (type(transform).__module__, type(transform).__name__) == ("timm.data.transforms", name)
+
+
+def _known(interpolation: Any) -> InterpolationMode:
+    if isinstance(interpolation, tuple):  # of timm, which chooses one for each image
+        raise NotSupportedError("its transform interpolates at random")
     found = InterpolationMode(interpolation)  # some versions of torchvision keep the string
     if found not in INTERPOLATIONS:
         raise NotSupportedError(f"its transform interpolates by {found.value}")

@@ -126,11 +126,12 @@ def test_crops_are_distributed_as_those_of_torchvision(size: tuple[int, int]) ->
 
 def write_odd(folder: Path) -> list[str]:
     """Files that are no plain JPEGs, each beside a usual one; returns their names."""
-    image = photograph(1, 64, 48)
+    image, on_its_side = photograph(1, 64, 48), Image.Exif()
+    on_its_side[0x0112] = 6  # its orientation
     saved = {
         "cmyk.jpg": (image.convert("CMYK"), {}),
         "gray.jpg": (image.convert("L"), {"quality": 95}),
-        "rotated.jpg": (image, {"exif": b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01\x00\x06\x00\x00"}),
+        "rotated.jpg": (image, {"exif": on_its_side}),
         "progressive.jpg": (image, {"progressive": True, "quality": 95}),
         "small.jpg": (image.resize((7, 5)), {"quality": 95}),
         "rgb.png": (image, {}),
@@ -197,7 +198,9 @@ def test_file_that_only_pil_reads_is_named_once(tmp_path: Path) -> None:
     loader = decoding(DataLoader(ImageFolder(tmp_path, CENTER), 2), "cpu")
     before, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, True
     try:
-        assert [len(images) for _ in range(2) for images, _ in loader] == [2, 2]
+        with pytest.warns(UserWarning, match="reads .*1.jpg as before: DALI cannot") as warned:
+            assert [len(images) for _ in range(2) for images, _ in loader] == [2, 2]
+        assert len(warned) == 1
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = before
 
@@ -261,6 +264,23 @@ def test_known_transforms(transform: Any, folder: Path) -> None:
     data = ImageFolder(folder, transform)
     old, new = next(iter(DataLoader(data, 6))), next(iter(decoding(DataLoader(data, 6), "cpu")))
     assert (old[0].shape, old[0].dtype) == (new[0].shape, new[0].dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_training", [True, False])
+def test_transforms_of_timm(is_training: bool, folder: Path) -> None:
+    create_transform = pytest.importorskip("timm.data").create_transform
+    data = ImageFolder(folder, create_transform(24, is_training=is_training, color_jitter=None, interpolation="bicubic"))
+    old, new = next(iter(DataLoader(data, 6))), next(iter(decoding(DataLoader(data, 6), "cpu")))
+    assert (old[0].shape, old[0].dtype) == (new[0].shape, new[0].dtype)
+    if not is_training:
+        assert (old[0] - new[0]).abs().mean() < 0.05
+    data.transform = create_transform(24, is_training=True)
+    with pytest.raises(NotSupportedError, match="ColorJitter"):
+        check_decode_on_gpu(DataLoader(data, 6))
+    data.transform = create_transform(24, is_training=True, color_jitter=None, interpolation="random")
+    with pytest.raises(NotSupportedError, match="interpolates at random"):
+        check_decode_on_gpu(DataLoader(data, 6))
 
 
 class Own(ImageFolder):
