@@ -59,7 +59,7 @@ def _inner(transform: Any) -> Any:
 
 def _batch_transform(transform: Any) -> Sequence[BatchTransform]:
     kind = type(transform)
-    if kind in AS_TENSORS:
+    if kind in (*AS_TENSORS, v2.ToPureTensor):
         return ()
     if _makes_floats(transform):
         return (_to_unit_range,)

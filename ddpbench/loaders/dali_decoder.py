@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +21,6 @@ from ddpbench.loaders.image_crops import CropAndSize, Crops, Pixels
 DECODED_AT_ONCE = 2
 """Batches, each by a pipeline of its own: while one waits for the device, the other keeps the cores busy."""
 
-OF_THE_DEVICE = re.compile(r"CUDA|out of memory|bad_alloc", re.IGNORECASE)
-"""In what DALI says of a GPU that has failed, or of memory that is full: no other file would do better."""
-
 JPEG_START = (0xFF, 0xD8, 0xFF)
 KNOWN_CHANNELS = (1, 3)
 """Of a JPEG whose colours DALI converts as PIL does. Others have four: CMYK."""
@@ -34,6 +30,11 @@ INTERPOLATION_NAMES = {
     InterpolationMode.BICUBIC: "INTERP_CUBIC",
     InterpolationMode.NEAREST: "INTERP_NN",
 }
+
+
+def release_memory() -> None:
+    """Give memory of a GPU back that DALI keeps for later batches."""
+    import_module("nvidia.dali.backend").ReleaseUnusedMemory()
 
 
 def has_dali() -> bool:
@@ -60,13 +61,17 @@ class DaliDecoder:
 
     def __init__(self, crop: CropAndSize, device: torch.device, batch_size: int, threads: int) -> None:
         self.crop, self.device, self.batch_size, self.threads = crop, device, batch_size, threads
-        self.is_broken = False
+        self.is_broken, self.problem = False, ""
         self._begun: deque[Any] = deque()  # pipelines that decode
-        self._reading = self._pipeline(None, 1, self._read_graph)
+        self._reading = self._pipeline(None, threads, self._read_graph)
         gpu = device.index if device.type == "cuda" else None
         self._decoding = deque(
             self._pipeline(gpu, -(-threads // DECODED_AT_ONCE), self._decode_graph) for _ in range(DECODED_AT_ONCE)
         )  # the first is next
+
+    def fits(self, crop: CropAndSize, batch_size: int) -> bool:
+        """Whether it can decode batches of that size, for ``crop``."""
+        return (self.crop.size, self.crop.interpolation) == (crop.size, crop.interpolation) and self.batch_size >= batch_size
 
     def begin_reading(self, paths: Sequence[str]) -> None:
         encoded = np.array([os.fsencode(each) for each in paths])  # all as long as the longest, with zeros at the end
@@ -113,9 +118,8 @@ class DaliDecoder:
         try:
             return pipeline.outputs()
         except RuntimeError as problem:
-            if OF_THE_DEVICE.search(str(problem)):
-                raise
-            self.is_broken = True  # whatever is wrong with a file
+            self.problem = str(problem).rpartition("encountered:")[2].strip()  # without the lines of this source
+            self.is_broken = True
             return None
 
     def _pipeline(self, gpu: int | None, threads: int, graph: Any) -> Any:

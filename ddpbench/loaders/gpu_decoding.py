@@ -7,7 +7,8 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 from weakref import finalize
 
@@ -15,15 +16,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ddpbench.loaders.dali_decoder import DECODED_AT_ONCE, has_dali
+from ddpbench.loaders.dali_decoder import has_dali
 from ddpbench.loaders.errors import NotSupportedError
 from ddpbench.loaders.image_batches import Decoders, ImageBatches, ImagePreparation
 from ddpbench.loaders.original import check_plain, current_device, sample_order, unwrapped
 from ddpbench.loaders.side_stream import hand_over
-from ddpbench.machine.device import free_gpu_bytes
 from ddpbench.machine.host import usable_cores
 from ddpbench.machine.variables import EnvVar
-from ddpbench.record.loaders import READY_BATCHES
+from ddpbench.record.loaders import DECODED_AHEAD
 
 MIN_FREE_BYTES = 4e9
 """Of the GPU's memory, for DALI's decoders and the batches on their way."""
@@ -47,12 +47,16 @@ def decode_on_gpu(loader: DataLoader[Any], device: torch.device | str | None = N
     """
     try:
         check_decode_on_gpu(loader)
-        gpu = torch.device("cuda" if device is None else device)
-        check_gpu(gpu)
+        if not torch.cuda.is_available():
+            raise NotSupportedError("there is no GPU")
     except NotSupportedError as problem:
-        warnings.warn(f"ddpbench.loaders.decode_on_gpu leaves the loader as it is: {problem}", stacklevel=2)
+        _warn(problem)
         return loader
-    return DecodingLoader(loader, gpu if gpu.index is not None else current_device())
+    return DecodingLoader(loader, None if device is None else torch.device(device))
+
+
+def _warn(problem: NotSupportedError) -> None:
+    warnings.warn(f"ddpbench.loaders.decode_on_gpu leaves the loader as it is: {problem}", stacklevel=3)
 
 
 def check_decode_on_gpu(loader: DataLoader[Any]) -> None:
@@ -60,7 +64,14 @@ def check_decode_on_gpu(loader: DataLoader[Any]) -> None:
     check_plain(loader)
     if library := _preparing_library():
         raise NotSupportedError(f"{library} may make another loader of it, which was not tested")
-    source, _ = unwrapped(loader.dataset)
+    check_dataset(loader.dataset)
+    if not has_dali():
+        raise NotSupportedError("NVIDIA DALI is not installed")
+
+
+def check_dataset(dataset: Any) -> ImagePreparation:
+    """How images of ``dataset`` are prepared. Raises NotSupportedError."""
+    source, _ = unwrapped(dataset)
     if not type(source).__module__.startswith("torchvision.datasets."):
         raise NotSupportedError(f"the class of its dataset is {type(source).__name__}")
     import torchvision
@@ -73,71 +84,91 @@ def check_decode_on_gpu(loader: DataLoader[Any]) -> None:
         raise NotSupportedError("its dataset does not read files with PIL")
     if source.target_transform is not None:
         raise NotSupportedError("its dataset has a target_transform")
-    preparation(source.transform)
-    if not has_dali():
-        raise NotSupportedError("NVIDIA DALI is not installed")
+    if not all(type(target) is int for _, target in source.samples):
+        raise NotSupportedError("its targets are not one integer for each image")
+    return preparation(source.transform)
 
 
 def _preparing_library() -> str:
     """The library in use that takes DataLoaders apart; empty if none is."""
-    if "lightning.pytorch" in sys.modules or "pytorch_lightning" in sys.modules:
+    if not sys.modules.keys().isdisjoint(("lightning.pytorch", "pytorch_lightning", "lightning.fabric", "lightning_fabric")):
         return "Lightning"
     accelerate = sys.modules.get("accelerate.state")
     return "Accelerate" if accelerate is not None and accelerate.PartialState._shared_state else ""
 
 
 def check_gpu(device: torch.device) -> None:
-    """Raises NotSupportedError if it is none, or has too little memory left."""
-    if device.type != "cuda" or not torch.cuda.is_available():
-        raise NotSupportedError("there is no GPU")
-    if (free := free_gpu_bytes(device)) < MIN_FREE_BYTES:
+    """Raises NotSupportedError if it is none, or has too little memory left. What torch keeps for itself is of no use to DALI."""
+    if device.type != "cuda":
+        raise NotSupportedError(f"{device} is no GPU")
+    if (free := torch.cuda.mem_get_info(device)[0]) < MIN_FREE_BYTES:
         raise NotSupportedError(f"{free / 1e9:.1f} GB of memory are free on {device}, and {MIN_FREE_BYTES / 1e9:.0f} are needed")
 
 
 def preparation(transform: Any) -> ImagePreparation:
     """``transform`` in parts that a batch can go through. Raises NotSupportedError."""
     from ddpbench.loaders.batch_transforms import AS_TENSORS, batch_transforms, flattened
-    from ddpbench.loaders.image_crops import crop_and_size
+    from ddpbench.loaders.image_crops import check_like_pil, crop_and_size
 
     steps = flattened(transform)
     before = [each for each in steps[:1] if type(each) in AS_TENSORS]
     crop, number = crop_and_size(steps[len(before) :])
+    if before:
+        check_like_pil(steps[1])
     return ImagePreparation(crop, batch_transforms([*before, *steps[len(before) + number :]]))
 
 
 class DecodingLoader(DataLoader[Any]):
-    """``loader``, with the images of its ImageFolder decoded on ``device``. An epoch reads the transform again."""
+    """``loader``, with the images of its ImageFolder decoded on ``device``; by default the GPU that is current at the first epoch.
 
-    def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
+    An epoch reads the transform again. If that has become unknown, or the GPU has too little memory, it is one of ``loader`` itself.
+    """
+
+    def __init__(self, loader: DataLoader[Any], device: torch.device | None) -> None:
         super().__init__(loader.dataset, generator=loader.generator, **sample_order(loader))
-        ranks = int(os.environ.get(EnvVar.LOCAL_WORLD_SIZE) or 1)
-        threads = max(1, min(MAX_THREADS, int(usable_cores() / ranks) - 1))  # one is left for the trainer
-        self._source, self._indices = unwrapped(loader.dataset)
-        self._decoders = Decoders(device, loader.batch_size or 1, threads)
-        finalize(self._decoders, self._decoders.idle.clear)  # at the end of the process, while DALI can still end
+        self._original, self._device = loader, device
+        self._decoders: Decoders | None = None
 
     def _get_iterator(self) -> Any:
-        # what an iterator of a DataLoader draws of it
+        try:
+            prepared, decoders = check_dataset(self._original.dataset), self._usable_decoders()
+        except NotSupportedError as problem:
+            _warn(problem)
+            return iter(self._original)
+        source, indices = unwrapped(self._original.dataset)
+        samples = source.samples if indices is None else [source.samples[each] for each in indices]
+        drawn = iter(self._index_sampler)
+        # an iterator of a DataLoader draws it there, too
         seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
-        source, samples = self._source, self._source.samples
-        if self._indices is not None:
-            samples = [samples[each] for each in self._indices]
-        batches = ImageBatches(samples, source.loader, preparation(source.transform), self._decoders, seed)
-        return DecodingEpoch(self._index_sampler, batches.of)
+        batches = ImageBatches(samples, source.loader, prepared, decoders, seed)
+        return DecodingEpoch(self._index_sampler, drawn, batches.of)
+
+    def _usable_decoders(self) -> Decoders:
+        """Raises NotSupportedError if the device has no memory for them."""
+        if self._decoders is None:
+            device = self._device or current_device()
+            if device.type == "cuda":
+                device = device if device.index is not None else current_device()
+                check_gpu(device)
+            ranks = int(os.environ.get(EnvVar.LOCAL_WORLD_SIZE) or 1)
+            threads = max(1, min(MAX_THREADS, int(usable_cores() / ranks) - 1))  # one is left for the trainer
+            self._decoders = Decoders(device, self.batch_size or 1, threads)
+            finalize(self, self._decoders.clear)  # at the end of the process, while DALI can still end
+        return self._decoders
 
 
 class DecodingEpoch:
     """The batches of one epoch, which a thread makes ahead. The thread that iterates draws their indices, as that of a DataLoader does."""
 
-    def __init__(self, sampler: Any, make: Callable[[Iterable[Any]], Iterator[list[Tensor]]]) -> None:
-        self._sampler, self._sampler_iter = sampler, iter(sampler)  # the name that iterators of a DataLoader have for it
+    def __init__(self, sampler: Any, drawn: Iterator[Any], make: Callable[[Iterable[Any]], Iterator[list[Tensor] | Exception]]) -> None:
+        self._sampler, self._sampler_iter = sampler, drawn  # the name that iterators of a DataLoader have for it
         self._requests: SimpleQueue[Any] = SimpleQueue()
-        self._ready: SimpleQueue[list[Tensor] | _Failure] = SimpleQueue()
+        self._ready: SimpleQueue[list[Tensor] | BaseException] = SimpleQueue()
         self._pending = 0
         thread = threading.Thread(target=_make_batches, args=(self._requests, self._ready, make), name="decode_on_gpu", daemon=True)
         thread.start()
         finalize(self, _end, self._requests, thread)
-        for _ in range(1 + DECODED_AT_ONCE + READY_BATCHES):
+        for _ in range(DECODED_AHEAD):
             self._request()
 
     def _request(self) -> None:
@@ -154,9 +185,8 @@ class DecodingEpoch:
         self._request()
         batch = self._ready.get()
         self._pending -= 1
-        if isinstance(batch, _Failure):
-            self._pending = 0
-            raise batch.problem
+        if isinstance(batch, BaseException):
+            raise batch
         hand_over(batch)
         return batch
 
@@ -164,25 +194,28 @@ class DecodingEpoch:
         return len(self._sampler)
 
 
-class _Failure:
-    def __init__(self, problem: BaseException) -> None:
-        self.problem = problem
-
-
 def _make_batches(
-    requests: SimpleQueue[Any], ready: SimpleQueue[list[Tensor] | _Failure], make: Callable[[Iterable[Any]], Iterator[list[Tensor]]]
+    requests: SimpleQueue[Any],
+    ready: SimpleQueue[list[Tensor] | BaseException],
+    make: Callable[[Iterable[Any]], Iterator[list[Tensor] | Exception]],
 ) -> None:
+    def requested() -> Iterator[Any]:
+        while (indices := requests.get()) is not None:
+            yield indices
+
     try:
-        for batch in make(iter(requests.get, None)):
+        for batch in make(requested()):
             ready.put(batch)
-    except BaseException as problem:
-        ready.put(_Failure(problem))
+    except BaseException as problem:  # of no batch: there are no more, and the trainer must not wait for them
+        for _ in range(DECODED_AHEAD + 1):
+            ready.put(problem)
 
 
 def _end(requests: SimpleQueue[Any], thread: threading.Thread) -> None:
     """Drop what the epoch has not used; also at the end of the process, where DALI must not be at work any more."""
-    while not requests.empty():
-        requests.get()
+    with suppress(Empty):
+        while True:
+            requests.get_nowait()
     requests.put(None)
     if thread is not threading.current_thread():
         thread.join(END_TIMEOUT_S)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -29,34 +29,45 @@ class ImagePreparation:
 
 @dataclass
 class _Batch:
-    """On its way. ``places`` are those of the images that ``decoder`` reads; it gets ``files`` and ``crops`` of those."""
+    """On its way. ``places`` are those of the images that ``decoder`` reads; ``files`` and ``crops`` are of those."""
 
-    paths: list[str]
-    targets: Tensor
-    places: list[int]
-    decoder: DaliDecoder
+    indices: Sequence[int]
+    paths: Sequence[str] = ()
+    places: Sequence[int] = ()
+    decoder: DaliDecoder | None = None
     files: ReadFiles | None = None
     crops: Crops | None = None
+    decoded: Tensor | None = None  # DALI's memory, which it may use again once nothing refers to it
+    result: list[Tensor] | Exception | None = None
 
 
-@dataclass
 class Decoders:
-    """Those that are in no use, and the files that DALI cannot read, or not as PIL does."""
+    """Those of one loader on ``device`` that are in no use, and the files that DALI cannot read."""
 
-    device: torch.device
-    batch_size: int
-    threads: int
-    idle: list[DaliDecoder] = field(default_factory=list)
-    unreadable: set[str] = field(default_factory=set)
+    def __init__(self, device: torch.device, batch_size: int, threads: int) -> None:
+        self.device, self._batch_size, self._threads = device, batch_size, threads
+        self.stream = SideStream(device)
+        self.unreadable: set[str] = set()
+        self._idle: list[DaliDecoder] = []
 
     def take(self, crop: CropAndSize, batch_size: int = 0) -> DaliDecoder:
         """One for batches of at least that size."""
-        self.batch_size = max(self.batch_size, batch_size)
-        while self.idle:
-            decoder = self.idle.pop()
-            if decoder.crop == crop and decoder.batch_size >= self.batch_size:
+        self._batch_size = max(self._batch_size, batch_size)
+        while True:
+            try:
+                decoder = self._idle.pop()
+            except IndexError:
+                return DaliDecoder(crop, self.device, self._batch_size, self._threads)
+            if decoder.fits(crop, self._batch_size):
                 return decoder
-        return DaliDecoder(crop, self.device, self.batch_size, self.threads)
+
+    def give_back(self, decoder: DaliDecoder) -> None:
+        """It has finished what was begun, or is broken."""
+        if not decoder.is_broken:
+            self._idle.append(decoder)
+
+    def clear(self) -> None:
+        self._idle.clear()
 
 
 class ImageBatches:
@@ -68,73 +79,88 @@ class ImageBatches:
         self._samples, self._open, self._preparation, self._decoders = samples, open_image, preparation, decoders
         self._crop_generator = np.random.default_rng(seed)
         self._generator = torch.Generator(decoders.device).manual_seed(seed)
-        self._stream = SideStream(decoders.device)
         self._decoder: DaliDecoder | None = None
 
-    def of(self, batches: Iterable[list[int]]) -> Iterator[list[Tensor]]:
-        """The images and targets of each of ``batches``, on the device. While one is completed, the next is decoded, and one read."""
+    def of(self, batches: Iterable[Sequence[int]]) -> Iterator[list[Tensor] | Exception]:
+        """The images and targets of each of ``batches``, on the device, or why there are none.
+
+        While one is completed, the next is decoded, and one read.
+        """
         reading: _Batch | None = None
         decoding: _Batch | None = None
         for indices in chain(batches, (None, None)):
             if reading is not None:
-                self._begin_decoding(reading)
-            begun = None if indices is None else self._begun(indices)
+                _attempt(self._begin_decoding, reading)
+            begun = None if indices is None else _Batch(indices)
+            if begun is not None:
+                _attempt(self._begin_reading, begun)
             if decoding is not None:
-                yield self._finished(decoding)
+                _attempt(self._complete, decoding)
+                assert decoding.result is not None, "completed, or failed"
+                yield decoding.result
             reading, decoding = begun, reading
-        if self._decoder is not None and not self._decoder.is_broken:
-            self._decoders.idle.append(self._decoder)
+        if self._decoder is not None:
+            self._decoders.give_back(self._decoder)
 
-    def _begun(self, indices: list[int]) -> _Batch:
-        paths, targets = zip(*(self._samples[each] for each in indices), strict=True)
-        places = [place for place, path in enumerate(paths) if path not in self._decoders.unreadable]
-        decoder = self._decoder
-        if decoder is None or decoder.is_broken or len(paths) > decoder.batch_size:
-            decoder = self._decoder = self._decoders.take(self._preparation.crop, len(paths))
-        if places:
-            decoder.begin_reading([paths[each] for each in places])
-        return _Batch(list(paths), torch.tensor(targets), places, decoder)
+    def _begin_reading(self, batch: _Batch) -> None:
+        batch.paths = [self._samples[each][0] for each in batch.indices]
+        batch.places = [place for place, path in enumerate(batch.paths) if path not in self._decoders.unreadable]
+        if batch.places:
+            batch.decoder = self._decoder_for(len(batch.places))
+            batch.decoder.begin_reading([batch.paths[each] for each in batch.places])
+
+    def _decoder_for(self, batch_size: int) -> DaliDecoder:
+        if self._decoder is None or self._decoder.is_broken or batch_size > self._decoder.batch_size:
+            self._decoder = self._decoders.take(self._preparation.crop, batch_size)
+        return self._decoder
 
     def _begin_decoding(self, batch: _Batch) -> None:
-        if batch.decoder.is_broken or not batch.places:
-            return
-        files = batch.decoder.finish_reading()
-        if files is not None:
+        files = batch.decoder.finish_reading() if batch.decoder else None
+        if batch.decoder and files:
             batch.files, batch.crops = files, self._preparation.crop.crops(files.sizes, self._crop_generator)
             batch.decoder.begin_decoding(files, batch.crops)
 
-    def _finished(self, batch: _Batch) -> list[Tensor]:
-        return self._stream.run(lambda: self._complete(batch))
+    def _complete(self, batch: _Batch) -> None:
+        if batch.decoder and batch.files and batch.files.decodes.any():
+            batch.decoded = batch.decoder.finish_decoding()
+        targets = torch.tensor([self._samples[each][1] for each in batch.indices])
+        batch.result = self._decoders.stream.run(lambda: self._made(batch, targets))
+        batch.decoded = None  # now that the device has read it
 
-    def _complete(self, batch: _Batch) -> list[Tensor]:
+    def _made(self, batch: _Batch, targets: Tensor) -> list[Tensor]:
         device = self._decoders.device
-        decoded = batch.decoder.finish_decoding() if batch.files is not None and batch.files.decodes.any() else None
-        if batch.files is None or batch.crops is None or batch.decoder.is_broken:
-            images = torch.stack([self._one(path) for path in batch.paths]).to(device)
-        else:
-            images = self._joined(batch, batch.files, batch.crops, decoded)
+        images = self._one_by_one(batch) if batch.decoder and batch.decoder.is_broken else self._joined(batch)
         for step in self._preparation.steps:
             images = step(images, self._generator)
-        return [images, batch.targets.to(device, non_blocking=True)]
+        return [images, targets.to(device, non_blocking=True)]
 
-    def _joined(self, batch: _Batch, files: ReadFiles, crops: Crops, decoded: Tensor | None) -> Tensor:
-        """Uint8 (N, C, H, W), of what was ``decoded`` (N, H, W, C), and the rest as PIL reads it."""
-        if decoded is not None and len(decoded) == len(batch.paths):
-            return decoded.permute(0, 3, 1, 2).contiguous()
+    def _joined(self, batch: _Batch) -> Tensor:
+        """Uint8 (N, C, H, W), of what was decoded (N, H, W, C), and the rest as the dataset reads it."""
+        if batch.decoded is not None and len(batch.decoded) == len(batch.paths):
+            return batch.decoded.permute(0, 3, 1, 2).contiguous()
         device, crop = self._decoders.device, self._preparation.crop
         images = torch.empty((len(batch.paths), 3, *crop.size), dtype=torch.uint8, device=device)
-        places = torch.tensor(batch.places)
-        if decoded is not None:
-            images[places[torch.from_numpy(files.decodes)].to(device)] = decoded.permute(0, 3, 1, 2)
-        for number in (~files.decodes).nonzero()[0].tolist():
-            place = batch.places[number]
-            images[place] = cropped(self._open(batch.paths[place]), crops, number, crop).to(device)
+        if batch.files is not None and batch.crops is not None:
+            decodes = batch.files.decodes
+            if batch.decoded is not None:
+                images[torch.tensor(batch.places)[torch.from_numpy(decodes)].to(device)] = batch.decoded.permute(0, 3, 1, 2)
+            for number in (~decodes).nonzero()[0].tolist():
+                place = batch.places[number]
+                images[place] = cropped(self._open(batch.paths[place]), batch.crops, number, crop).to(device)
         for place in set(range(len(batch.paths))).difference(batch.places):
             images[place] = self._by_pil(batch.paths[place]).to(device)
         return images
 
+    def _one_by_one(self, batch: _Batch) -> Tensor:
+        """Of a batch of which DALI could not decode all. Raises RuntimeError if it cannot decode any: that is no matter of the files."""
+        images = [self._one(path) for path in batch.paths]
+        if len(images) > 1 and self._decoders.unreadable.issuperset(batch.paths[each] for each in batch.places):
+            self._decoders.unreadable.difference_update(batch.paths[each] for each in batch.places)
+            raise RuntimeError(f"DALI decodes none of {len(images)} images: {batch.decoder.problem if batch.decoder else ''}")
+        return torch.stack(images).to(self._decoders.device)
+
     def _one(self, path: str) -> Tensor:
-        """One image of a batch of which DALI could not read all, on the host."""
+        """One image, on the host."""
         if path in self._decoders.unreadable:
             return self._by_pil(path)
         crop, image = self._preparation.crop, None
@@ -144,10 +170,10 @@ class ImageBatches:
         if files is not None and files.decodes.all():
             decoder.begin_decoding(files, crop.crops(files.sizes, self._crop_generator))
             image = decoder.finish_decoding()
-        if not decoder.is_broken:
-            self._decoders.idle.append(decoder)
-        if image is not None:
-            return image[0].permute(2, 0, 1).cpu()
+        on_host = None if image is None else image[0].permute(2, 0, 1).clone().cpu()
+        self._decoders.give_back(decoder)
+        if on_host is not None:
+            return on_host
         found = self._by_pil(path)
         if decoder.is_broken:
             self._decoders.unreadable.add(path)
@@ -159,3 +185,12 @@ class ImageBatches:
         image: Image.Image = self._open(path)
         crop = self._preparation.crop
         return cropped(image, crop.crops(np.array([[image.height, image.width]]), self._crop_generator), 0, crop)
+
+
+def _attempt(step: Callable[[_Batch], None], batch: _Batch) -> None:
+    """``step`` of ``batch``, unless one before has failed."""
+    if batch.result is None:
+        try:
+            step(batch)
+        except Exception as problem:
+            batch.result = problem

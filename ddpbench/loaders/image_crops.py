@@ -113,6 +113,12 @@ def crop_and_size(steps: Sequence[Any]) -> tuple[CropAndSize, int]:
     raise NotSupportedError("its transform does not begin with RandomResizedCrop, or with Resize and a CenterCrop that is not larger")
 
 
+def check_like_pil(transform: Any) -> None:
+    """Raises NotSupportedError if ``transform``, of a tensor, interpolates in another way than it does an image of PIL."""
+    if transform.antialias is False or _known(transform.interpolation) is InterpolationMode.NEAREST:
+        raise NotSupportedError("its transform resizes tensors without smoothing")
+
+
 def is_of_timm(transform: Any, name: str) -> bool:
     """Whether ``transform`` is timm's of that name, which does what torchvision's does. timm itself may not be installed."""
     return (type(transform).__module__, type(transform).__name__) == ("timm.data.transforms", name)

@@ -29,8 +29,8 @@ DEFAULT_LOADER = "torch"
 DECODING_LOADER = "DecodingLoader"
 """Class of what ``ddpbench.loaders.decode_on_gpu`` returns, in a script that calls it."""
 
-READY_BATCHES = 2
-"""Batches that ``ddpbench.loaders.decode_on_gpu`` has ready, besides those on their way."""
+DECODED_AHEAD = 5
+"""Batches that ``ddpbench.loaders.decode_on_gpu`` has begun: one is read, two are decoded, and two are ready."""
 
 MAX_THREADS_PER_PIPELINE = 5
 """Maximum number of threads of one ``dali-cpu`` pipeline.

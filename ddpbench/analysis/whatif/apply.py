@@ -19,11 +19,14 @@ from ddpbench.analysis.whatif.state import PipelineState
 from ddpbench.analysis.whatif.step_changes import with_batch_size, with_compile, with_fast, with_fused_kernels, with_precision
 from ddpbench.record.diagnosis import LoaderBenchmark
 from ddpbench.record.errors import UsageError
-from ddpbench.record.loaders import DEFAULT_LOADER, READY_BATCHES, loader_spec
+from ddpbench.record.loaders import DECODED_AHEAD, DEFAULT_LOADER, loader_spec
 from ddpbench.record.prediction import Assumption, MissingMeasurement, Scenario
 
 TAKEN_BY_DECODING = 0.25
 """Fraction of the time of decoding alone by which a step gets longer that shares the GPU with it: none to a half."""
+
+BATCHES_TO_DECODE = 3
+"""For so many batch times, the first batch of an epoch is on its way: read, decoded, and completed."""
 
 MIN_READ_WAIT_FRACTION = 0.1
 """From this fraction of read wait on, more workers may slow each other's reads down, if the storage is saturated."""
@@ -108,12 +111,21 @@ def with_decode_on_gpu(state: PipelineState, wanted: bool, context: WhatIfContex
     benchmarks = diagnosis.gpu_decoding_benchmarks if diagnosis else []
     if not benchmarks:
         raise UsageError("the GPU cannot decode the data of this training, or that was not measured", "drop --decode-on-gpu")
-    after = replace(_without_workers(state, benchmarks), workers=1, prefetch=READY_BATCHES)
+    after = replace(_without_workers(state, benchmarks), workers=1, prefetch=DECODED_AHEAD)
     batch_s = fmean(span for each in after.batch_times_s for rank in each for span in rank)
     step_s = fmean(span for each in state.step_times_s for span in each)
     taken_s = TAKEN_BY_DECODING * batch_s
-    assumption = Assumption(code="gpu-shared", log_error=taken_s / max(step_s, batch_s))
-    return replace(after, interference_s=taken_s).with_assumptions(assumption)
+    after = replace(after, interference_s=taken_s, epoch_start_s=_decoding_start_s(batch_s, benchmarks, context))
+    return after.with_assumptions(Assumption(code="gpu-shared", log_error=taken_s / max(step_s, batch_s)))
+
+
+def _decoding_start_s(batch_s: float, benchmarks: Sequence[LoaderBenchmark], context: WhatIfContext) -> float:
+    """Per step, until the first batch of an epoch is complete; with the start of DALI, if the script makes its loader for each epoch."""
+    record = context.inputs.record
+    if record.script is None or not record.script.epoch_batches:
+        return 0.0
+    start_s = max(each.first_batch_s for each in benchmarks) if record.rebuilds_loader else BATCHES_TO_DECODE * batch_s
+    return start_s / record.script.epoch_batches
 
 
 def _without_workers(state: PipelineState, benchmarks: Sequence[LoaderBenchmark]) -> PipelineState:

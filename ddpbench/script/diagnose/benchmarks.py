@@ -17,12 +17,13 @@ from ddpbench.analysis.worker_memory import workers_that_fit
 from ddpbench.bench.loader_bench import BenchmarkedLoader, measure_delivery
 from ddpbench.data.loaders.start_workers import no_torch_sigchld_handler, suppress_worker_count_warning
 from ddpbench.distributed.bandwidth import h2d_bytes_per_s
+from ddpbench.loaders.dali_decoder import release_memory
 from ddpbench.loaders.resident import check_resident
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.storage import benchmark_storage
 from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark
 from ddpbench.record.errors import ConfigFailed
-from ddpbench.record.loaders import READY_BATCHES
+from ddpbench.record.loaders import DECODED_AHEAD
 from ddpbench.record.prediction import Scenario
 from ddpbench.script.diagnose.dataset_files import common_folder
 from ddpbench.script.diagnose.device_decoding import benchmark_device_decoding
@@ -63,6 +64,8 @@ class Benchmarks:
                 with suppress(Exception), observer.paused():  # as above, and where DALI is missing
                     results.pixel_difference = compare_pixels(iterator.loader, device)
                     results.decoding_benchmark = benchmark_decoding(iterator, device, self._rank, stage.seconds)
+                with suppress(Exception):
+                    release_memory()
         elif stage.kind == "benchmark" and self._rank == 0:
             results.single_rank_benchmark = self._benchmark_own(stage, iterator, observer)
         elif stage.kind == "copies" and device is not None:
@@ -120,7 +123,7 @@ def benchmark_resident(iterator: SteeredIterator, device: torch.device, rank: in
 
 def benchmark_decoding(iterator: SteeredIterator, device: torch.device, rank: int, seconds: float) -> LoaderBenchmark:
     """Drain the script's images, as ``ddpbench.loaders.decode_on_gpu`` decodes them. Raises NotSupportedError where it does not."""
-    return _benchmark_on_device(iterator, partial(open_decoding, iterator.loader, device), rank, READY_BATCHES, seconds)
+    return _benchmark_on_device(iterator, partial(open_decoding, iterator.loader, device), rank, DECODED_AHEAD, seconds)
 
 
 def _benchmark_on_device(

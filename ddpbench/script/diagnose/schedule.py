@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ddpbench.analysis.remedies.training_rules import DIAGNOSIS_S, VERIFY_S
 from ddpbench.analysis.run_length import MIN_BATCHES_PER_PRODUCER, are_mostly_prefetched
+from ddpbench.record.loaders import DECODED_AHEAD
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role, trial_role
 from ddpbench.record.screening import CureCode
@@ -358,8 +359,10 @@ class Schedule:
     def _loading(self, role: Role) -> tuple[int, int]:
         """Workers of the loader in that window, and the batches that each prefetches."""
         scenario = role.scenario or Scenario()
-        if scenario.has_no_workers:
+        if scenario.resident:
             return 0, 0
+        if scenario.decode_on_gpu:
+            return 1, DECODED_AHEAD
         workers = self._facts.workers if scenario.workers is None else scenario.workers
         return workers, scenario.prefetch or self._facts.prefetch
 

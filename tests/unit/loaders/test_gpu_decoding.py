@@ -61,8 +61,9 @@ def decoding(loader: DataLoader[Any], device: str) -> DecodingLoader:
         {"batch_size": 1, "sampler": [3, 3, 0, 29]},
         {"batch_sampler": BatchSampler(RandomSampler(range(NUMBER)), 7, False)},
         {"batch_sampler": [[1], [2, 3, 4, 5], [6, 7]]},
+        {"batch_sampler": [np.array([1, 4]), np.array([2, 3])]},
     ],
-    ids=["in order", "shuffled", "single", "batch sampler", "growing batches"],
+    ids=["in order", "shuffled", "single", "batch sampler", "growing batches", "arrays"],
 )
 def test_samples_are_the_same_and_pixels_nearly(options: dict[str, Any], folder: Path, device: str) -> None:
     data = ImageFolder(folder, CENTER)
@@ -172,6 +173,7 @@ def test_broken_file_raises_what_the_script_would_get(content: bytes, tmp_path: 
     for number in range(5):
         photograph(number, 60, 50).save(tmp_path / "a" / f"{number}.jpg")
     (tmp_path / "a" / "5.jpg").write_bytes(content)
+    photograph(6, 60, 50).save(tmp_path / "a" / "6.jpg")
     data = ImageFolder(tmp_path, CENTER)
     expected: type[BaseException] = Exception
     try:
@@ -183,6 +185,8 @@ def test_broken_file_raises_what_the_script_would_get(content: bytes, tmp_path: 
     assert [len(next(batches)[0]) for _ in range(2)] == [2, 2]
     with pytest.raises(expected):
         next(batches)
+    assert len(next(batches)[0]) == 1, "the epoch goes on, as that of the script"
+    assert next(batches, None) is None
     good = decoding(DataLoader(Subset(data, range(5)), 2), device)
     assert sum(len(images) for images, _ in good) == 5
 
@@ -203,6 +207,19 @@ def test_file_that_only_pil_reads_is_named_once(tmp_path: Path) -> None:
         assert len(warned) == 1
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = before
+
+
+def test_failure_that_concerns_all_files_is_no_matter_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import ImageFile
+
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    (tmp_path / "a").mkdir()
+    for number in range(2):
+        path = tmp_path / "a" / f"{number}.jpg"
+        photograph(number, 200, 150).save(path, quality=95)
+        path.write_bytes(path.read_bytes()[:3000])
+    with pytest.warns(UserWarning, match="as before"), pytest.raises(RuntimeError, match="DALI decodes none of 2 images: "):
+        next(iter(decoding(DataLoader(ImageFolder(tmp_path, CENTER), 2), "cpu")))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -232,6 +249,9 @@ def test_transform_is_read_again_for_every_epoch(folder: Path) -> None:
     data.transform = v1.Compose([v1.RandomResizedCrop((16, 20)), v1.ToTensor()])
     images = next(iter(loader))[0]
     assert (images.shape[2:], images.dtype) == ((16, 20), torch.float32)
+    data.transform = v1.Compose([v1.Resize((9, 9)), v1.ColorJitter(), v1.ToTensor()])
+    with pytest.warns(UserWarning, match="leaves the loader as it is: its transform ColorJitter"):
+        assert next(iter(loader))[0].shape[2:] == (9, 9)
 
 
 class Preset:
@@ -253,7 +273,7 @@ class Brighter(Preset):
     "transform",
     [
         Preset(),
-        v2.Compose([v2.ToImage(), v2.RandomResizedCrop(20, antialias=True), v2.ToDtype(torch.float32, scale=True)]),
+        v2.Compose([v2.ToImage(), v2.RandomResizedCrop(20, antialias=True), v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]),
         v1.Compose([v1.RandomResizedCrop(20, interpolation=InterpolationMode.BICUBIC), v1.PILToTensor()]),
         v1.Compose([v1.Resize((30, 20)), v1.ToTensor(), v2.RandomErasing(value="random")]),
         v1.Compose([v1.RandomResizedCrop(20), v1.ToTensor(), v1.RandomErasing(1.0, value=(0.1, 0.2, 0.3))]),
@@ -292,6 +312,11 @@ def collate(samples: Sequence[Any]) -> Any:
     return default_collate(samples)
 
 
+def relabelled(data: ImageFolder) -> ImageFolder:
+    data.samples = [(path, float(target)) for path, target in data.samples]
+    return data
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
@@ -308,6 +333,8 @@ def collate(samples: Sequence[Any]) -> Any:
         (lambda root: DataLoader(ImageFolder(root, v1.RandomResizedCrop(32))), "returns no tensors"),
         (lambda root: DataLoader(ImageFolder(root, lambda image: image)), "RandomResizedCrop, or with Resize"),
         (lambda root: DataLoader(ImageFolder(root)), "RandomResizedCrop, or with Resize"),
+        (lambda root: DataLoader(ImageFolder(root, v2.Compose([v2.ToImage(), v2.RandomResizedCrop(20, antialias=False)]))), "smoothing"),
+        (lambda root: DataLoader(relabelled(ImageFolder(root, CENTER))), "not one integer"),
         (lambda root: DataLoader(ImageFolder(root, CENTER), collate_fn=collate), "collate function"),
         (lambda root: DataLoader(ImageFolder(root, CENTER), batch_size=None), "no batches"),
         (lambda root: DataLoader(ImageFolder(root, CENTER), worker_init_fn=print, num_workers=1), "worker_init_fn"),
