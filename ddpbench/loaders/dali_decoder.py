@@ -60,14 +60,13 @@ class DaliDecoder:
     """
 
     def __init__(self, crop: CropAndSize, device: torch.device, batch_size: int, threads: int) -> None:
-        self.crop, self.device, self.batch_size, self.threads = crop, device, batch_size, threads
+        self.crop, self.device, self.batch_size = crop, device, batch_size
         self.is_broken, self.problem = False, ""
         self._begun: deque[Any] = deque()  # pipelines that decode
         self._reading = self._pipeline(None, threads, self._read_graph)
         gpu = device.index if device.type == "cuda" else None
-        self._decoding = deque(
-            self._pipeline(gpu, -(-threads // DECODED_AT_ONCE), self._decode_graph) for _ in range(DECODED_AT_ONCE)
-        )  # the first is next
+        share = -(-threads // DECODED_AT_ONCE)
+        self._decoding = deque(self._pipeline(gpu, share, self._decode_graph) for _ in range(DECODED_AT_ONCE))  # the next one first
 
     def fits(self, crop: CropAndSize, batch_size: int) -> bool:
         """Whether it can decode batches of that size, for ``crop``."""
