@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,8 +34,9 @@ INTERPOLATION_NAMES = {
 
 
 def release_memory() -> None:
-    """Give memory of a GPU back that DALI keeps for later batches."""
-    import_module("nvidia.dali.backend").ReleaseUnusedMemory()
+    """Give memory of a GPU back that DALI keeps for later batches, if it has been used."""
+    if (backend := sys.modules.get("nvidia.dali.backend")) is not None:
+        backend.ReleaseUnusedMemory()
 
 
 def has_dali() -> bool:

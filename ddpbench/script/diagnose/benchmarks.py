@@ -64,8 +64,7 @@ class Benchmarks:
                 with suppress(Exception), observer.paused():  # as above, and where DALI is missing
                     results.pixel_difference = compare_pixels(iterator.loader, device)
                     results.decoding_benchmark = benchmark_decoding(iterator, device, self._rank, stage.seconds)
-                with suppress(Exception):
-                    release_memory()
+                release_memory()
         elif stage.kind == "benchmark" and self._rank == 0:
             results.single_rank_benchmark = self._benchmark_own(stage, iterator, observer)
         elif stage.kind == "copies" and device is not None:
