@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -132,6 +133,15 @@ def _command(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.Error:
         return f"process {process.pid}, gone by now"
+
+
+@pytest.fixture
+def without_preparing_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a script without Lightning and Accelerate, which other tests of this process may have used."""
+    for name in ("lightning.pytorch", "pytorch_lightning", "lightning.fabric", "lightning_fabric"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    if "accelerate.state" in sys.modules:
+        monkeypatch.setattr(sys.modules["accelerate.state"].PartialState, "_shared_state", {})
 
 
 @pytest.fixture(scope="session", autouse=True)

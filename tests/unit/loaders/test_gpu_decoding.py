@@ -25,6 +25,8 @@ from ddpbench.loaders.errors import NotSupportedError
 from ddpbench.loaders.gpu_decoding import DecodingLoader, check_decode_on_gpu
 from ddpbench.loaders.image_crops import RandomResizedCrop
 
+pytestmark = pytest.mark.usefixtures("without_preparing_library")
+
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 NORMALIZE = v1.Normalize((0.5, 0.4, 0.3), (0.2, 0.25, 0.3))
 CENTER = v1.Compose([v1.Resize(40), v1.CenterCrop(32), v1.PILToTensor()])

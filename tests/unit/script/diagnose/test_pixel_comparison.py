@@ -20,6 +20,8 @@ from ddpbench.loaders.errors import NotSupportedError
 from ddpbench.script.diagnose.pixel_comparison import compare_pixels
 from ddpbench.script.diagnose.trial_loader import open_decoding
 
+pytestmark = pytest.mark.usefixtures("without_preparing_library")
+
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 
