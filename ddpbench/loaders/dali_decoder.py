@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -37,13 +36,6 @@ def release_memory() -> None:
     """Give memory of a GPU back that DALI keeps for later batches, if it has been used."""
     if (backend := sys.modules.get("nvidia.dali.backend")) is not None:
         backend.ReleaseUnusedMemory()
-
-
-def has_dali() -> bool:
-    try:
-        return find_spec("nvidia.dali") is not None
-    except ModuleNotFoundError:  # nor any other package of NVIDIA
-        return False
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import warnings
@@ -16,14 +15,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ddpbench.loaders.dali_decoder import has_dali
 from ddpbench.loaders.errors import NotSupportedError
 from ddpbench.loaders.image_batches import Decoders, ImageBatches, ImagePreparation
-from ddpbench.loaders.original import check_plain, current_device, sample_order, unwrapped
+from ddpbench.loaders.original import check_plain, current_device, ranks_on_this_node, sample_order, unwrapped
 from ddpbench.loaders.side_stream import hand_over
 from ddpbench.machine.host import usable_cores
-from ddpbench.machine.variables import EnvVar
 from ddpbench.record.loaders import DECODED_AHEAD
+from ddpbench.record.packages import is_installed
 
 MIN_FREE_BYTES = 4e9
 """Of the GPU's memory, for DALI's decoders and the batches on their way."""
@@ -59,14 +57,15 @@ def _warn(problem: NotSupportedError) -> None:
     warnings.warn(f"ddpbench.loaders.decode_on_gpu leaves the loader as it is: {problem}", stacklevel=3)
 
 
-def check_decode_on_gpu(loader: DataLoader[Any]) -> None:
-    """Raises NotSupportedError if ``decode_on_gpu`` would leave ``loader`` as it is, whatever the GPU."""
+def check_decode_on_gpu(loader: DataLoader[Any]) -> ImagePreparation:
+    """How images of ``loader`` are prepared. Raises NotSupportedError if ``decode_on_gpu`` would leave it as it is, whatever the GPU."""
     check_plain(loader)
     if library := _preparing_library():
         raise NotSupportedError(f"{library} may make another loader of it, which was not tested")
-    check_dataset(loader.dataset)
-    if not has_dali():
+    prepared = check_dataset(loader.dataset)
+    if not is_installed("nvidia.dali"):
         raise NotSupportedError("NVIDIA DALI is not installed")
+    return prepared
 
 
 def check_dataset(dataset: Any) -> ImagePreparation:
@@ -150,8 +149,7 @@ class DecodingLoader(DataLoader[Any]):
             if device.type == "cuda":
                 device = device if device.index is not None else current_device()
                 check_gpu(device)
-            ranks = int(os.environ.get(EnvVar.LOCAL_WORLD_SIZE) or 1)
-            threads = max(1, min(MAX_THREADS, int(usable_cores() / ranks) - 1))  # one is left for the trainer
+            threads = max(1, min(MAX_THREADS, int(usable_cores() / ranks_on_this_node()) - 1))  # one is left for the trainer
             self._decoders = Decoders(device, self.batch_size or 1, threads)
             finalize(self, self._decoders.clear)  # at the end of the process, while DALI can still end
         return self._decoders

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Subset, default_collate
 
 from ddpbench.loaders.errors import NotSupportedError
+from ddpbench.machine.variables import EnvVar
 
 
 def check_plain(loader: DataLoader[Any]) -> None:
@@ -37,6 +39,11 @@ def unwrapped(dataset: Any) -> tuple[Any, Sequence[int] | None]:
         return dataset, None
     inner, indices = unwrapped(dataset.dataset)
     return inner, dataset.indices if indices is None else [indices[each] for each in dataset.indices]
+
+
+def ranks_on_this_node() -> int:
+    """As the launcher says; 1 without one."""
+    return int(os.environ.get(EnvVar.LOCAL_WORLD_SIZE) or 1)
 
 
 def current_device() -> torch.device:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,12 +11,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from ddpbench.loaders.errors import NotSupportedError
-from ddpbench.loaders.original import check_plain, current_device, sample_order, unwrapped
+from ddpbench.loaders.original import check_plain, current_device, ranks_on_this_node, sample_order, unwrapped
 from ddpbench.loaders.side_stream import SideStream, hand_over
 from ddpbench.machine.device import free_gpu_bytes
 from ddpbench.machine.forwarding import ForwardsAttributes
 from ddpbench.machine.host import MAX_MEMORY_FRACTION, free_memory_bytes
-from ddpbench.machine.variables import EnvVar
 
 
 def resident(loader: DataLoader[Any], device: torch.device | str | None = None) -> DataLoader[Any]:
@@ -214,4 +212,4 @@ def _free_bytes(device: torch.device) -> float:
     """Of the host, the share of one of its ranks."""
     if device.type == "cuda":
         return free_gpu_bytes(device)
-    return free_memory_bytes() / int(os.environ.get(EnvVar.LOCAL_WORLD_SIZE) or 1)
+    return free_memory_bytes() / ranks_on_this_node()

@@ -13,7 +13,7 @@ from ddpbench.analysis.command import config_fields
 from ddpbench.analysis.rounds import collect_round
 from ddpbench.analysis.run_length import MIN_ROUNDS_AND_STEPS_FOR_VERDICT, are_mostly_prefetched
 from ddpbench.record.config import Config
-from ddpbench.record.diagnosis import Diagnosis
+from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Fault, KernelActivity, Record, Round
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role, SkippedMeasurement, trial_role
@@ -75,14 +75,11 @@ def update_diagnosis(diagnosis: Diagnosis, results: Sequence[RankResults]) -> No
     """Enter what was measured besides the windows."""
     diagnosis.loader_benchmarks = [benchmark for each in results for benchmark in each.benchmarks]
     diagnosis.single_rank_loader_benchmark = results[0].single_rank_benchmark
-    all_cores = [each.all_cores_benchmark for each in results if each.all_cores_benchmark]
-    diagnosis.all_cores_loader_benchmarks = all_cores if len(all_cores) == len(results) else []
+    diagnosis.all_cores_loader_benchmarks = _of_all_ranks([each.all_cores_benchmark for each in results])
     problems = [each.all_cores_problem for each in results if each.all_cores_problem]
     diagnosis.skipped = [SkippedMeasurement("all_cores_loader_benchmarks", "failed", error=each) for each in problems[:1]]
-    resident = [each.resident_benchmark for each in results if each.resident_benchmark and not each.reads_on_host]
-    diagnosis.resident_loader_benchmarks = resident if len(resident) == len(results) else []
-    decoding = [each.decoding_benchmark for each in results if each.decoding_benchmark and not each.reads_on_host]
-    diagnosis.gpu_decoding_benchmarks = decoding if len(decoding) == len(results) else []
+    diagnosis.resident_loader_benchmarks = _of_all_ranks([None if each.reads_on_host else each.resident_benchmark for each in results])
+    diagnosis.gpu_decoding_benchmarks = _of_all_ranks([None if each.reads_on_host else each.decoding_benchmark for each in results])
     diagnosis.pixel_difference = results[0].pixel_difference if diagnosis.gpu_decoding_benchmarks else None
     diagnosis.storage, diagnosis.worker_memory = results[0].storage, results[0].worker_memory
     if bandwidths := [each.h2d_bandwidth for each in results if each.h2d_bandwidth]:
@@ -90,6 +87,12 @@ def update_diagnosis(diagnosis: Diagnosis, results: Sequence[RankResults]) -> No
     if decodings := [each.device_decoding for each in results if each.device_decoding]:
         diagnosis.device_decoding = min(decodings, key=lambda each: each.images_per_s)
     diagnosis.node_states = [each.node_state for each in results if each.node_state]
+
+
+def _of_all_ranks(found: Sequence[LoaderBenchmark | None]) -> list[LoaderBenchmark]:
+    """Empty unless every rank has one."""
+    benchmarks = [each for each in found if each is not None]
+    return benchmarks if len(benchmarks) == len(found) else []
 
 
 def _shared_windows(results: Sequence[RankResults]) -> Iterator[list[WindowResult]]:

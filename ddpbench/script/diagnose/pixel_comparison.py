@@ -19,16 +19,15 @@ def compare_pixels(loader: DataLoader[Any], device: torch.device) -> PixelDiffer
 
     Raises NotSupportedError if ``loader`` cannot be decoded there, or its samples have other shapes, dtypes or targets then.
     """
-    from ddpbench.loaders.gpu_decoding import check_dataset, check_decode_on_gpu, check_gpu  # torchvision takes a second
+    from ddpbench.loaders.gpu_decoding import check_decode_on_gpu, check_gpu  # torchvision takes a second
     from ddpbench.loaders.image_batches import Decoders, ImageBatches, ImagePreparation
     from ddpbench.loaders.original import unwrapped
 
-    check_decode_on_gpu(loader)
+    prepared = check_decode_on_gpu(loader)
     check_gpu(device)
     source, indices = unwrapped(loader.dataset)
     samples = source.samples if indices is None else [source.samples[each] for each in indices]
     chosen = random.Random(0).sample(range(len(samples)), min(COMPARED_IMAGES, len(samples)))
-    prepared = check_dataset(loader.dataset)
     decoded_by_gpu, decoded_by_pil = Decoders(device, 1, threads=1), Decoders(device, 1, threads=1)
     decoded_by_pil.unreadable.update(samples[each][0] for each in chosen)
 
